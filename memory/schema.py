@@ -6,14 +6,12 @@ ids and log-probabilities (natural log, of the raw model at temperature 1) are p
 model that wrote the text returned them.
 
 A `Versioned` value is stored with its `schema_version`; without one it is of version 1. A change
-that an older reader or writer would misunderstand raises the version by one and adds a function
-that upgrades older fields; a new field with a default needs neither.
+that an older reader or writer would misunderstand raises it; a new field with a default does not.
 
 At the end stand the protocols: what the packages require of a model, a search tool and an embedder.
 `TokenPolicy` continues a list of token ids, which training needs; `ChatModel` answers messages.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +21,6 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    ClassVar,
     Literal,
     Protocol,
     TypeVar,
@@ -191,15 +188,9 @@ class Recollection(Value):
     """the item's score"""
 
 
-Fields = dict[str, Any]
-Upgrade = Callable[[Fields], Fields]
-
-
 class Versioned(Value):
     """A stored value that carries the version of its schema."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = ()
-    """the first upgrades the fields of version 1 to version 2, and so on"""
     schema_version: int = 1
 
 
@@ -213,17 +204,18 @@ V = TypeVar("V")
 
 
 def read(text: str | bytes, kind: type[V]) -> V:
-    """Read a stored value, or a list or mapping of values, under today's schema.
+    """Read a stored value, or a list or mapping of values.
 
-    Raises pydantic's ValidationError if the text is not such a value, and StoreError if its schema
-    is newer than this version knows.
+    Raises pydantic's ValidationError if the text is not such a value, and StoreError if it is of
+    another schema than today's.
     """
-    if (
-        isinstance(kind, type)
-        and issubclass(kind, Versioned)
-        and _Stamp.model_validate_json(text).schema_version != 1 + len(kind.upgrades)
-    ):
-        text = json.dumps(upgrade_fields(json.loads(text), kind))
+    if isinstance(kind, type) and issubclass(kind, Versioned):
+        version = _Stamp.model_validate_json(text).schema_version
+        if version != (today := kind.model_fields["schema_version"].default):
+            raise StoreError(
+                f"This {kind.__name__} is of schema {version}, and schema {today} is read.",
+                "Another rubricem wrote it: read it with that one.",
+            )
     found: V = _form(cast(Any, kind)).validate_json(text)
     return found
 
@@ -231,19 +223,6 @@ def read(text: str | bytes, kind: type[V]) -> V:
 @cache
 def _form(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-def upgrade_fields(fields: Fields, kind: type[Versioned]) -> Fields:
-    """Stored fields, upgraded to today's schema. Raises StoreError if theirs is newer."""
-    version, newest = fields.get("schema_version", 1), 1 + len(kind.upgrades)
-    if version > newest:
-        raise StoreError(
-            f"This {kind.__name__} is of schema {version}, and schemas up to {newest} are known.",
-            "A newer rubricem wrote it: read it with that one.",
-        )
-    for upgrade in kind.upgrades[max(version, 1) - 1 :]:
-        fields = upgrade(fields)
-    return {**fields, "schema_version": newest}
 
 
 class Stage(StrEnum):

@@ -181,13 +181,6 @@ def minilm(monkeypatch: pytest.MonkeyPatch) -> Path:
     return WEIGHTS_DIR / weights.folder
 
 
-@pytest.fixture
-def real_weights(weights_05b: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The 0.5B, for code that looks for it by name through the environment."""
-    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))
-    return weights_05b
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model that both torch and llama.cpp load in no time."""

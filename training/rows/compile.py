@@ -23,7 +23,6 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import Field, ValidationError
 
@@ -52,14 +51,12 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
-    Fields,
     Judgement,
     Message,
     Stage,
     Status,
     Trajectory,
     TrajectoryGroup,
-    Upgrade,
     Value,
     Versioned,
     read,
@@ -176,24 +173,9 @@ TOOL = "tool"
 """the role of all that stands between a policy's turns"""
 
 
-def _by_turns(fields: Fields) -> Fields:
-    """Conversations of version 1 had one turn of the assistant, with the spans not its own."""
-    *opening, whole = fields["messages"]
-    text, at, turns = whole["content"], 0, []
-    for start, end in fields["untrained"]:
-        turns += [("assistant", text[at:start]), (TOOL, text[start:end])]
-        at = end
-    turns.append(("assistant", text[at:]))
-    messages = [*opening, *({"role": role, "content": said} for role, said in turns if said)]
-    mask = [int(message["role"] == "assistant") for message in messages]
-    kept = {name: value for name, value in fields.items() if name != "untrained"}
-    return {**kept, "messages": messages, "loss_mask": mask}
-
-
 class ExportedConversation(Versioned):
     """One accepted trajectory as messages, in the form that trainers read."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (_by_turns,)
     schema_version: int = 2
     id: str
     trajectory: str

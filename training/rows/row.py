@@ -5,11 +5,11 @@ is never trained. Token ids are those that were sampled (token in, token out).
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from rubricem.memory.schema import Fields, Upgrade, Versioned
+from rubricem.memory.schema import Versioned
 
 Objective = Literal["policy", "reflect", "judge", "sft"]
 """`policy`: SS-GRPO on a stage's tokens; `reflect`: GRPO on a reflection; `judge`: GRPO on a
@@ -17,25 +17,9 @@ judge's reasoning and verdict (RM-R1, arXiv:2505.02387); `sft`: imitation"""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 
-def _with_prompt_tokens(fields: Fields) -> Fields:
-    """Rows of version 1 did not say how long their prompt is: nothing in it has a stage or loss."""
-    pairs = zip(fields.get("loss_mask", ()), fields.get("stages", ()), strict=False)
-    written = (place for place, (on, stage) in enumerate(pairs) if on or stage >= 0)
-    return {**fields, "prompt_tokens": next(written, len(fields.get("ids", ())))}
-
-
-def _keep_fields(fields: Fields) -> Fields:
-    """Rows of version 2 are those of 3, and those of 4.
-
-    What knows 2 only would refuse the rows of a judge, and what knows 3 those across prompts.
-    """
-    return fields
-
-
 class TrainRow(Versioned):
     """One token sequence with what is to be learnt from each of its tokens."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _keep_fields, _keep_fields)
     schema_version: int = 4
     id: str
     """unique for each attempt, so that no two rows are ever taken for one"""

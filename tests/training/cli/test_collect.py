@@ -11,7 +11,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -23,14 +22,13 @@ from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import model_of, setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
-from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.collected import run_numbers
 from tests.conftest import ENVIRONMENT, ROOT, rubricem
 from tests.support.collected import QUESTION
@@ -119,18 +117,6 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first.")
 
 
-def test_a_run_goes_on_only_with_the_judge_that_it_was_begun_with(folder: Path):
-    how = ("--group-size", "2", "reflections=1")
-    with ScriptedServer(scripted) as server:
-        done = collect(folder, server, *how, "gated=true")
-        asked = len(server.requests)
-        other = collect(folder, server, *how)
-        assert len(server.requests) == asked
-    assert done.exit_code == 0, done.output
-    assert RunDirectory(folder / "run").manifest().judge_options == {"gated": True}
-    assert other.exit_code == 2 and "judge options" in other.stderr
-
-
 def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: Path):
     (folder / "plan").mkdir()
     (folder / "plan" / "run.toml").write_text(
@@ -171,12 +157,6 @@ def test_a_run_of_branches_is_refused_in_a_sentence(folder: Path):
     path = folder / "old" / "manifest.json"
     path.write_text(path.read_text().replace('"branch": false', '"branch": true'))
     assert "ec15fe0e" in rubricem("export", "old", code=2).stderr
-
-
-def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
-    with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "reflections=1")
-    assert banked(folder) == []
 
 
 def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
@@ -243,44 +223,12 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
     assert other.exit_code == 2 and "with another policy, settings" in other.stderr
 
 
-def test_what_is_said_of_a_scaffold_that_there_is_not_is_refused(folder: Path):
-    with ScriptedServer(scripted) as server:
-        for key in ("progress=0.5", "scaffold_decay=linear"):
-            done = collect(folder, server, key)
-            assert done.exit_code == 2 and "need a scaffold" in done.stderr
-        assert server.requests == []
-    assert not (folder / "run").exists()
-
-
 def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
     with ScriptedServer(scripted) as server:
         collect(folder, server, "--group-size", "4", "reflections=0")
     done = export(folder)
     assert done.exit_code == 2 and "no rows: 4 left out, it has no token ids" in done.stderr
     assert "--model" in done.stderr and not (folder / "run" / "rows.jsonl").exists()
-
-
-@pytest.mark.model
-def test_with_a_tokeniser_its_rows_form_no_ratio(folder: Path, real_weights: Path):
-    with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "6", "reflections=0")
-    run = RunDirectory(folder / "run")
-    apart = len({j.score(Stage.ANSWER) for j in run.judgements()}) > 1
-    out = folder / "rows.jsonl"
-    done = export(folder, "--model", "0.5b", "--credit", "answer-only", "--out", str(out))
-    assert done.exit_code == 0, done.output
-    rows = [TrainRow.model_validate_json(line) for line in out.read_text().splitlines()]
-    assert len(rows) == (6 if apart else 0)
-    assert not any(row.ratio_allowed for row in rows)
-
-
-def test_a_wrong_questions_file_or_folder_is_told(folder: Path):
-    with ScriptedServer(scripted) as server:
-        (folder / "questions.txt").write_text("\n")
-        done = collect(folder, server)
-    assert done.exit_code == 2 and "holds no question" in done.stderr
-    done = export(folder)
-    assert done.exit_code == 2 and "is no collecting run" in done.stderr
 
 
 def test_the_judge_is_the_policys_model_unless_another_is_named():
@@ -296,12 +244,6 @@ def test_the_judge_is_the_policys_model_unless_another_is_named():
     there = judge_choice(settings, setup, options)
     assert isinstance(there, ServerChoice)
     assert (there.model, there.base_url) == (None, "http://localhost:2/v1")
-
-
-def test_an_embedded_model_has_as_many_runs_at_once_as_slots():
-    assert model_of(load_settings({"slots": 3})).at_once == 3
-    served = load_settings({"base_url": "http://localhost:1/v1", "concurrency": 9})
-    assert model_of(served).at_once == 9
 
 
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
@@ -373,27 +315,6 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(ask
     assert len(server.requests) == 8 and asked < 8, "no call was made twice"
 
 
-def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(asking: Path):
-    hanging = threading.Event()
-
-    def script(body: dict[str, Any], number: int) -> Scripted:
-        return turns(body, number) if hanging.is_set() else Reply(plan(), hang_after=2)
-
-    with ScriptedServer(script) as server:
-        process = begin(asking, server)
-        wait_for(lambda: len(server.requests) == 4)
-        process.send_signal(signal.SIGINT)
-        heard = iter(process.stderr.readline, "")
-        assert any("Finishing the calls in flight" in line for line in heard)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-        assert process.returncode == 130
-        assert "Stopped at once. The same command continues" in errors
-        hanging.set()
-        status, out, errors = finished(asking, server)
-    assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
-
-
 def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finished(asking: Path):
     long = plan().replace("Look it up.", " ".join(map(str, range(1500))))
 
@@ -418,20 +339,6 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
-
-
-def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(asking: Path):
-    def script(body: dict[str, Any], number: int) -> Scripted:
-        refused = QUESTIONS[0] in str(body["messages"])
-        return Fault(400, "this is refused") if refused else turns(body, number)
-
-    with ScriptedServer(script) as server:
-        status, out, errors = finished(asking, server)
-    assert status == 0, errors
-    assert "4 rollouts: 2 finished" in out and "2 failed" in out
-    first, second = RunDirectory(asking / "run").groups()
-    assert (first.trajectories, len(second.trajectories)) == ((), 2)
-    assert len(first.failures) == 2 and "this is refused" in first.failures[0]
 
 
 def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):

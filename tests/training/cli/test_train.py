@@ -28,7 +28,7 @@ from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.distil import read_distil
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
 from rubricem.training.local.local_config import TrainConfig, check_config, rate_at
-from rubricem.training.rounds.fit import read_rows, select, train, windows
+from rubricem.training.rounds.fit import select, train, windows
 from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
@@ -54,16 +54,6 @@ def test_the_example_of_each_kind_is_read(kind: str) -> None:
     known = (ROOT / "docs" / "configuration.md").read_text()
     commented = re.findall(r"^# (\w+) = ", path.read_text(), flags=re.MULTILINE)
     assert [key for key in commented if f"`{key}`" not in known] == []
-
-
-def test_the_example_of_ruscarl_asks_for_its_reward_and_for_nothing_that_it_has_not() -> None:
-    job = TrainingJob.read(ROOT / "examples" / "ruscarl.toml", "ss-grpo")
-    assert job.rounds is not None
-    assert (job.rounds.judge, job.rounds.reflections) == ("checklist", 0)
-    assert (job.rule.name, job.rule.ratio) == ("answer-only", "unscaffolded")
-    assert (job.config.objective.beta, job.config.objective.clip) == (0.001, (0.2, 0.2))
-    assert (job.rounds.scaffold, job.rounds.scaffold_decay) == ("linear", "sigmoid:125:0.2")
-    assert job.rounds.group_size == 8
 
 
 @pytest.mark.parametrize(
@@ -115,31 +105,6 @@ def test_a_dry_run_counts_and_changes_nothing(tiny: Path, tmp_path: Path) -> Non
     assert "2 steps over 4 rows in 2 groups" in told.stdout
 
 
-TRACKER = """
-CALLS = []
-class Run:
-    def log(self, metrics, step): CALLS.append(("log", step, sorted(metrics)))
-    def finish(self): CALLS.append(("finish",))
-def init(**told): CALLS.append(("init", told)); return Run()
-"""
-
-
-async def test_a_tracker_is_told_every_step_and_no_path(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "trackio.py").write_text(TRACKER)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    config = config_of(tmp_path, tiny, [row(0)], epochs=2, trackers=["trackio"])
-    await train(config, "sft", quiet)
-    import trackio
-
-    (_, begun), *steps, ended = trackio.CALLS
-    assert begun["project"] == "rubricem" and str(tmp_path) not in str(begun["config"])
-    assert [(what, step) for what, step, _ in steps] == [("log", 1), ("log", 2)]
-    assert "loss" in steps[0][2] and ended == ("finish",)
-    sys.modules.pop("trackio")
-
-
 Build = Callable[..., TrainConfig]
 
 
@@ -151,15 +116,6 @@ def build(tmp_path: Path) -> Build:
         )
 
     return built
-
-
-def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
-    (tmp_path / "t.toml").write_text('out = "run"\nrows = ["a", "/b"]\nmodel = "m.gguf"\n')
-    config = TrainingJob.read(tmp_path / "t.toml", "ss-grpo").config
-    assert isinstance(config, TrainConfig)
-    assert config.out == tmp_path / "run"
-    assert config.rows == (tmp_path / "a", Path("/b"))
-    assert config.model == str(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(
@@ -180,31 +136,6 @@ def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
         TrainingJob.read(tmp_path / "t.toml", "ss-grpo")
-
-
-def test_the_command_tells_what_it_cannot_read_and_what_only_the_policy_gradient_reads(
-    tmp_path: Path,
-) -> None:
-    config = tmp_path / "t.toml"
-    config.write_text('out = "x"\nrows = ["none.jsonl"]\n')
-    result = CliRunner().invoke(main, ["train", "sft", str(config)])
-    assert result.exit_code == 2
-    assert "none.jsonl cannot be read" in result.output
-    assert "rubricem export RUN" in result.output
-    rows = written(tmp_path / "rows.jsonl", [row(0, "sft")])
-    text = f'out = "x"\nrows = ["{rows}"]\n[objective]\nbeta = 0.1\n'
-    config.write_text(text + 'aggregation = "sequence-mean"\n')
-    result = CliRunner().invoke(main, ["train", "sft", str(config)])
-    assert result.exit_code == 2
-    assert "imitation makes no use of objective.beta," in result.output
-
-
-def test_a_folder_is_its_rows_and_a_damaged_line_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", policy_rows(2))
-    assert read_rows([tmp_path]) == read_rows([path]) == policy_rows(2)
-    path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(SettingsError, match=r"line 3 of .* is not a training row"):
-        read_rows([path])
 
 
 def test_rows_that_do_not_fit_are_counted_by_reason() -> None:
@@ -257,15 +188,6 @@ def test_the_rate_rises_then_falls_by_its_schedule(
     assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
     assert rates[6] == pytest.approx(middle) and rates[9] == pytest.approx(end, abs=1e-4)
     assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
-
-
-def test_a_folder_of_weights_is_found_from_the_file_that_names_it(
-    build: Build, tmp_path: Path
-) -> None:
-    (tmp_path / "base").mkdir()
-    assert build(model="base").model == "base", "no model lies there: a name"
-    (tmp_path / "base" / "config.json").write_text("{}")
-    assert build(model="base").model == str(tmp_path / "base")
 
 
 def collected(folder: Path, judge: LengthJudge | None = None) -> Path:
@@ -371,32 +293,6 @@ async def test_the_step_under_way_is_saved_and_the_rest_comes_later(
     one, other = (read_weights(run.checkpoint, "lora") for run in (whole, pieces))
     assert all(one[name].equal(other[name]) for name in one)
     assert len(pieces.steps) == 4
-
-
-async def test_a_training_that_is_stopped_before_its_first_step_takes_none(
-    tiny: Path, tmp_path: Path
-) -> None:
-    stop = asyncio.Event()
-    stop.set()
-    config = config_of(tmp_path, tiny, policy_rows(2))
-    with pytest.raises(RunStopped, match="its first 0 of 1 steps are saved"):
-        await train(config, "ss-grpo", quiet, stop=stop)
-    assert not TrainingFolder(config.out).metrics()
-
-
-async def test_a_training_that_is_cancelled_ends_with_its_step(tiny: Path, tmp_path: Path) -> None:
-    config = config_of(tmp_path, tiny, [row(n) for n in range(8)], batch=1, epochs=50)
-    told: list[str] = []
-    task = asyncio.ensure_future(train(config, "sft", told.append))
-    while not any(line.startswith("step 3 of") for line in told):
-        await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    saved = TrainingFolder(config.out).step()
-    assert 3 <= saved < 400
-    await asyncio.sleep(0.2)
-    assert TrainingFolder(config.out).step() == saved, "nothing goes on behind"
 
 
 def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(

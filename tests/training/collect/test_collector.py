@@ -4,7 +4,6 @@ Collecting over a poisoned page: what a rollout reflects with the page's words i
 """
 
 import asyncio
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,22 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
-    Completion,
     GroupJudgement,
     RubricBuffer,
     Stage,
     Status,
 )
-from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
-from tests.support.collected import QUESTIONS, Failing, Opened, manifest, two_turns
-from tests.support.policies import ScriptedPolicy, answer, plan
+from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
 from tests.training.collect.conftest import Open
-from tests.training.rows.test_credit import rollout
 
 
 async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_its_step(
@@ -67,20 +63,6 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
     assert (len(policy.calls), len(opened.judge.seen)) == (calls, 3), "nothing more is asked for"
 
 
-async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_run: Open):
-    again = (*QUESTIONS[:1], *QUESTIONS[:1])
-    opened = open_run(questions=again)
-    await opened.collector().collect()
-    assert opened.judge.seen == [("What is one?", 0, 0), ("What is one?", 1, 1)]
-    assert opened.buffers.load("What is one?").version == 2
-
-
-async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened):
-    await opened.collector(judge=None, reflecting=None, memory=None).collect()
-    assert run_numbers(opened.run).finished == 6
-    assert not list(opened.run.judgements()) and not list(opened.run.reflections())
-
-
 async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_run: Open):
     policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
     opened = open_run(policy=policy)
@@ -102,21 +84,6 @@ async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(open
     await opened.collector(judge=Meanwhile()).collect()
     assert opened.buffers.load("What is one?").version == 5
     assert all("were not saved" in g.notes[0] for g in opened.run.groups())
-
-
-async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
-    script = ["no tags at all", plan(), answer()]
-    opened = open_run(ScriptedPolicy(script), QUESTIONS[:1], group_size=1)
-    await opened.collector().collect()
-    (trajectory,) = opened.run.trajectories()
-    assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
-    assert (run_numbers(opened.run).finished, run_numbers(opened.run).total("first_try")) == (1, 0)
-
-
-def test_seeds_differ_between_members_groups_and_runs():
-    seeds = {seed_of(s, g, m) for s in (0, 1) for g in ("a", "b") for m in (0, 1)}
-    assert len(seeds) == 8
-    assert all(0 <= seed < 2**32 for seed in seeds)
 
 
 def shown(groups: list[GroupRecord]) -> list[tuple[int, str, int | None]]:
@@ -174,20 +141,6 @@ async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(
     assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (12, 0)
 
 
-async def test_a_step_that_is_kept_is_no_longer_held_in_memory(open_run: Open):
-    opened = open_run(step_size=1)
-    seen: list[int] = []
-
-    class Counting(ScriptedPolicy):
-        async def write(self, *call: Any) -> Completion:
-            seen.append(len(opened.journal._replies))
-            return await super().write(*call)
-
-    opened.policy = Counting(two_turns)
-    await opened.collector(at_once=1).collect()
-    assert max(seen) == 1, "but for the rollout that goes on"
-
-
 @pytest.mark.parametrize(
     ("memory", "judge", "reflections"),
     [("read-only", "stage", 8), ("on", "none", 8), ("on", "stage", 0)],
@@ -243,31 +196,3 @@ async def test_a_run_killed_at_random_moments_repeats_nothing_and_leaves_no_half
         assert one.repeated <= one.kills, f"finished calls were repeated {one.told}"
         kept = [i.reflection.question for i in await RubricBank(one.folder).items()]
         assert kept == [q.question for q in QUESTIONS], one.told
-
-
-TOKENS = 20_000
-
-
-def test_a_runs_trajectories_are_not_counted_all_at_once_in_memory(tmp_path: Path):
-    run = RunDirectory(tmp_path / "run")
-    run.begin(manifest(), QUESTIONS)
-    bare = rollout("x")
-    long = bare.segments[1].model_copy(
-        update={"token_ids": (70_000,) * TOKENS, "logprobs": (-0.5,) * TOKENS}
-    )
-    segments = (bare.segments[0], long, *bare.segments[2:])
-    many = (bare.model_copy(update={"id": f"{n}", "segments": segments}) for n in range(10))
-    groups = (
-        GroupRecord(id=f"{n}", step=0, question_id="0", question="q", trajectories=(f"{n}",))
-        for n in range(10)
-    )
-    run.commit(0, {"trajectories": many, "groups": groups})
-    tracemalloc.start()
-    try:
-        found = run_numbers(run)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert found.finished == 10
-    # One is 16 bytes a token as tuples and more as objects; ten together took 14.7 MB.
-    assert most < 4e6, f"{most / 1e6:.1f} MB"

@@ -66,13 +66,6 @@ def test_lines_of_a_step_that_was_not_committed_are_neither_read_nor_kept(run: R
     assert (run.finished_steps(), len(list(run.trajectories()))) == (2, 4)
 
 
-def test_a_part_of_a_step_is_there_only_once_it_is_whole(run: RunDirectory):
-    assert run.part(0, "judged", Manifest) is None
-    run.save_part(0, "judged", manifest())
-    assert run.part(0, "judged", Manifest) == manifest()
-    assert run.part(1, "judged", Manifest) is None
-
-
 def served(address: str | None, model: str = "qwen") -> Manifest:
     name = f"{model}@{address}" if address else model
     return manifest(policy=name, judge=name, settings={"base_url": address})

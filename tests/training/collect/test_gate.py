@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.judge.composed import ComposedJudge
-from rubricem.judge.rubrics import LLMJudge, OpenAIClient
-from rubricem.judge.rubrics.llm import ask_client, asking_through, note_usage
+from rubricem.judge.rubrics import LLMJudge
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
@@ -32,16 +30,12 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.training.collect.gate import (
-    CollectProgress,
     GatedPolicy,
     Meter,
     Patience,
-    Purse,
     RunGate,
     RunStopped,
 )
-from rubricem.training.collect.setup import without_repeats
-from rubricem.training.extras import Pace
 from rubricem.training.show.collected import run_numbers
 from tests.programs.runs_killed import AskingJudge
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
@@ -181,21 +175,6 @@ def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
     return AskingJudge(JournaledChat(chat, calls))
 
 
-async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
-    opened_with: Open,
-):
-    opened = opened_with(Unsteady(), step_size=3)
-    chat = DownChat(12)
-    judge = judged_by(opened, chat)
-    await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
-    down = next(i for i, line in enumerate(opened.lines) if "waited for" in line)
-    first = next(i for i, line in enumerate(opened.lines) if "judged" in line)
-    assert sum("finished" in line for line in opened.lines[down:first]) >= 2
-    assert chat.answered == 6
-    assert len(list(opened.run.judgements())) == 6
-    assert all(group.notes == () for group in opened.run.groups())
-
-
 async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
     opened_with: Open,
 ):
@@ -254,33 +233,6 @@ async def test_a_group_is_judged_while_others_still_roll(places: int | None, ope
     await opened.collector(at_once=1, judged_at_once=places).collect()
     judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
     assert any("q002-r1: finished" in line for line in opened.lines[judged:])
-
-
-async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    gate = RunGate(journal, Meter(), Purse(0.15), patience=replace(PATIENT, alone=0.5))
-    free = asyncio.Event()
-
-    async def dear() -> Completion:
-        await free.wait()
-        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.1))
-
-    faults = [away()]
-
-    async def cheap() -> Completion:
-        if faults:
-            raise faults.pop()
-        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.0))
-
-    first = asyncio.create_task(gate.call("there", dear))
-    await asyncio.sleep(0)
-    waiting = asyncio.create_task(gate.call("there", cheap))
-    await asyncio.sleep(0.6)
-    gate.purse.most = 1.0
-    free.set()
-    await first
-    assert (await waiting).text == "ok", "one failure at once is waited for"
-    journal.close()
 
 
 async def test_a_call_that_is_cut_off_is_counted_and_stays_counted(tmp_path: Path) -> None:
@@ -361,76 +313,8 @@ async def test_a_run_that_goes_on_asks_a_rubrics_model_nothing_again(tmp_path: P
     assert sorted(answers(opened).values()) == [0.1, 0.2, 0.3, 0.4, 0.5]  # type: ignore[type-var]
 
 
-async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
-    class Once(Model):
-        async def complete(self, prompt: str, **kwargs: Any) -> str:
-            try:
-                return await super().complete(prompt)
-            finally:
-                self.down = 1000
-
-    with one_group(tmp_path, 2) as opened:
-        opened.gate.patience = Patience(longest=60.0, first=0.01, most=0.01)
-        await opened.collector(judge=graded(Once(down=0))).collect()
-    assert sorted(answers(opened).values()) == [0.1, 0.2]  # type: ignore[type-var]
-    assert any("the model that a rubric asks answers again" in line for line in opened.lines)
-
-
 async def test_a_rubrics_model_of_unknown_price_ends_a_run_of_limited_money(tmp_path: Path):
     with one_group(tmp_path, 2) as opened:
         opened.gate.purse.most = 5.0
         with pytest.raises(SettingsError, match="max_run_cost cannot be kept: a rubric asks"):
             await opened.collector(judge=graded(Model())).collect()
-
-
-async def test_a_kept_reply_counts_as_it_did_when_it_was_asked_for():
-    kept: dict[str, Any] = {}
-
-    async def through(call: str, ask: Any) -> Any:
-        if call not in kept:
-            kept[call] = await ask()
-        return kept[call]
-
-    with ScriptedServer(["0.5", "0.25"]) as server:
-        endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
-        one, other = (OpenAIClient(endpoint, int(port), model=name) for name in ("a", "b"))
-        for _ in range(2):
-            with asking_through(through), note_usage() as used:
-                assert await ask_client(one, "Rate it.") == "0.5"
-                assert await ask_client(other, "Rate it.") == "0.25", "each model has its own"
-            assert used == [Usage(prompt_tokens=100, completion_tokens=20, calls=1)] * 2
-        assert len(server.requests) == 2
-        await one.aclose()
-        await other.aclose()
-
-
-def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> CollectProgress:
-    """A run's progress; the clock stands since so long after its beginning."""
-    times = chain([0.0], repeat(seconds_ago))
-    return CollectProgress(Pace(done, rollouts, lambda: next(times)), meter)
-
-
-def test_rates_are_of_this_process_and_counts_of_the_whole_run():
-    meter = Meter()
-    meter.hear({"passages": []})
-    meter.hear({"usage": {"calls": 2, "completion_tokens": 7, "cost": None}})
-    assert (meter.calls, meter.written, meter.cost, meter.priced) == (2, 7, 0.0, 0)
-    meter.hear({"usage": {"calls": 4, "completion_tokens": 9000, "cost": 1.0}})
-    progress = begun(120, rollouts=100, done=40, meter=meter)
-    for _ in range(6):
-        progress.pace.advance()
-        meter.count(Usage(calls=1, completion_tokens=100, cost=0.04))
-    assert progress.line() == (
-        "46 of 100 rollouts, 3.0 a minute, 5 tokens/s, 1.24 US dollars so far, about 18 min left"
-    )
-
-
-def test_long_preparations_are_told_once_and_then_each_minute():
-    told: list[str] = []
-    now = iter([0.0, 1.0, 59.0, 60.0, 61.0, 121.0, 122.0])
-    hear = without_repeats(told.append, lambda: next(now))
-    for message in ("embedding 1 of 90", "embedding 2 of 90", "embedding 40 of 90",
-                    "embedding 41 of 90", "reading documents", "embedding 80 of 90",
-                    "embedding 81 of 90"):  # fmt: skip
-        hear(message)
-    assert told == ["embedding", "embedding 41 of 90", "reading documents", "embedding 80 of 90"]

@@ -1,7 +1,6 @@
 """Questions from lines and tables, what is wrong with a file, and which are asked."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,11 +77,6 @@ def test_questions_are_read_from_lines_and_cells(
     assert read(written(tmp_path, name, text)) == questions
 
 
-def test_the_column_of_questions_can_be_another(tmp_path: Path):
-    path = written(tmp_path, "q.jsonl", '{"problem": "What is one?", "question": 3}')
-    assert read(path, "problem") == [Question(id="0", question="What is one?")]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
@@ -119,28 +113,6 @@ def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
     assert raised.value.remedy and len(str(raised.value)) < 500
 
 
-def test_what_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        read(str(tmp_path / "none.txt"))
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
-def test_a_file_without_an_end_is_not_read(tmp_path: Path, name: str):
-    (tmp_path / name).symlink_to("/dev/zero")
-    with pytest.raises(SettingsError, match="it is no plain file"):
-        read(str(tmp_path / name))
-
-
-@pytest.mark.parametrize("name", ["bad.txt", "bad.jsonl", "bad.csv"])
-def test_another_encoding_is_told_with_its_line(tmp_path: Path, name: str):
-    (tmp_path / name).write_bytes("\nfür?".encode("latin-1"))
-    with pytest.raises(SettingsError, match=r"line 2 of .* no UTF-8: byte 0xfc at 1"):
-        read(str(tmp_path / name))
-    (tmp_path / name).write_bytes("question\nWhat?".encode("utf-16"))
-    with pytest.raises(SettingsError, match=r"line 1 of .* no UTF-8: byte 0xff at 0"):
-        read(str(tmp_path / name))
-
-
 def rows_file(tmp_path: Path, *rows: dict[str, object]) -> str:
     path = tmp_path / "q.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -160,13 +132,6 @@ def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path)
     assert [q.question for q in selected.questions] == ["What is one?", "What is two?"]
     assert [q.id for q in selected.questions] == ["0", "2"], "called by its row"
     assert selected.selection == Selection(read=4, filtered=0, duplicates=2, held_out=0)
-
-
-def test_a_limit_takes_the_first_of_what_is_left(tmp_path: Path):
-    rows = rows_file(tmp_path, *({"question": f"{n}?"} for n in (1, 1, 2, 3)))
-    selected = select_questions(rows, limit=2)
-    assert [q.question for q in selected.questions] == ["1?", "2?"]
-    assert selected.selection == Selection(read=4, filtered=1, duplicates=1, held_out=0)
 
 
 def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Path):
@@ -211,31 +176,6 @@ def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
         Question(id="4", question="What is one?", criteria=("says 1",)),
         Question(id="5", question="What is two?"),
     ]
-
-
-def test_criteria_with_points_are_read_of_parquet_too(tmp_path: Path):
-    items = [{"criterion": "says 2", "points": -5, "tags": ["level:example"]}]
-    [found] = read(parquet_of(tmp_path, question=["What?"], criteria=[items]))
-    assert found.criteria == (SAYS_TWO.model_copy(update={"tags": ("level:example",)}),)
-
-
-def test_a_wrong_parquet_file_is_told(tmp_path: Path):
-    path = parquet_of(tmp_path, text=["What?"])
-    with pytest.raises(SettingsError, match="has no 'question'; it has text"):
-        read(path)
-    with pytest.raises(SettingsError, match=r"row 2 of .*: its question is no text"):
-        read(parquet_of(tmp_path, question=["What?", None]))
-    whole = Path(path).read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2], b"question\nWhat?"):
-        Path(path).write_bytes(damaged)
-        with pytest.raises(SettingsError, match="failed"):
-            read(path)
-
-
-def test_a_reader_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(SettingsError, match="not installed"):
-        read("q.parquet")
 
 
 def asked(names: str) -> list[Question]:
@@ -304,19 +244,6 @@ def test_a_step_follows_from_its_number_alone(
     if batch.replay_of is not None:
         assert made().batch(batch.replay_of).questions == batch.questions
         assert step - batch.replay_of <= window
-
-
-def test_a_batch_is_fresh_where_its_window_asks_it_again():
-    windowed, plain = Curriculum(asked("abc"), 1, window=2), Curriculum(asked("abc"), 1)
-    assert [windowed.batch(step).fresh for step in range(8)] == [
-        True, True, False, False, True, False, True, True,
-    ]  # fmt: skip
-    assert not any(plain.batch(step).fresh for step in range(4))
-
-
-def test_no_questions_make_no_curriculum():
-    with pytest.raises(ValueError, match="0 questions make no batches"):
-        Curriculum([], 2)
 
 
 def test_a_round_recalls_what_is_surely_over_and_waits_for_its_own_questions():

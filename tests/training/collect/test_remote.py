@@ -8,36 +8,30 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from rubricem.agent.cli import main
-from rubricem.agent.research.recall import Recall
 from rubricem.judge.build import Wanted
-from rubricem.memory.errors import PolicyError, SettingsError, install_of
-from rubricem.memory.schema import Completion, Recollection, Trajectory
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import Completion
 from rubricem.training.collect.collector import Judging
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.collect.remote import _LOCAL, RayOptions, connect
-from rubricem.training.show.collected import run_numbers
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.support.collected import Failing, Opened, Remote, left, two_turns
+from tests.support.collected import Opened, Remote, left, two_turns
 from tests.support.judges import ScriptedChat
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PROC, Process, descendants, listening, name_of, wait_for
-from tests.training.cli.test_collect import COMMAND, PROPOSAL, REFLECTION, scripted
+from tests.training.cli.test_collect import COMMAND, PROPOSAL, REFLECTION
 from tests.training.collect.conftest import Open
 from tests.training.collect.test_gate import PATIENT, WRITES
 
@@ -147,44 +141,6 @@ def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder
     assert not [pid for pid in begun if name_of(pid)], "no process is left"
 
 
-def test_without_ray_the_command_says_how_to_install_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with ScriptedServer(Holding()) as server:
-        done = CliRunner().invoke(main, arguments(folder, server, "ray"))
-    assert done.exit_code == 2
-    assert "This needs ray, which is not installed." in done.stderr
-    assert install_of("ray") in done.stderr
-
-
-def test_a_cluster_that_does_not_answer_is_told_at_once(folder: Path):
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-    with ScriptedServer(Holding()) as server:
-        there = [*arguments(folder, server, "ray"), f"ray_address={address}"]
-        done = CliRunner().invoke(main, there)
-    assert done.exit_code == 2
-    assert address in done.stderr and "ray_address" in done.stderr
-
-
-async def test_a_ray_that_is_too_slow_to_start_is_told_with_what_helps(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def init(**told: object) -> None:
-        raise Exception("The node timed out during startup. The GCS has become overloaded.")
-
-    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    for name in (*_LOCAL, "RAY_AUTH_TOKEN"):
-        monkeypatch.setenv(name, "as it is")
-    with pytest.raises(SettingsError, match=r"started here: The node timed out during st") as told:
-        async with connect(RayOptions()):
-            raise AssertionError("it has not begun")
-    assert "Collect without ray_workers" in told.value.remedy
-
-
 UNJUDGED = {"judge": None, "reflecting": None}
 
 
@@ -271,20 +227,6 @@ async def test_an_interrupted_run_keeps_what_was_in_flight_and_goes_on_in_one_pr
     assert await left(again.run) == await undisturbed(tmp_path / "whole")
 
 
-async def test_a_rollout_that_fails_is_kept_with_its_reason(opened: Opened):
-    policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
-    await Remote(opened, policy).collector.collect()
-    failures = [why for group in opened.run.groups() for why in group.failures]
-    assert failures == ["The server is down. Start it."]
-    assert run_numbers(opened.run).finished == 5
-
-
-async def test_what_breaks_in_a_worker_ends_the_run(opened: Opened):
-    policy = Failing(ScriptedPolicy(two_turns), lambda number: 1 // 0 > 0)
-    with pytest.raises(PolicyError, match="ZeroDivisionError"):
-        await Remote(opened, policy).collector.collect()
-
-
 def judging_by(said: str) -> str:
     """A judge that likes answers by even seeds, and the first of two reviews."""
     if ids := re.findall(r"review ([A-Z])\]", said):
@@ -337,48 +279,6 @@ async def test_workers_judge_and_reflect_as_one_process_does(opened: Opened, tmp
         policy.reflects.calls
     )
     assert opened.memory.items, "what they taught is put into the run's own bank"
-
-
-class OneLesson:
-    """A `Recaller` that recalls one thing, and is told which runs were given it."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    async def recall(self, question: str) -> Recall:
-        item = Recollection(id="r1", question="What is nought?")
-        return Recall((item,), "<reference_examples>\nMind nought.\n</reference_examples>\n\n")
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        self.told.append(trajectory.thread)
-
-
-async def test_workers_recall_from_the_runs_own_bank(opened: Opened):
-    lesson, made = OneLesson(), Remote(opened, ScriptedPolicy(two_turns))
-    made.researcher.recaller = lesson
-    await made.collector.collect()
-    assert len(lesson.told) == len(set(lesson.told)) == 6
-    for trajectory in opened.run.trajectories():
-        assert trajectory.recalled == ("r1",) and "Mind nought." in trajectory.segments[0].text
-
-
-@pytest.mark.slow
-def test_rays_workers_judge_and_reflect_as_one_process_does(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    shape = ["--group-size", "2", "--judge", "stage", "reflections=2", "settings.memory=on"]
-    with ScriptedServer(scripted) as server:
-        with collecting(folder, server, *shape) as process:
-            errors = process.communicate(timeout=300)[1]
-        assert process.returncode == 0, errors
-        asked = len(server.requests)
-        monkeypatch.setenv("RUBRICEM_DATA_DIR", str(folder / "other"))
-        here = CliRunner().invoke(main, [*arguments(folder, server, "asyncio"), *shape])
-        assert here.exit_code == 0, here.output
-        assert len(server.requests) == 2 * asked
-    away, own = (asyncio.run(left(RunDirectory(folder / e))) for e in ("ray", "asyncio"))
-    assert away == own and '"accepted":true' in own["reflections"]
 
 
 def test_a_limit_of_cost_is_refused_with_workers(folder: Path):

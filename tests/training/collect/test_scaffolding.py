@@ -3,22 +3,18 @@
 A scaffold through a collecting run: what each member is shown, and what is kept of it.
 """
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from rubricem.agent.cli import main
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, RubricBuffer, Stage, Trajectory
 from rubricem.training.collect.collector import rubric_of
-from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
@@ -28,14 +24,9 @@ from rubricem.training.collect.scaffolding import (
     scaffold_rule,
     scaffold_text,
 )
-from rubricem.training.rounds.fit import read_rows
-from rubricem.training.rows.compile import each_row
-from rubricem.training.rows.forms import ExportOptions, export_run
-from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.collected import Failing, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
-from tests.support.scripted_server import ScriptedServer
 from tests.support.values import ScriptedProposer, ScriptedScorer
-from tests.training.cli.test_collect import scripted
 
 START = ScaffoldRule()
 CONSTANT = ScaffoldRule(decay="constant")
@@ -201,12 +192,6 @@ async def test_a_run_that_goes_on_shows_what_it_showed_at_first(tmp_path: Path):
     assert len(list(again.run.trajectories())) == 3
 
 
-async def test_a_question_without_criteria_is_asked_without_a_scaffold(tmp_path: Path):
-    with Opened(tmp_path, questions=QUESTIONS[:1], scaffold=RULE) as opened:
-        await opened.collector().collect()
-    assert [t.scaffold for t in opened.run.trajectories()] == [None, None]
-
-
 OWN = (
     "Says file.",
     ChecklistItem(criterion="Names one.", points=4),
@@ -242,63 +227,3 @@ async def test_what_is_shown_is_what_is_scored(tmp_path: Path):
     scored = [{v.criterion.description for v in a.verdicts} for a in answers if a]
     assert scored == [{"Says file.", "Names one.", "Makes it up."}] * 2
     assert all(text in first.system for text in scored[0])
-
-
-async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):
-    opened = await finished(tmp_path)
-    trajectories = {t.id: t for t in opened.run.trajectories()}
-    made = [row async for row in each_row(opened.run) if not isinstance(row, str)]
-    rows = [row for row in made if row.objective == "policy"]
-    assert {row.recompute_logprobs for row in rows} == {True, False}
-    for row in rows:
-        one = trajectories[row.trajectory]
-        bare = one.scaffold.bare_ids if one.scaffold else one.segments[0].token_ids
-        assert row.ids[: row.prompt_tokens] == bare
-        assert row.ratio_allowed
-        shown = one.segments[0].token_ids if one.scaffold else ()
-        assert row.scaffolded_prompt == shown
-
-
-@pytest.mark.parametrize("ratio", ["behaviour", "scaffolded"])
-async def test_rows_of_a_run_are_exported_for_the_ratio_that_is_asked_for(
-    tmp_path: Path, ratio: str
-):
-    opened = await finished(tmp_path)
-    out = tmp_path / "rows.jsonl"
-    wanted = ExportOptions(scaffold_ratio=ratio)
-    told = await export_run(opened.run.folder, "rows", out, wanted)
-    rows = [row for row in read_rows([out]) if row.objective == "policy"]
-    shown = {t.id: t for t in opened.run.trajectories() if t.scaffold}
-    assert shown and any(row.trajectory in shown for row in rows)
-    for row in rows:
-        one = shown.get(row.trajectory)
-        assert not row.recompute_logprobs
-        assert row.across_prompts == (ratio == "behaviour" and one is not None)
-        if one is not None:
-            kept = row.ids if ratio == "scaffolded" else row.scaffolded_prompt
-            assert kept[: len(one.segments[0].token_ids or ())] == one.segments[0].token_ids
-    count = sum(row.across_prompts for row in rows)
-    across = f"{count} of them form their ratio to what was sampled under a scaffold"
-    assert (across in told) == (ratio == "behaviour")
-
-
-def test_the_command_shows_what_the_questions_file_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("# one\nOne is one.\n")
-    line = {"question": "What is one?", "criteria": ["Says that it is a number."]}
-    (tmp_path / "q.jsonl").write_text(json.dumps(line))
-    named = ["collect", str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "run")]
-    how = ["--judge", "none", "--group-size", "2", "scaffold=binary:1", "progress=0.1"]
-    with ScriptedServer(scripted) as server:
-        server_flags = ["--base-url", server.base_url, "--source", str(tmp_path / "notes")]
-        done = CliRunner().invoke(main, [*named, *how, *server_flags])
-        again = CliRunner().invoke(main, [*named, *how[:-2], *server_flags])
-        asked = [request.body["messages"][0]["content"] for request in server.requests]
-    assert done.exit_code == 0, done.output
-    assert sum("1. Says that it is a number." in system for system in asked) == 2
-    shown = {t.thread[-2:]: t.scaffold for t in RunDirectory(tmp_path / "run").trajectories()}
-    assert shown["r0"] is not None and shown["r1"] is None
-    assert again.exit_code == 2 and "with another scaffold" in again.stderr

@@ -18,9 +18,8 @@ from rubricem.agent.cli import main
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import identify_judge
-from rubricem.judge.composed import StageView, compositions_of
-from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.memory.schema import Author, Decoding, Stage
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Author, Decoding
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import (
@@ -35,7 +34,7 @@ from tests.support.collected import judgement
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.token_servers import Json, RecordedServer, spelled, spelling
-from tests.support.values import QUESTION, varied
+from tests.support.values import QUESTION
 
 RUBRICS = """
 from rubricem.judge.rubrics import Gate, Rubric, WeightedSum
@@ -96,22 +95,6 @@ def test_a_gate_before_nothing_is_refused_before_anything_is_asked():
     for judge in ("none", "rubric:own_rubrics:Long"):
         with pytest.raises(SettingsError):
             check_options(setup, CollectOptions(judge=judge, gated=True))
-
-
-@pytest.mark.parametrize("name", ["Long", "parts", "instance"])
-def test_a_class_a_function_and_a_rubric_stand_for_every_stage(here: Path, name: str):
-    found = compositions_of(f"rubric:own_rubrics:{name}")
-    assert set(found) == set(Stage)
-    first, second = found[Stage.PLAN](), found[Stage.PLAN]()
-    assert first is not second, "a rubric keeps state, so no two stages share one"
-
-
-def test_a_mapping_names_the_rubrics_of_some_stages(here: Path):
-    found = compositions_of("rubric:own_rubrics:answers")
-    assert list(found) == [Stage.ANSWER, Stage.PLAN]
-    view = StageView(varied("a", "x"), Stage.ANSWER, None)  # type: ignore[arg-type]
-    assert found[Stage.ANSWER]()("short", view) == 0.0
-    assert set(compositions_of("rubric:own_rubrics:several")) == set(Stage)
 
 
 @pytest.mark.parametrize(
@@ -175,13 +158,6 @@ def test_the_scores_of_a_rubrics_parts_are_logged_by_name(here: Path):
     assert not all(stage.missing for stage in first.stages)
 
 
-def test_unknown_parts_are_left_out_and_the_stage_is_unscored(here: Path):
-    run = collected(here, "rubric:own_rubrics:several")
-    answers = [j.stages[-1] for j in run.judgements()]
-    assert [(a.score, a.components) for a in answers] == [(None, {}), (None, {})]
-    assert answers[0].unscored_reason == "its rubrics gave no number"
-
-
 def relative(body: dict[str, Any], number: int) -> Scripted:
     """A policy, and a relative judge that grades the first attempt shown 0.9, the other 0.2."""
     if not body["messages"][0]["content"].startswith("You compare"):
@@ -196,17 +172,6 @@ def test_a_relative_judges_reward_stands_at_the_answer_alone(here: Path):
     found = [[s.score for s in j.stages] for j in run.judgements()]
     assert sorted(scores[-1] for scores in found) == [0.2, 0.9]
     assert all(scores[:3] == [None] * 3 for scores in found)
-
-
-def test_another_judge_or_one_that_there_is_not_is_told_before_anything_is_begun(here: Path):
-    with ScriptedServer(by_script) as server:
-        unknown = collect(here, "best", server)
-        assert server.requests == [] and not (here / "run").exists()
-        collect(here, "rubric:own_rubrics:Long", server)
-        other = collect(here, "checklist", server)
-    assert unknown.exit_code == 2 and "error: There is no judge 'best'." in unknown.stderr
-    assert other.exit_code == 2
-    assert "holds a run with another judge kind." in other.stderr
 
 
 @pytest.fixture
@@ -286,26 +251,6 @@ ASKED = Selected((ONE,))
 
 async def test_free_rollouts_of_an_embedded_model_are_fit_to_train_on(tmp_path: Path, tiny: Path):
     await fit_to_train_on(tmp_path, str(tiny))
-
-
-async def test_no_model_is_loaded_to_judge_what_rubrics_of_ones_own_score(here: Path, tiny: Path):
-    (here / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
-    settings = load_settings({"model": str(tiny), "source": (str(here),), "decoding": "free"})
-    judged = {"judge_model": "none.gguf", "reflections": 0}
-    run = RunDirectory(here / "run")
-    options = CollectOptions(judge="rubric:own_rubrics:Long", **judged)
-    async with open_collector(settings, options, run, ASKED, lambda line: None):
-        assert run.exists
-    others = CollectOptions(judge="rubric:own_rubrics:answers", **judged)
-    with pytest.raises(WeightsError, match=r"none\.gguf"):
-        async with open_collector(settings, others, run, ASKED, lambda line: None):
-            pass
-
-
-@pytest.mark.slow
-@pytest.mark.model
-async def test_free_rollouts_of_the_real_model_are_too(tmp_path: Path, real_weights: Path):
-    await fit_to_train_on(tmp_path, "0.5b")
 
 
 async def fit_to_train_on(tmp_path: Path, model: str) -> None:

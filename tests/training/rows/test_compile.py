@@ -10,7 +10,6 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask
-from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     AnswerFormat,
@@ -22,7 +21,6 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rows.compile import (
-    NOTHING_WRITTEN,
     Demonstration,
     demonstrate,
     each_row,
@@ -48,16 +46,6 @@ async def traced(tmp_path, *, question=QUESTION, search=None, filled=None, **lim
     await walk(run, ForcedDecoder())
     journal.close()
     return run.trajectory("trace")
-
-
-async def test_a_forced_trace_is_recast_into_turns_that_free_mode_takes(tmp_path):
-    trace = await traced(tmp_path)
-    assert trace.status is Status.FINISHED and isinstance(demonstrate(trace), Demonstration)
-    first, found, last = recast(trace).parts
-    assert [piece.own for piece in (first, found, last)] == [True, False, True]
-    assert first.text.endswith("</call_tool>") and found.text.startswith("\n<tool_output>")
-    assert last.text.startswith("<think>S1 answers [1].</think>\n<state_evaluation>")
-    assert "Question:" not in last.text and last.text.endswith("</answer>")
 
 
 @pytest.mark.parametrize("settings", [{}, {"system_prompt": "short"}])
@@ -120,13 +108,6 @@ async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
     assert third.startswith("<think>S2 answers [2].</think>")
 
 
-async def test_a_search_that_answers_nothing_is_the_thought_of_the_next_turn(tmp_path):
-    filled = Filling(plan=CHAIN, finds=FOUND[1:], chances={"Where did": 0.02})
-    trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
-    last = [piece.text for piece in recast(trace).parts if piece.own][-1]
-    assert last.startswith("<think>The search brought nothing new.</think>")
-
-
 async def test_the_mark_before_an_exact_answer_goes(tmp_path):
     filled = Filling(concludes=["cache"])
     trace = await traced(tmp_path, filled=filled, answer_format=AnswerFormat.EXACT)
@@ -149,11 +130,6 @@ async def test_a_forced_trace_that_is_not_to_be_imitated_is_dropped_with_the_rea
         "rejected by the rule no_answer",
         "rejected by the rule structure",
     ]
-
-
-async def test_a_failed_search_is_the_thought_of_the_next_turn(tmp_path):
-    trace = await traced(tmp_path, search=FixedSearch([], "the index is gone"))
-    assert recast(trace).parts[2].text.startswith("<think>The search failed.</think>")
 
 
 def by_script(body: Json, number: int) -> Scripted:
@@ -188,27 +164,3 @@ async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught:
     assert learnt == "".join(s.text for s in trace.segments if s.author is Author.POLICY)
     assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
     assert [row async for row in each_row(taught)] == ["it has no token ids"] * 2
-
-
-async def test_a_teachers_trace_that_is_not_accepted_is_dropped_with_the_reason(
-    taught: RunDirectory,
-):
-    trace, student = next(taught.trajectories()), Characters()
-    assert isinstance(await imitation_row(trace, student), TrainRow)
-    partial = trace.model_copy(update={"status": Status.PARTIAL})
-    assert await imitation_row(partial, student) == "it is partial, not finished"
-    said = tuple(
-        s.model_copy(update={"text": "No."}) if s.stage is Stage.ANSWER else s
-        for s in trace.segments
-    )
-    broken = await imitation_row(trace.model_copy(update={"segments": said}), student)
-    assert str(broken).startswith("rejected")
-    unknown = trace.model_copy(update={"sources": ()})
-    found = await imitation_row(unknown, student, [Rule.CITATION])
-    assert found == "rejected by the rule citation"
-
-    class Silent(Characters):
-        async def encode(self, text: str) -> tuple[int, ...]:
-            return ()
-
-    assert await imitation_row(trace, Silent()) == NOTHING_WRITTEN

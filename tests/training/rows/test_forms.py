@@ -6,9 +6,6 @@ Preference pairs: the best and the worst of a group, and the groups that have no
 """
 
 import asyncio
-import gc
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.transcript.scaffold import Rule
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -34,13 +30,10 @@ from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rows.compile import (
     ExportedConversation,
     JudgedGroup,
-    each_row,
     imitation_row,
-    judged_groups,
 )
 from rubricem.training.rows.credit import CREDITS, row_rule
 from rubricem.training.rows.forms import (
-    OTHER_PROMPT,
     TOO_FEW,
     TOO_NEAR,
     PreferencePair,
@@ -48,22 +41,12 @@ from rubricem.training.rows.forms import (
     preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
-from tests.conftest import ROOT
 from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
+from tests.support.rows import policy_rows
 from tests.support.tiny import write_tiny
 from tests.support.values import BOUND, source, trajectory
 from tests.training.rows.test_credit import ONE, TWO, Characters, group, rollout
-
-OLD = ROOT / "tests" / "data" / "run_v1"
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A run of version 1, without the rows that were exported from it then."""
-    run = Path(shutil.copytree(OLD, tmp_path / "old"))
-    (run / "rows.jsonl").unlink()
-    return run
 
 
 def export(run: Path, *arguments: str) -> Result:
@@ -72,13 +55,6 @@ def export(run: Path, *arguments: str) -> Result:
 
 def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def test_a_run_of_version_1_gives_the_rows_that_it_gave_then(old: Path):
-    done = export(old)
-    assert done.exit_code == 0, done.output
-    assert "2 rows (2 policy)" in done.stdout
-    assert read_rows([old / "rows.jsonl"]) == read_rows([OLD])
 
 
 @pytest.mark.parametrize(
@@ -127,21 +103,6 @@ def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
     assert (pair.chosen_trajectory, pair.chosen_value) == ("two", 0.75)
 
 
-@pytest.mark.parametrize("form", ["rows", "sft", "trl", "pairs", "verl"])
-def test_a_folder_that_is_no_run_is_told(tmp_path: Path, form: str):
-    done = export(tmp_path, "--to", form)
-    assert done.exit_code == 2 and "is no collecting run" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_of_a_newer_rubricem_is_refused(old: Path):
-    path = old / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 7}))
-    done = export(old, "--to", "sft")
-    assert done.exit_code == 1
-    assert "This Manifest is of schema 7" in done.stderr and "newer rubricem" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "written", "altered", "told"),
     [
@@ -158,40 +119,6 @@ def test_what_does_not_belong_to_a_groups_place_is_told(
     path.write_text(path.read_text().replace(written, altered))
     done = export(run, "--to", "pairs")
     assert done.exit_code == 1 and told in done.stderr
-
-
-def test_groups_are_read_one_after_another(tmp_path: Path):
-    groups = list(judged_groups(RunDirectory(committed(tmp_path / "run"))))
-    assert [[t.id for t in g.rollouts.trajectories] for g in groups] == [["one", "two"], ["three"]]
-    assert [[j is not None for j in g.judgements] for g in groups] == [[True, True], [False]]
-
-
-async def test_rows_are_made_with_one_group_in_memory(tmp_path: Path):
-    run = RunDirectory(tmp_path / "run")
-    run.begin(manifest(), [])
-    names = [f"g{group}-{member}" for group in range(20) for member in range(2)]
-    scores = ([0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75])
-    run.commit(
-        0,
-        {
-            "trajectories": (rollout(name) for name in names),
-            "groups": [
-                GroupRecord(id=a, step=0, question_id="0", question="q", trajectories=(a, b))
-                for a, b in zip(names[::2], names[1::2], strict=True)
-            ],
-            "judgements": [
-                judgement(rollout(name), scores[place % 2]) for place, name in enumerate(names)
-            ],
-        },
-    )
-    alive, made = 0, 0
-    async for found in each_row(run):
-        assert isinstance(found, TrainRow)
-        made += 1
-        if made % 10 == 5:  # looking at every object takes a third of a second
-            there = (o for o in gc.get_objects() if type(o) is Trajectory and o.id in names)
-            alive = max(alive, sum(1 for _ in there))
-    assert made == 40 and 2 <= alive <= 6
 
 
 def test_an_export_that_breaks_off_leaves_the_one_before(tmp_path: Path):
@@ -256,17 +183,6 @@ def test_a_conversation_has_what_others_wrote_in_turns_of_its_own_and_out_of_the
     written = ["Be good.", "The question.", plan(), FOUND + NOTE, said]
     assert [m.content for m in made.messages] == written
     assert made.loss_mask == (0, 0, 1, 0, 1)
-
-
-def test_a_conversation_of_version_1_is_read_by_turns():
-    made = accepted(run())
-    *opening, first, found, last = made.model_dump(mode="json")["messages"]
-    text = first["content"] + found["content"] + last["content"]
-    start = len(first["content"])
-    old = made.model_dump(mode="json", exclude={"loss_mask", "schema_version"})
-    old["messages"] = [*opening, {"role": "assistant", "content": text}]
-    old["untrained"] = [[start, start + len(found["content"])]]
-    assert read(json.dumps(old), ExportedConversation) == made
 
 
 async def test_a_conversation_gives_the_row_of_its_trajectory():
@@ -373,42 +289,13 @@ def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
     assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR
 
 
-def test_scaffolds_make_no_other_prompt_but_other_words_do():
-    shown = ScaffoldedPrompt(text=" Say 1.", shown=1)
-    members = [rollout("one", system="s Say 1.", scaffold=shown), rollout("two")]
-    assert [m.content for m in pair(judged([0.1] * 4, [0.9] * 4, members=members)).prompt] == [
-        "s", "question",
-    ]  # fmt: skip
-    other = [rollout("one", system="else"), rollout("two")]
-    assert preference_pair(judged([0.1] * 4, [0.9] * 4, members=other)) == OTHER_PROMPT
-
-
-def test_rows_without_an_end_are_not_read(tmp_path: Path):
-    (tmp_path / "rows.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(SettingsError, match="it is no plain file"):
-        read_rows([tmp_path / "rows.jsonl"])
-
-
-OLD_ROWS = read_rows([OLD])
-
-
-@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0c", "\r"])
-def test_a_row_is_one_line_whatever_stands_in_its_names(mark: str, tmp_path: Path):
-    rows = [OLD_ROWS[0].model_copy(update={"group": f"one{mark}group"}), OLD_ROWS[1]]
-    (tmp_path / "rows.jsonl").write_bytes(
-        "".join(f"{r.model_dump_json()}\n" for r in rows).encode()
-    )
-    assert read_rows([tmp_path]) == rows
-    (tmp_path / "rows.jsonl").write_text("")
-    assert read_rows([tmp_path]) == []
-
-
 def test_groups_of_two_files_that_are_called_alike_are_two(tmp_path: Path):
-    lines = [row.model_dump_json() for row in OLD_ROWS]
-    other = [r.model_copy(update={"id": f"{r.id}'"}).model_dump_json() for r in OLD_ROWS]
+    rows = policy_rows(2)
+    lines = [row.model_dump_json() for row in rows]
+    other = [r.model_copy(update={"id": f"{r.id}'"}).model_dump_json() for r in rows]
     paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
     for path, written in zip(paths, (lines, other), strict=True):
         path.write_text("\n".join(written) + "\n", encoding="utf-8")
-    found, groups = read_rows(paths), {row.group for row in OLD_ROWS}
-    assert found[: len(OLD_ROWS)] == OLD_ROWS
-    assert {row.group for row in found[len(OLD_ROWS) :]} == {f"1:{group}" for group in groups}
+    found, groups = read_rows(paths), {row.group for row in rows}
+    assert found[: len(rows)] == rows
+    assert {row.group for row in found[len(rows) :]} == {f"1:{group}" for group in groups}

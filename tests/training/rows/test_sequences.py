@@ -1,13 +1,11 @@
 """A folder's tokenizer: the ids that llama.cpp gives, and a sentence where it is missing."""
 
-from contextlib import suppress
 from pathlib import Path
-from struct import pack
 
 import pytest
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.memory.errors import SettingsError, WeightsError
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Message
 from rubricem.training.local.session import vocabulary_of
 from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
@@ -45,37 +43,7 @@ def test_one_vocabulary_is_known_in_a_file_and_in_a_folder(tiny: Path, folder: P
     assert vocabulary_of(folder) != found
 
 
-ONE = pack("<IQQ2s", 8, 1, 2, b"ab")
 TOKENS, KINDS = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
-
-
-def of_gguf(*fields: tuple[bytes, int, bytes], count: int | None = None) -> bytes:
-    """The head of a GGUF file with these fields: name, number of the type, value as it stands."""
-    held = b"".join(pack("<Q", len(n)) + n + pack("<I", kind) + v for n, kind, v in fields)
-    return pack("<4sIQQ", b"GGUF", 3, 0, len(fields) if count is None else count) + held
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        of_gguf(count=2**63),
-        of_gguf((TOKENS, 9, pack("<IQ", 8, 2**63))),
-        of_gguf((TOKENS, 9, pack("<IQQ", 8, 1, 2**63))),
-        of_gguf((TOKENS, 9, pack("<IQ", 9, 1) * 9999)),
-        of_gguf((TOKENS, 99, b"")),
-        of_gguf((TOKENS, 9, ONE), (KINDS, 9, pack("<IQi", 5, 0, 0)[:12])),
-        of_gguf((TOKENS, 9, ONE), (KINDS, 9, pack("<IQ3s", 0, 3, b"abc"))),
-        of_gguf((TOKENS, 8, pack("<Q2s", 2, b"ab")), (KINDS, 9, pack("<IQ", 5, 0))),
-    ],
-    ids=["fields without end", "tokens without end", "a token without end", "lists in lists",
-         "no such type", "fewer kinds than tokens", "kinds that are no numbers", "no list"],
-)  # fmt: skip
-def test_a_damaged_vocabulary_of_a_gguf_file_is_one_sentence(
-    tmp_path: Path, content: bytes
-) -> None:
-    (path := tmp_path / "a.gguf").write_bytes(content)
-    with suppress(WeightsError):
-        assert gguf_vocabulary(path)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "llama", "opt"])

@@ -9,9 +9,8 @@ import pytest
 from rubricem.agent.weights.catalogue import lookup
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError
-from rubricem.training.local.checkpoints import FILES, fault
 from rubricem.training.rounds.fit import train
-from rubricem.training.rows.credit import CREDITS, row_rule
+from rubricem.training.rows.credit import CREDITS
 from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import KeptNumbers
 from tests.support.rows import config_of, policy_rows, quiet, row
@@ -77,17 +76,6 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
     assert "| b | 486,355,000 |" in card and "saved_at" not in card
 
 
-def test_a_judge_is_no_model_to_ask_and_has_held_out_pairs_with_their_intervals():
-    share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
-    pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
-    judge = note(method="judge-grpo", judge="full")
-    card = model_card(judge, KeptNumbers(pairs=pairs), {}, {})
-    assert "| 2 | accuracy 0.75, unparsed 0.75 |" in card
-    assert "rubricem judge eval" in card and "rubricem ask" not in card
-    assert "| judges in the form | full |" in card and "four tagged stages" not in card
-    assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
-
-
 @pytest.mark.usefixtures("one_thread")
 async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
     tiny: Path, tmp_path: Path
@@ -101,27 +89,6 @@ async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
     assert "| rows | 2 |" in last and "| trained tokens | 22 |" in last
     assert str(tmp_path) not in last and str(tiny.parent) not in last
     assert f"| loss | {trained.steps[-1]['loss']:.6g} |" in last
-
-
-@pytest.mark.usefixtures("one_thread")
-async def test_a_card_that_was_altered_makes_no_checkpoint_unusable(
-    tiny: Path, tmp_path: Path
-) -> None:
-    trained = await train(config_of(tmp_path, tiny, policy_rows(2)), "ss-grpo", quiet)
-    assert CARD not in json.loads((trained.checkpoint / FILES).read_text())
-    (trained.checkpoint / CARD).write_text("mine")
-    assert fault(trained.checkpoint) == ""
-
-
-def test_the_credit_is_named_by_the_rule_that_made_the_rows():
-    for credit, rule in CREDITS.items():
-        told = rule.model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
-        card = model_card(note(), KeptNumbers(record={"rule": told}), {}, {})
-        assert f"| credit | {credit} |" in card
-    rule = row_rule([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    kept = KeptNumbers(record={"rule": rule.model_dump(mode="json")})
-    assert "| credit | matrix |" in model_card(note(), kept, {}, {})
-    assert "| credit | unknown |" in model_card(note(), KeptNumbers(), {}, {})
 
 
 async def test_a_run_under_another_credit_does_not_go_on(tiny: Path, tmp_path: Path):

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.transcript.scaffold import Rule
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Stage
-from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.show.collected import (
     RunNumbers,
     malformed_share,
@@ -45,16 +43,6 @@ def test_scores_shares_and_spending_are_those_worked_by_hand(run: RunNumbers):
     assert (run.seconds, run.finished, run.failed) == (105, 2, 1)
 
 
-def test_changes_count_from_the_version_that_the_judge_was_handed(tmp_path: Path):
-    folder = written_run(tmp_path / "run").folder
-    path = folder / "steps" / "000" / "a-judged.json"
-    judged = json.loads(path.read_text())
-    for before, changes in ((4, (0, 0)), (3, (0, 1)), (2, (1, 1))):
-        path.write_text(json.dumps(judged | {"version_before": before}))
-        step = run_numbers(RunDirectory(folder)).steps[0]
-        assert (step.added, step.retired) == changes
-
-
 def test_a_run_is_told_as_json_and_in_lines_that_no_terminal_obeys(tmp_path: Path):
     folder = written_run(tmp_path / "run").folder
     told = json.loads(show(folder, "--json").stdout)
@@ -66,8 +54,3 @@ def test_a_run_is_told_as_json_and_in_lines_that_no_terminal_obeys(tmp_path: Pat
     lines = show(folder).stdout
     assert "2 groups in 2 steps, 4 rollouts: 2 finished" in lines and "answer 0.62" in lines
     assert "\x1b" not in lines and "\u202e" not in lines
-
-
-def test_a_folder_without_a_run_is_told(tmp_path: Path):
-    with pytest.raises(SettingsError, match="is no collecting run"):
-        run_numbers(RunDirectory(tmp_path))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.training.extras import Pace, lasting
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
@@ -22,18 +21,6 @@ from tests.support.collected import show
 from tests.support.rows import config_of, quiet, row
 
 STEP = {"loss": 0.25, "grad_norm": 1.5, "kl_old": 0.002, "tokens_per_second": 1234.4}
-
-
-def test_the_time_left_goes_by_what_this_process_has_done():
-    now = [100.0]
-    pace = Pace(of=10, clock=lambda: now[0])
-    assert pace.left is None, "nothing is known yet"
-    now[0] += 10
-    pace.advance(7)
-    assert pace.left == 30, "six steps were done before and tell nothing of the speed"
-    now[0] += 104
-    assert pace.left == 0
-    assert [lasting(s) for s in (5, 90, 3600)] == ["5 s", "2 min", "1 h 00 min"]
 
 
 def test_each_event_is_a_line_with_the_numbers_that_it_has():

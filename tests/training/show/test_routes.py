@@ -11,7 +11,7 @@ import pytest
 
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import hold_lock
-from rubricem.training.show.routes import finite, router
+from rubricem.training.show.routes import router
 from rubricem.training.show.training import LOCK
 from tests.support.collected import written_run
 from tests.support.pages import served
@@ -46,11 +46,6 @@ async def names(client: httpx.AsyncClient, kind: str) -> list[str]:
     return [one["name"] for one in (await got(client, kind))[kind]]
 
 
-async def test_without_any_the_lists_are_empty(client: httpx.AsyncClient):
-    assert await got(client, "collected") == {"collected": []}
-    assert await got(client, "trained") == {"trained": []}
-
-
 async def test_runs_are_found_under_the_data_directory_and_the_named_folders_alone(
     client: httpx.AsyncClient, tmp_path: Path
 ):
@@ -62,15 +57,6 @@ async def test_runs_are_found_under_the_data_directory_and_the_named_folders_alo
     assert await names(client, "collected") == ["elsewhere", "first"]
     listed = (await got(client, "collected"))["collected"][1]
     assert (listed["steps"], listed["questions"], listed["judge"]) == (2, 2, "fake")
-
-
-async def test_equal_names_are_told_apart(client: httpx.AsyncClient, tmp_path: Path):
-    train(tmp_path / "data" / "a" / "run", STEPS[:1])
-    train(tmp_path / "elsewhere" / "run")
-    os.utime(tmp_path / "data" / "a" / "run", (1, 1))
-    assert await names(client, "trained") == ["run", "run (2)"]
-    assert len((await got(client, "trained/run"))["steps"]) == 2
-    assert len((await got(client, "trained/run%20(2)"))["steps"]) == 1
 
 
 async def test_a_collected_run_is_told_in_the_numbers_of_its_page(
@@ -134,15 +120,6 @@ async def test_the_rounds_of_a_training_have_their_scores(
     assert (await got(client, "collected/out%2C%20round%20000"))["rollouts"] == 3
 
 
-async def test_a_step_that_is_finished_in_the_meantime_is_seen(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    run = written_run(tmp_path / "data" / "first")
-    assert len((await got(client, "collected/first"))["steps"]) == 2
-    run.commit(2, {})
-    assert len((await got(client, "collected/first"))["steps"]) == 3
-
-
 @pytest.mark.parametrize("name", ["none", "..%2f..", "%2e%2e", "x" * 200])
 async def test_an_unknown_name_is_a_404(client: httpx.AsyncClient, tmp_path: Path, name: str):
     written_run(tmp_path / "data" / "first")
@@ -164,11 +141,6 @@ async def test_what_is_damaged_is_told_and_holds_nothing_else_up(
     reply = await client.get("/api/trained/t")
     assert reply.status_code == 500 and reply.json()["remedy"]
     assert str(tmp_path) not in reply.text
-
-
-def test_what_is_no_finite_number_is_none():
-    found = finite({"a": [1.0, float("inf"), {"b": float("nan")}], "c": "NaN", "d": True})
-    assert found == {"a": [1.0, None, {"b": None}], "c": "NaN", "d": True}
 
 
 async def test_what_a_process_works_on_is_told_to_run(client: httpx.AsyncClient, tmp_path: Path):
