@@ -349,7 +349,7 @@ class Remote:
         self.researcher, away = researcher, judging and judging[0]
         if judging is not None:
             self.collector.judge = self.collector.reflecting = None
-        setup = SimpleNamespace(anywhere=lambda: None)
+        setup = SimpleNamespace(absolute=lambda: None)
         self.collector.elsewhere = RemoteGroups(
             self.collector,
             researcher,

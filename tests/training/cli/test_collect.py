@@ -114,7 +114,7 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert buffer.version > 0
     assert group.rubric_version.startswith("1-")
     (item,) = banked(folder)
-    assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first.")
+    assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first. [plan]")
 
 
 def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: Path):
