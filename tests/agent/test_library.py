@@ -6,12 +6,9 @@
 import asyncio
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
@@ -136,63 +133,6 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path):
     assert process.returncode == 0
 
 
-SOON = 10.0
-"""seconds; a server that says nothing is waited for three times as long"""
-
-
-@pytest.fixture
-def silent() -> Iterator[tuple[str, Callable[[], bool]]]:
-    """The address of a server that says nothing, not even what it serves; whether it was asked."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        asked: list[socket.socket] = []
-        listening = threading.Thread(target=lambda: asked.append(server.accept()[0]))
-        listening.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", lambda: bool(asked)
-        listening.join()
-        asked[0].close()
-
-
-async def test_what_is_stopped_before_it_has_begun_is_not_waited_for(
-    here: Path, silent: tuple[str, Callable[[], bool]]
-):
-    address, was_asked = silent
-    stop = asyncio.Event()
-    asked = asyncio.create_task(research(QUESTION, source="documents", base_url=address, stop=stop))
-    await asyncio.to_thread(wait_for, was_asked)
-    stop.set()
-    began = time.monotonic()
-    with pytest.raises(RubricemError, match="stopped before it had begun"):
-        await asked
-    assert time.monotonic() - began < SOON
-
-
-def test_an_interrupt_of_what_has_not_begun_is_a_keyboard_interrupt(
-    here: Path, silent: tuple[str, Callable[[], bool]]
-):
-    address, was_asked = silent
-    main = threading.get_ident()
-
-    def interrupt() -> None:
-        wait_for(was_asked)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    interrupting = threading.Thread(target=interrupt)
-    interrupting.start()
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        research_sync(QUESTION, source="documents", base_url=address)
-    assert time.monotonic() - began < SOON
-    interrupting.join()
-
-
-async def test_a_source_can_be_named_by_its_path(here: Path):
-    (here / "documents").rename(here / "notes, of 2026")
-    for source in (here / "notes, of 2026", [Path("notes, of 2026")]):
-        with ScriptedServer([*RUN, SUPPORTED]) as server:
-            report = await research(QUESTION, source=source, base_url=server.base_url)
-        assert report.status is Status.FINISHED and len(report.sources) == 1
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_examples_of_the_docs_run(
     number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -243,13 +183,6 @@ def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(taught: Pat
     assert "judging this run" in said and said[-1].startswith("kept reflection")
 
 
-def test_an_event_loop_that_ends_leaves_the_run_waiting(taught: Path):
-    with ScriptedServer(Server()) as server:
-        report = asyncio.run(research(QUESTION, **options(server)))
-    assert report.status is Status.FINISHED
-    assert find_queued(RunStore(taught)) == [report.trajectory.thread] and kept(taught) == []
-
-
 def test_the_synchronous_form_has_learnt_when_it_returns(taught: Path):
     with ScriptedServer(Server()) as server:
         report = research_sync(QUESTION, **options(server))
@@ -278,14 +211,6 @@ async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(taught: Path)
         await asyncio.gather(waiting, return_exceptions=True)
         await _QUEUES[asyncio.get_running_loop()].stop()
     assert find_queued(RunStore(taught)) == [report.trajectory.thread]
-
-
-async def test_without_memory_on_nothing_is_learnt(taught: Path):
-    script = Server()
-    with ScriptedServer(script) as server:
-        await research(QUESTION, **{**options(server), "memory": "read-only"})
-        assert await learnt() == ()
-    assert script.asked == ["research"] * 3
 
 
 def test_the_options_are_typed_and_are_the_settings() -> None:

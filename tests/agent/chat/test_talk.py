@@ -10,7 +10,7 @@ from click.testing import Result
 from rubricem.agent.chat.talk import COMMANDS
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore
-from tests.conftest import refusal, rubricem
+from tests.conftest import rubricem
 from tests.support import terminal
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.terminal import FOLLOW_UP, QUESTION
@@ -81,23 +81,6 @@ def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
     with ScriptedServer([]) as server:
         told = chat(server, documents, line, code=1).stderr
     assert told.startswith(f"error: {said}") and told.count("\n") == 2
-
-
-@pytest.mark.parametrize("named", ["nowhere", "-"])
-def test_what_cannot_be_gone_on_with_is_a_sentence(documents: Path, data: Path, named: str):
-    with ScriptedServer([]) as server:
-        refusal("chat", *terminal.where(server, documents), "--resume", named)
-        assert server.requests == []
-    assert ConversationStore(data).list_all().conversations == ()
-
-
-def test_a_damaged_run_of_the_conversation_is_shown_as_such(documents: Path, data: Path):
-    with ScriptedServer(terminal.turns) as server:
-        chat(server, documents, QUESTION, FOLLOW_UP)
-        (kept,) = ConversationStore(data).list_all().conversations
-        (data / "runs" / kept.runs[0] / "trajectory.json").write_text("{")
-        done = chat(server, documents, "/sources", more=("--resume",))
-    assert "(unreadable)" in done.stdout and "[1]" in done.stdout
 
 
 def test_a_question_is_asked_at_a_prompt_whose_history_is_its_owners_alone(

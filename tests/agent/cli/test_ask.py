@@ -20,9 +20,7 @@ import pytest
 from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.transcript.question import Budgets
-from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Status, Trajectory, Verification
+from rubricem.memory.schema import Status, Verification
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
 from tests.support import policies
 from tests.support.policies import (
@@ -37,7 +35,7 @@ from tests.support.policies import (
     plan,
     researching,
 )
-from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.sites import PageSite, Sent, article
 from tests.support.terminal import QUESTION
 from tests.support.waiting import PATIENCE, Process, wait_for
@@ -129,16 +127,6 @@ def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, t
     assert "## Sources" in (tmp_path / "report.md").read_text()
 
 
-def test_an_empty_folder_is_told_before_anything_is_asked_or_fetched(tmp_path: Path):
-    (tmp_path / "empty").mkdir()
-    with ScriptedServer(RUN) as server:
-        served = refusal("ask", *where(server, tmp_path / "empty", "--quiet"), code=1)
-        assert server.requests == []
-    embedded = refusal("ask", "What?", "--source", tmp_path / "empty", "--quiet", code=1)
-    for told in (served, embedded):
-        assert "has no documents" in told and "name another folder" in told
-
-
 def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
     with ScriptedServer(RUN) as server:
         refusal("ask", *where(server, Path("nowhere"), "--run", "mine", "--quiet"))
@@ -173,14 +161,6 @@ def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
     assert told.endswith("Try again from where it ended: --resume mine\n")
     assert (failed["status"], failed["answer"]) == ("failed", "")
     assert "401" in failed["reason"]
-
-
-def test_a_data_directory_that_is_a_file_is_one_sentence(documents: Path, data: Path):
-    data.write_text("")
-    with ScriptedServer(RUN) as server:
-        told = refusal("ask", *where(server, documents, "--quiet"), code=1)
-        assert server.requests == []
-    assert "cannot be used" in told and "RUBRICEM_DATA_DIR" in told
 
 
 def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothing_again(
@@ -233,14 +213,6 @@ def test_claims_are_checked_as_it_is_said_and_a_check_that_fails_loses_no_answer
         assert "checked by lexical rules alone" in found["note"]
 
 
-def test_rules_alone_can_be_chosen(documents: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RUBRICEM_CHECKER", "lexical")
-    with ScriptedServer(RUN) as server:
-        told = report(server, documents)
-    assert told["verification"]["checker"] == "lexical rules"
-    assert told["citations"][0]["support"]["verdict"] == "supported"
-
-
 async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Verification:
     """A run over a server that is checked by the same model, within budgets."""
     async with (
@@ -256,16 +228,6 @@ async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Ve
     return run.verification
 
 
-async def test_a_run_whose_tokens_are_spent_is_checked_by_rules(tmp_path: Path):
-    # The run's three calls take 360 tokens, and so many more are kept in reserve for its answer.
-    with ScriptedServer([*RUN, UNSUPPORTED]) as server:
-        assert (await checking(server, tmp_path, tokens=800)).checks[0].verdict == "unsupported"
-    with ScriptedServer(RUN) as server:
-        found = await checking(server, tmp_path / "less", tokens=470)
-    assert (found.checker, found.checks[0].verdict) == ("lexical rules", "supported")
-    assert found.note == "no model checked the citations, since the budget of 470 tokens ran out"
-
-
 async def test_no_more_citations_are_checked_at_once_than_a_budget_allows(tmp_path: Path):
     cites = "\n".join(f'<cite id="S1">An unbounded cache: {"x" * i}.</cite>' for i in range(40))
     verdicts = [{"number": n, "reason": "", "verdict": "unsupported"} for n in range(1, 9)]
@@ -278,13 +240,6 @@ async def test_no_more_citations_are_checked_at_once_than_a_budget_allows(tmp_pa
         assert await checking(server, tmp_path, tokens=800) == found
         assert len(server.requests) == 3 + 3, "what was spent before is spent in a resume"
     assert "the budget of 800 tokens ran out" in found.note and len(found.checks) == 40
-
-
-async def test_a_check_that_outlasts_the_seconds_is_left_to_rules(tmp_path: Path):
-    with ScriptedServer([*RUN, Hang()]) as server:
-        found = await checking(server, tmp_path, seconds=1.5)
-    assert found.checker == "lexical rules"
-    assert "1.5 seconds ran out" in found.note
 
 
 async def test_a_resume_repeats_no_check(tmp_path: Path):
@@ -422,21 +377,6 @@ def test_a_disk_that_is_full_is_one_sentence_and_loses_nothing_finished(unchecke
     told = [line for line in sentences(errors).splitlines() if line]
     assert told[0].startswith("error: ") and "journal.jsonl cannot be used: " in told[0]
     assert "disk is not full" in errors
-
-
-def test_a_report_that_cannot_be_stored_says_how_to_get_it(
-    unchecked: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def full(self: RunStore, trajectory: Trajectory) -> None:
-        raise StoreError("trajectory.json cannot be used: No space left on device", "Free some.")
-
-    with ScriptedServer(RUN) as server:
-        with monkeypatch.context() as patched:
-            patched.setattr(RunStore, "save", full)
-            asked = where(server, unchecked, "--run", "t", "--quiet")
-            told = rubricem("ask", *asked, code=1).stderr
-        assert "Free some. Then continue with: rubricem ask --resume t" in told
-        assert resumed("t")["status"] == "finished" and len(server.requests) == len(RUN)
 
 
 def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):

@@ -1,9 +1,7 @@
 """Doctor against a real server on loopback, real folders and real, if small, weights."""
 
-import hashlib
 import json
 import socket
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ from pydantic import SecretStr
 from rubricem.agent.cli.doctor import (
     Check,
     check_data_dir,
-    check_embedder,
     check_server,
     check_source,
-    check_web,
     check_weights,
     redact,
     without_password,
@@ -25,11 +21,8 @@ from rubricem.agent.cli.doctor import (
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import lookup
-from rubricem.memory.errors import install_of
 from tests.conftest import rubricem
 from tests.support.sites import JsonSite, Sent, WebSite
-
-GGUF_SHA256 = hashlib.sha256(b"GGUF").hexdigest()
 
 
 class Served(WebSite):
@@ -84,15 +77,6 @@ def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched():
     assert "rubricem models fetch qwen2.5-coder-1.5b" in checks["weights"]["remedy"]
     assert checks["source"]["state"] == "ok"
     assert "GB free" in checks["data directory"]["found"]
-
-
-def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RUBRICEM_SEED", "5")
-    lines = [line.split() for line in rubricem("doctor", "--model", "0.5b").stdout.splitlines()]
-    assert ["seed:", "5", "[RUBRICEM_SEED]"] in lines
-    assert ["model:", '"0.5b"', "[--model]"] in lines
-    assert "tool_calls:" not in [line[0] for line in lines], "what nobody set drowns what counts"
-    assert lines[-1] == ["ask", "works"]
 
 
 def test_the_server_alone_is_asked_when_one_is_named(served: Served):
@@ -185,24 +169,6 @@ async def test_weights_cut_short_or_altered_are_a_fault(folder: Path):
     assert "rubricem models fetch" in cut.remedy
 
 
-@pytest.mark.model
-async def test_whole_weights_are_ok(weights_05b: Path):
-    check = await check_weights(EmbeddedChoice("0.5b"), weights_05b.parent.parent)
-    assert states(check) == ["ok"]
-    assert "whole" in check.found
-
-
-async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(folder: Path):
-    (folder / "good.gguf").write_bytes(b"GGUF....")
-    (folder / "bad.gguf").write_bytes(b"MZ......")
-    names = [str(folder / f"{name}.gguf") for name in ("good", "bad", "none")]
-    checks = [
-        await check_weights(EmbeddedChoice(name), folder) for name in (*names, "org/repo:file.gguf")
-    ]
-    assert states(*checks) == ["ok", "fault", "fault", "note"]
-    assert "rubricem models fetch org/repo:file.gguf" in checks[-1].remedy
-
-
 def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):
     (folder / "file").touch()
     bad, good = check_data_dir(folder / "file" / "data"), check_data_dir(folder / "new" / "data")
@@ -220,40 +186,6 @@ async def test_sources_are_opened(folder: Path):
     names = ("docs", "python", "nowhere", "docs/picture.png")
     checks = [await check_source(name, settings) for name in names]
     assert states(*checks) == ["ok", "ok", "fault", "fault"]
-
-
-def test_what_recall_lacks_is_a_note_and_what_reranking_lacks_a_fault(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    checks = [check_embedder(Settings(), 1), check_embedder(Settings(retrieval="rerank"))]
-    assert states(*checks) == ["note", "fault"]
-    assert all(check.remedy == f"Install it: {install_of('memory')}" for check in checks)
-
-
-def test_the_embedder_that_is_set_is_looked_for_where_it_ranks(tmp_path: Path):
-    assert check_embedder(Settings(retrieval="lexical")).found.startswith("not needed")
-    served = Settings(model="m", base_url="http://127.0.0.1:1")
-    assert check_embedder(served).found.startswith("not needed")
-    assert states(check_embedder(Settings())) == ["note"], "the embedded model's sources use it"
-    other = check_embedder(Settings(embedder="qwen3-0.6b"))
-    assert states(other) == ["note"]
-    assert other.remedy.endswith("models fetch Qwen/Qwen3-Embedding-0.6B")
-    named = Settings(retrieval="rerank", embedder=str(tmp_path))
-    assert states(check_embedder(named)) == ["fault"]
-    kind = "sentence_transformers.models.Transformer"
-    (tmp_path / "modules.json").write_text(f'[{{"type": "{kind}"}}]')
-    assert states(check_embedder(named)) == ["ok"]
-
-
-@pytest.mark.parametrize(
-    ("name", "online", "state"),
-    [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault"), ("auto", False, "note")],
-)
-def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str):
-    check = check_web(name, online)
-    assert (check.state, bool(check.remedy)) == (state, state == "fault")
-    assert ("python is taken" in check.found) == (state == "note")
 
 
 async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(tmp_path: Path):

@@ -66,45 +66,6 @@ def test_the_same_command_goes_on_and_asks_nothing_again(
     assert [each.name[:10] for each in (data / "evaluations").iterdir()] == ["questions-"]
 
 
-def test_an_interrupted_evaluation_says_where_it_is_kept_and_how_it_goes_on(
-    questions: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    async def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rubricem.agent.evaluate.Experiment.run", interrupt)
-    out = tmp_path / "out"
-    with ScriptedServer(answers) as server:
-        done = evaluated(server, questions, documents, "--out", out, code=130)
-    assert f"is kept in {out}: the same command goes on" in done.stderr
-    assert done.stderr.endswith("interrupted\n")
-
-
-def test_another_model_of_a_server_is_asked_anew_where_none_is_named(
-    questions: Path, documents: Path, data: Path
-):
-    asked = list[int]()
-    for lone in ("one", "one", "other"):
-        with ScriptedServer(answers, models=[lone]) as server:
-            where = ("--base-url", server.base_url, "--source", documents)
-            rubricem("eval", questions, *where, "--limit", "1", "--quiet")
-            asked.append(len(server.requests))
-    assert asked == [2, 0, 2]
-    assert len(list((data / "evaluations").iterdir())) == 2
-
-
-def test_questions_and_arms_may_be_added_to_a_folder(
-    questions: Path, documents: Path, tmp_path: Path
-):
-    more = ("--out", tmp_path / "out", "--quiet")
-    with ScriptedServer(answers) as server:
-        evaluated(server, questions, documents, *more, "--limit", "1")
-        asked = len(server.requests)
-        evaluated(server, questions, documents, *more, "--arms", "stages,closed")
-    rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
-    assert len(rows) == 6 and len(server.requests) == asked + 2 * 2 + 1 * 2 + 2
-
-
 def test_other_settings_for_the_same_folder_are_refused(
     questions: Path, documents: Path, tmp_path: Path
 ):
@@ -132,14 +93,6 @@ def test_half_a_row_that_a_kill_left_is_done_again(
     assert [json.loads(line)["id"] for line in rows.read_text().splitlines()] == [
         json.loads(line)["id"] for line in whole.splitlines()
     ]
-
-
-def test_without_gold_a_warning_is_told_and_the_rest_reported(documents: Path, tmp_path: Path):
-    bare = written(tmp_path / "bare.jsonl", [{"question": "What is lru_cache?"}])
-    with ScriptedServer(answers) as server:
-        done = evaluated(server, bare, documents, "--quiet")
-    assert "warning: No question says what a right answer is" in done.stderr
-    assert "searches, mean" in done.stdout and "exact match" not in done.stdout
 
 
 def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(documents: Path, tmp_path: Path):
@@ -198,8 +151,3 @@ def test_the_passages_of_the_questions_can_be_searched(tmp_path: Path):
                         "--own-passages", "--json")  # fmt: skip
     told = json.loads(done.stdout)
     assert told["format"] == "hotpotqa" and told["arms"]["stages"]["all"]["all_gold"] == 1.0
-
-
-def test_where_no_arm_searches_no_source_is_opened(questions: Path, tmp_path: Path):
-    with ScriptedServer(answers) as server:
-        assert list(arms(server, questions, tmp_path / "missing", "--arms", "closed")) == ["closed"]

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import model_of
 from rubricem.judge.buffers import add, prune
-from rubricem.judge.build import JudgeModel
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, RubricBuffer, Stage, Trajectory
@@ -165,23 +162,6 @@ def test_lines_of_messages_are_scored_against_one_another(tmp_path: Path):
     assert "Row 1 holds no conversation" in refusal(*command)
 
 
-class Shared:
-    """A local model that is open already."""
-
-    name, version, context_tokens = "shared", "1", 4096
-    render = encode = complete = weigh = None
-
-
-async def test_an_open_model_is_shared_unless_the_settings_name_a_server():
-    held: Any = Shared()
-    async with model_of(Settings(model="0.5b")).open_judge(shared=held) as model:
-        assert model is held
-    settings = Settings(model="scripted", base_url="http://127.0.0.1:9/v1")
-    async with model_of(settings).open_judge(shared=held) as model:
-        opened: JudgeModel = model
-    assert opened is not held and opened.name == "scripted@127.0.0.1:9"
-
-
 POINTS = (6, 4, 2, 1, -5)
 CHECKLIST = json.dumps(
     {"rubrics": [{"criterion": f"Says {n}.", "points": p} for n, p in enumerate(POINTS)]}
@@ -253,16 +233,6 @@ def test_a_corrupted_buffer_is_neither_judged_on_nor_overwritten(folder: Path, t
     assert (server.requests, path.read_text()) == ([], '{"question": "cut')
 
 
-def test_a_lone_run_has_nothing_to_be_compared_with(folder: Path, tmp_path: Path):
-    lone = tmp_path / "lone.json"
-    lone.write_text(varied("a", "It is LRU.").model_dump_json())
-    with ScriptedServer(right_one) as server:
-        done = score(server, lone, "--judge", "pairwise", "--json")
-    (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
-    assert judgement["stages"][-1]["unscored_reason"] == "no other answer to compare"
-    assert server.requests == []
-
-
 GOOD, BAD = "The capital is Paris.", "No idea, sorry."
 
 
@@ -298,12 +268,6 @@ def pairwise(body: dict[str, Any], number: int) -> str:
     return f"<type>Chat</type><eval>clear</eval><answer>[[{letter}]]</answer>"
 
 
-def relative(body: dict[str, Any], number: int) -> str:
-    scores = (0.9, 0.1) if good_first(body) else (0.1, 0.9)
-    entries = [{"id": str(i), "explanation": "so", "score": s} for i, s in enumerate(scores, 1)]
-    return json.dumps({"scores": entries})
-
-
 def stage(body: dict[str, Any], number: int) -> str:
     said = body["messages"][1]["content"]
     if "Criteria:" not in said:
@@ -313,20 +277,7 @@ def stage(body: dict[str, Any], number: int) -> str:
     return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": points}]})
 
 
-def checklist(body: dict[str, Any], number: int) -> str:
-    system, said = (message["content"] for message in body["messages"][:2])
-    if "Items:" in said:
-        marks = [
-            {"number": n, "explanation": "so", "criteria_met": GOOD in said} for n in range(1, 6)
-        ]
-        return json.dumps({"verdicts": marks})
-    if '"rubrics"' in system:
-        items = [{"criterion": f"Names part {n} of the city.", "points": 5} for n in range(5)]
-        return json.dumps({"rubrics": items})
-    return "It is Paris."
-
-
-SCRIPTS = {"pairwise": pairwise, "relative": relative, "stage": stage, "checklist": checklist}
+SCRIPTS = {"pairwise": pairwise, "stage": stage}
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
@@ -372,20 +323,6 @@ def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
     assert (unparsed["hits"], unparsed["n"]) == (2, 4)
     assert report["measures"]["accuracy"]["value"] == 0.5
     assert report["usage"]["calls"] == len(server.requests) > 4
-
-
-def test_a_judge_that_never_answers_is_a_failure(pairs: Path):
-    with ScriptedServer(lambda body, number: Fault(400, "no such model")) as server:
-        where = ("--base-url", server.base_url)
-        done = rubricem("judge", "eval", pairs, "--judge", "pairwise", *where, code=1)
-    assert "There was no verdict" in done.stderr and "no such model" in done.stderr
-
-
-def test_a_checklist_is_made_once_for_a_question(pairs: Path):
-    with ScriptedServer(checklist) as server:
-        asked_of(server, "checklist", pairs)
-        made = [r for r in server.requests if "Items:" not in r.body["messages"][1]["content"]]
-    assert len(made) == 4, "an answer and a checklist for each of two questions"
 
 
 GATE = json.dumps(
@@ -456,13 +393,6 @@ def buffer(store: BufferStore) -> RubricBuffer:
     return pruned
 
 
-def test_a_question_is_shown_by_its_text_or_the_beginning_of_its_id(buffer: RubricBuffer):
-    done = rubrics("show", QUESTION)
-    for line in (f"{RULE.key}  3  Names the rule.", "retired", "kept"):
-        assert line in done.stdout
-    assert rubrics("show", buffer.id[:6]).stdout == done.stdout
-
-
 def imported(path: Path, store: BufferStore, rows: Any) -> RubricBuffer:
     path.write_text(json.dumps(rows))
     rubrics("import", path)
@@ -505,14 +435,6 @@ def test_rubrics_of_others_become_criteria_of_the_answer_for_good(
     assert [(c.description, c.weight, c.positive) for c in criteria] == read
     assert all(c.persistent for c in criteria)
     assert buffer.history[0].reason == "imported from rows.json"
-
-
-def test_a_conversation_is_one_question_with_its_speakers(store: BufferStore, tmp_path: Path):
-    turns = [("user", "Hi."), ("assistant", "Yes?"), ("user", "Which rule?")]
-    row = {**HEALTH, "prompt": [{"role": r, "content": c} for r, c in turns]}
-    imported(tmp_path / "rows.json", store, row)
-    (buffer,) = store.all()
-    assert buffer.question == "user: Hi.\n\nassistant: Yes?\n\nuser: Which rule?"
 
 
 @pytest.mark.parametrize(

@@ -9,26 +9,20 @@ import json
 import os
 import pty
 import select
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.lessons import candidates_in
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
-from rubricem.memory.schema import Status, Trajectory
-from rubricem.training.rows.credit import reflection_rows
+from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ROOT
 from tests.judge.test_reflection import by_content
 from tests.support.bank_cli import (
     CALLS,
-    GREAT,
     QUESTION,
     Failing,
     Server,
@@ -125,17 +119,6 @@ def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
     assert [run["thread"] for run in rest] == ["three"]
 
 
-def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "off", "--run", "two")
-        done = command("learn", "two")
-        again = command("learn", "two")
-    assert "two: kept reflection" in done.stdout
-    assert "two: this run was learnt from before" in again.stdout
-    unknown = command("learn", "nobody")
-    assert unknown.exit_code == 2 and "no run that has ended is called 'nobody'" in unknown.stderr
-
-
 def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
     data: Path,
 ):
@@ -152,29 +135,7 @@ def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_no
     assert [(run["thread"], run["outcome"]) for run in runs] == [("two", "kept"), ("three", "kept")]
 
 
-def test_what_was_written_and_scored_makes_training_rows(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--run", "one")
-    candidates = candidates_in(data / "runs" / "one")
-    assert [c.accepted for c in candidates] == [True] + [False] * 7
-    assert all(c.score and c.segments[1].text == GREAT for c in candidates)
-    # A server gives no token ids, so a row needs a tokenizer first; each says so.
-    compiled = reflection_rows(candidates)
-    assert sum(compiled.dropped.values()) + len(compiled.rows) == 8
-
-
 RUN = trajectory("It is.")
-AFTER = """
-import sys
-from rubricem.agent.cli.learn import learn_after
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of
-from rubricem.memory.runs import RunStore
-setup = setup_of(load_settings({"memory": "on"}))
-run = RunStore(setup.stores.data_dir).load(sys.argv[1])
-learn_after(setup, run, quiet=sys.argv[2:] == ["quiet"])
-"""
-OFFER = "1 run can be learnt from: learn now? [y/N]: "
 
 
 def ended(data: Path, run: Trajectory = RUN, memory: str = "on") -> Trajectory:
@@ -200,15 +161,6 @@ def on_terminal(*command: str) -> Iterator[tuple[Process, int]]:
             os.close(ours)
 
 
-def interrupted(process: Process, terminal: int) -> None:
-    """^C until it is heard: Python forgets one that comes just before it waits for a line."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        process.send_signal(signal.SIGINT)
-        if select.select([terminal], [], [], 2)[0]:
-            return
-
-
 def read_until(terminal: int, end: str) -> str:
     """What the terminal shows up to these words; to its end, where they do not come."""
     shown = ""
@@ -220,56 +172,6 @@ def read_until(terminal: int, end: str) -> str:
             break
         shown += piece.decode()
     return shown
-
-
-def after(thread: str, *more: str) -> tuple[str, ...]:
-    return sys.executable, "-c", AFTER, thread, *more
-
-
-def without_terminal(thread: str, *more: str) -> str:
-    done = subprocess.run(after(thread, *more), cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
-    return done.stderr
-
-
-@pytest.mark.parametrize("reply", ["n\n", "\n", "\x04", "interrupt"])
-def test_who_declines_is_told_how_to_learn_later(data: Path, reply: str):
-    run = ended(data)
-    with on_terminal(*after(run.thread)) as (process, terminal):
-        assert read_until(terminal, OFFER).endswith(OFFER)
-        if reply == "interrupt":
-            interrupted(process, terminal)
-        else:
-            os.write(terminal, reply.encode())
-        assert "Later: rubricem learn" in read_until(terminal, "rubricem learn")
-        assert process.wait() == 0
-    assert not (data / "bank").exists()
-
-
-def test_without_a_terminal_one_line_names_the_command(data: Path):
-    run = ended(data)
-    line = "1 run can be learnt from: rubricem learn\n"
-    assert without_terminal(run.thread) == line
-    with on_terminal(*after(run.thread, "quiet")) as (_, terminal):
-        assert read_until(terminal, "nothing more") == line.replace("\n", "\r\n")
-
-
-def test_a_run_that_teaches_nothing_is_not_offered_and_a_failure_is_a_sentence(data: Path):
-    cut = RUN.model_copy(update={"status": Status.PARTIAL, "ended_by": "interrupt"})
-    assert "it was interrupted" in without_terminal(ended(data, cut).thread)
-    run = ended(data, RUN.model_copy(update={"thread": "whole"}))
-    (data / "runs" / run.thread / "reflections.json").write_text("{")
-    assert "nothing was learnt from this run: " in without_terminal(run.thread)
-
-
-def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
-    run = ended(data)
-    written = [{"trajectory_id": run.id, "question": run.question, "segments": []}]
-    (data / "runs" / run.thread / "reflections.json").write_text(json.dumps(written))
-    assert without_terminal(run.thread) == "this run was learnt from before\n"
-    RunStore(data).save(run.model_copy(update={"id": "run-2"}))
-    assert "1 run can be learnt from" in without_terminal(run.thread)
-    assert "it went on" in mark(data, run.thread)["reason"]
 
 
 @pytest.mark.slow
@@ -383,15 +285,6 @@ def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: P
     assert kept(data) == [item]
 
 
-def test_a_run_that_does_not_wait_is_told_so(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "read-only", "--run", "two")
-    done = command("rate", "two", "5")
-    assert done.stdout.endswith(
-        "It does not wait to be learnt from; to do so: rubricem learn two\n"
-    )
-
-
 @pytest.mark.parametrize("score", ["0", "6", "9", "good", "3.5", "٣", "²", ""])
 def test_a_score_that_is_none_is_refused(data: Path, score: str):
     RunStore(data).save(run := trajectory("It is."))
@@ -399,11 +292,3 @@ def test_a_score_that_is_none_is_refused(data: Path, score: str):
     assert done.exit_code == 2 and "is no rating." in done.stderr
     assert "Give a whole number from 1, of no use, to 5" in done.stderr
     assert ratings_in(data / "runs" / run.thread) == ()
-
-
-def test_a_run_that_is_not_there_cannot_be_rated(data: Path):
-    done = command("rate", "nobody", "3")
-    assert done.exit_code == 2
-    assert "no run that has ended is called 'nobody'" in done.stderr
-    assert command("rate", "../one", "3").exit_code == 2
-    assert not data.exists()

@@ -10,8 +10,8 @@ from click.testing import Result
 
 from rubricem.agent.cli.ask import latest
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import CallKey, RunStore
-from rubricem.memory.schema import Spent, Status, Usage
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Status, Usage
 from tests.conftest import refusal, rubricem
 from tests.support.values import trajectory
 
@@ -56,15 +56,6 @@ def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore)
     assert rows[0]["usage"]["cost"] == 0.0123
 
 
-def test_one_run_is_shown_as_its_report(store: RunStore):
-    add(store, "a", 0, status=Status.FINISHED)
-    add(store, "b", 0)
-    assert "An answer." in runs("show", "a").stdout
-    assert json.loads(runs("show", "a", "--json").stdout)["answer"] == "An answer."
-    assert "rubricem ask --resume b" in runs("show", "b").stdout
-    assert "no run is called 'c'" in refusal("runs", "show", "c")
-
-
 @pytest.mark.parametrize("name", ["r.md", "r.html", "r.json"])
 def test_the_report_of_a_past_run_is_written_without_a_model(
     store: RunStore, tmp_path: Path, name: str
@@ -75,24 +66,6 @@ def test_the_report_of_a_past_run_is_written_without_a_model(
     )
     text = (tmp_path / name).read_text()
     assert "An answer." in text
-
-
-def test_a_report_that_cannot_be_written_is_refused_with_what_can(store: RunStore, tmp_path: Path):
-    add(store, "a", 0, status=Status.FINISHED)
-    add(store, "killed", 1)
-    assert ".pdf" in refusal("runs", "show", "a", "--out", str(tmp_path / "r.txt"))
-    assert "no run that has ended" in refusal("runs", "show", "killed", "--out", "r.md")
-    assert "--json" in refusal("runs", "show", f"{tmp_path}/", "--out", "r.md")
-
-
-def test_where_its_time_went_is_shown_for_debugging_the_longest_first(store: RunStore):
-    claims = Spent(slot="claim", calls=2, seconds=1.25, read=900, written=41)
-    reading = Spent(slot="reading", calls=3, seconds=30.0, read=12_000)
-    add(store, "a", 0, status=Status.FINISHED, spent=(claims, reading))
-    lines = rubricem("--debug", "runs", "show", "a").stderr.splitlines()
-    assert [line.split()[:3] for line in lines] == [["reading", "3", "x"], ["claim", "2", "x"]]
-    assert lines[1].endswith("1.2 s  900 tokens read, 41 written")
-    assert runs("show", "a").stderr == ""
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):
@@ -114,25 +87,6 @@ def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):
     add(store, "killed", 30, status=Status.FINISHED)
     with pytest.raises(SettingsError, match="no run to resume: all have"):
         latest(store)
-
-
-async def test_a_run_without_a_call_or_under_way_does_not_hide_one_that_can_be_resumed(
-    store: RunStore,
-):
-    add(store, "partial", 20, status=Status.PARTIAL, reason="spent")
-    add(store, "refused", 10)
-    add(store, "going", 0)
-    journal = store.journal("going")
-    await journal.append(CallKey("going", 1, 0, "x"), {"text": "said"})
-    assert latest(store) == "partial"
-    add(store, "partial", 20, status=Status.FINISHED)
-    assert latest(store) == "going"
-    journal.close()
-    assert latest(store) == "going"
-
-
-def test_an_empty_data_directory_lists_nothing(store: RunStore):
-    assert runs().stdout == "0 runs\n"
 
 
 def test_runs_are_found_named_tagged_and_deleted_for_good(store: RunStore):

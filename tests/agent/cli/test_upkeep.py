@@ -1,10 +1,8 @@
 """The data directory copied while it is worked on, brought back whole or not at all, removed."""
 
-import gzip
 import hashlib
 import io
 import json
-import shutil
 import sqlite3
 import stat
 import tarfile
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.cli.upkeep import MANIFEST, SPARED
+from rubricem.agent.cli.upkeep import MANIFEST
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
 from tests.conftest import refusal, rubricem, unpack
@@ -185,22 +183,13 @@ def entry(name: str, **fields: Any) -> tarfile.TarInfo:
     [
         [(entry("runs/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"), b"")],
         [(entry("runs/a", type=tarfile.LNKTYPE, linkname="/etc/passwd"), b"")],
-        [(entry("runs/a", type=tarfile.CHRTYPE), b"")],
-        [(entry("runs/a", type=tarfile.GNUTYPE_SPARSE), b"")],
-        [(entry("a" * 2_000_000), b"")],
         [(entry("runs"), b"x"), (entry("runs/a"), b"x")],
         [(entry("runs/a"), b"x"), (entry("runs/a"), b"x")],
-        [(entry("runs/" + "a" * 300), b"x")],
         [(entry("/tmp/escaped"), b"x")],
-        [(entry("."), b"x")],
         [(entry("serve.lock"), b"x")],
         [(entry("bank/index/chroma.sqlite3"), b"x")],
-        [(entry(".restoring-x/a"), b"x")],
     ],
-    ids=["a link", "a hard link", "a device", "with holes", "a name without end",
-         "a file that is a folder", "one name twice", "a long name", "elsewhere", "the folder",
-         "the lock", "an index", "a folder of ours"],
-)  # fmt: skip
+)
 def test_a_copy_by_a_stranger_brings_nothing_that_ours_never_has(
     store: RunStore,
     data: Path,
@@ -211,33 +200,6 @@ def test_a_copy_by_a_stranger_brings_nothing_that_ours_never_has(
     before = files(data)
     assert "not a complete backup" in refusal("restore", copy, "--yes")
     assert files(data) - {"serve.lock"} == before
-
-
-@pytest.mark.parametrize("depth", [0, 200_000])
-def test_a_list_that_cannot_be_read_is_no_copy(data: Path, tmp_path: Path, depth: int):
-    copy, text = tmp_path / "copy.tar.gz", b"[" * depth
-    with tarfile.open(copy, "w:gz") as archive:
-        archive.addfile(entry(MANIFEST, size=len(text)), io.BytesIO(text))
-    assert "not a complete backup" in refusal("restore", copy, "--yes")
-
-
-def test_sizes_below_zero_do_not_lead_round_in_a_circle(data: Path, tmp_path: Path):
-    head = bytearray(entry("runs/a").tobuf(tarfile.GNU_FORMAT))
-    head[124:136] = b"\xff" * 10 + b"\xfe\x00"  # -512
-    head[148:156] = b" " * 8
-    head[148:155] = b"%06o\0" % sum(head)
-    (copy := tmp_path / "copy.tar.gz").write_bytes(gzip.compress(bytes(head) * 3 + bytes(1024)))
-    assert "not a complete backup" in refusal("restore", copy, "--yes")
-
-
-def test_a_disk_without_room_is_told_and_left_as_it_was(
-    store: RunStore, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    rubricem("backup", copy := tmp_path / "copy.tar.gz")
-    full = shutil.disk_usage(tmp_path)._replace(free=SPARED)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full)
-    assert "has no room" in rubricem("restore", copy, "--yes", code=1).stderr
-    assert store.has_ended("a")
 
 
 def test_a_copy_says_nothing_to_the_terminal_and_that_others_may_know_its_tokens(

@@ -20,14 +20,13 @@ from mcp import Client, StdioServerParameters
 from rubricem import research
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.agent.transcript.events import Event, SourceProgress, ToolCalled, ToolReturned
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.agent.transcript.events import Event, ToolCalled, ToolReturned
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Status
-from tests.conftest import COMMAND, ROOT, refusal, rubricem
+from tests.conftest import COMMAND, ROOT, rubricem
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan, search
 from tests.support.scripted_server import Fault, Script, Scripted, ScriptedServer
-from tests.support.sites import PageSite
 from tests.support.terminal import QUESTION
 from tests.support.tool_servers import PAGES, server, serving_http
 from tests.support.waiting import PATIENCE, Process
@@ -86,31 +85,6 @@ def over_http(here: Path, *options: str) -> Iterator[str]:
     assert printed == ""
 
 
-def test_a_client_that_is_gone_ends_the_program_without_a_word(here: Path):
-    hello = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "gone", "version": "1"},
-    }
-    said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with ScriptedServer(ANSWERED) as model:
-        env = {**os.environ, **variables(here, model.base_url)}
-        with Process([*COMMAND, "mcp"], cwd=here, env=env, text=True, **pipes) as process:
-            assert process.stdin and process.stdout and process.stderr
-            process.stdout.close()
-            process.stdin.write(json.dumps(said) + "\n")
-            process.stdin.close()
-            assert "fault" not in process.stderr.read()
-            assert process.wait() == 1
-
-
-def test_an_unknown_source_is_told_before_a_client_waits_for_it(here: Path):
-    with ScriptedServer(ANSWERED) as model:
-        options = ("--source", "papres", "--base-url", model.base_url, "--model", "scripted")
-        assert "Unknown source 'papres'" in refusal("mcp", *options)
-
-
 async def asked(client: Client, name: str, **arguments: Any) -> Any:
     result = await client.call_tool(name, arguments)
     assert not result.is_error, result.content
@@ -150,19 +124,6 @@ async def test_a_program_researches_with_progress_and_checked_citations(here: Pa
     assert messages[0] == "stage: plan"
     assert "call 1: folder: lru_cache maxsize None" in messages
     assert messages[-1] is not None
-
-
-async def test_looking_up_needs_no_model(here: Path):
-    page = "<html><title>Caches</title><body><p>A page about caches and their size.</p></body>"
-    with PageSite({"/caches": page}) as site:
-        async with program(here) as client:
-            found = await asked(client, "search", query="lru_cache", limit=3)
-            [passage] = found["passages"]
-            assert passage["location"].endswith("cache.md")
-            address = f"http://127.0.0.1:{site.port}/caches"
-            opened = await asked(client, "open_page", address=address, words="size")
-            assert "their size" in opened["passages"][0]["text"]
-            assert (await asked(client, "bank_search", text="caches"))["matches"] == []
 
 
 async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
@@ -257,19 +218,6 @@ def test_nothing_but_the_protocol_is_on_standard_output(here: Path):
     assert messages[-1]["result"]["structuredContent"]["status"] == "finished"
 
 
-def test_a_server_that_cannot_be_is_a_sentence(here: Path):
-    done = subprocess.run(
-        [*COMMAND, "mcp", "--source", "/nowhere"],
-        cwd=here,
-        env={**os.environ, "RUBRICEM_DATA_DIR": str(here / "data"), "RUBRICEM_DECODING": "odd"},
-        input="",
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: RUBRICEM_DECODING cannot be 'odd'")
-
-
 pytestmark = pytest.mark.usefixtures("data")
 
 
@@ -349,16 +297,6 @@ async def test_a_tool_that_fails_or_hangs_is_told_and_the_run_goes_on(
     assert '<tool_output error="' in contents(model.requests[1].body)[-1][1]
 
 
-async def test_a_server_that_cannot_be_had_is_a_sentence_in_the_events(documents: Path):
-    servers = {"wiki": {"command": "/nowhere/wiki-mcp", "tools": ["page"]}}
-    report, model, told = await researched(documents, *RUN, SUPPORTED, mcp_servers=servers)
-    assert report.status is Status.FINISHED
-    messages = [event.message for event in told if isinstance(event, SourceProgress)]
-    [problem] = [message for message in messages if "MCP server" in message]
-    assert problem.endswith("Its tools are left out.")
-    assert "More tools" not in contents(model.requests[0].body)[0][1]
-
-
 async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
     documents: Path, data: Path, address: str
 ):
@@ -373,26 +311,6 @@ async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
     assert len(model.requests) == 4, "the plan was written once"
     lines = (data / "runs/mine/journal.jsonl").read_text().splitlines()
     assert sum("passages" in line for line in lines) == 1
-
-
-def test_servers_come_from_the_environment_and_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(wiki("http://localhost:1/mcp", "page")))
-    assert load_settings().mcp_servers["wiki"].tools == ("page",)
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", "{")
-    with pytest.raises(SettingsError, match="RUBRICEM_MCP_SERVERS is not valid JSON"):
-        load_settings()
-    monkeypatch.delenv("RUBRICEM_MCP_SERVERS")
-    (tmp_path / "rubricem.toml").write_text(
-        '[mcp_servers.wiki]\nurl = "http://localhost:1/mcp"\ntools = ["page"]\n'
-        'headers = {Authorization = "Bearer s3cret"}\n'
-    )
-    monkeypatch.setenv("RUBRICEM_CONFIG", str(tmp_path / "rubricem.toml"))
-    settings = load_settings()
-    assert settings.mcp_servers["wiki"].url == "http://localhost:1/mcp"
-    assert "s3cret" not in repr(settings)
 
 
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.agent.page.conftest import faults
 from tests.support import pages
@@ -87,21 +87,6 @@ def test_a_change_of_view_puts_the_focus_on_its_heading(page: Page):
     expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 
 
-@pytest.mark.parametrize("late", ["app.js", "ask.js"])
-def test_a_link_followed_before_the_first_view_is_there_has_its_heading_focused_too(
-    browser: Browser, site: pages.Site, late: str
-):
-    held: list[Route] = []
-    with pages.opened(browser, site) as page:
-        page.route(f"**/{late}*", lambda route: held.append(route))
-        with page.expect_request(f"**/{late}*"):
-            page.reload(wait_until="commit")
-        page.get_by_role("link", name="Memory").click()
-        page.wait_for_function("() => location.hash === '#/memory'")
-        held[0].continue_()
-        expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
-
-
 def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, site: pages.Site):
     with pages.opened(browser, site, color_scheme="light") as page:
         paper = "getComputedStyle(document.body).backgroundColor"
@@ -155,24 +140,6 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
         expect(page.get_by_role("region", name="Answer")).to_be_visible()
         assert page.evaluate("window.moved") < 0.02
         page.get_by_role("button", name="Stop").click()
-
-
-@pytest.mark.parametrize("width", [360, 320])
-def test_the_head_of_a_phone_breaks_no_word(browser: Browser, site: pages.Site, width: int):
-    with pages.opened(browser, site, "", viewport={"width": width, "height": 740}) as page:
-        head = page.get_by_role("banner")
-        settings = head.get_by_role("link", name="Settings")
-        for link in (head.get_by_role("link", name="rubricem"), settings):
-            lines = link.evaluate(
-                """(link) => {
-                    const text = [...link.childNodes].find((node) => node.nodeType === 3);
-                    const range = document.createRange();
-                    range.selectNode(text);
-                    return range.getClientRects().length;
-                }"""
-            )
-            assert lines <= 1
-        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(

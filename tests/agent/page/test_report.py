@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
@@ -28,24 +28,6 @@ def report(page: Page, site: pages.Site, run: str) -> Page:
     page.goto(f"{site.url}{pages.run_address(run)}")
     expect(page.get_by_role("article")).to_contain_text("grow without bound")
     return page
-
-
-def test_a_run_that_had_finished_leaves_its_stages_room_to_the_report(report: Page):
-    expect(report.get_by_text("Finished", exact=True).first).to_be_visible()
-    expect(report.get_by_role("list", name="Stages", include_hidden=True)).to_be_hidden()
-
-
-def test_so_does_one_that_went_through_all_of_them_and_found_nothing(
-    page: Page, site: pages.Site, run: str
-):
-    def found_nothing(route: Route) -> None:
-        told = route.fetch()
-        route.fulfill(response=told, json=told.json() | {"status": "no_evidence"})
-
-    page.route(re.compile(rf"/api/runs/{run}$"), found_nothing)
-    page.goto(f"{site.url}{pages.run_address(run)}")
-    expect(page.get_by_text("No evidence", exact=True).first).to_be_visible()
-    expect(page.get_by_role("list", name="Stages", include_hidden=True)).to_be_hidden()
 
 
 def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(report: Page):
@@ -76,18 +58,6 @@ def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(repo
     expect(sources.first).to_contain_text("functools.lru_cache")
     sources.nth(1).get_by_text("Passage").click()
     expect(sources.nth(1)).to_contain_text("82 percent of the hits")
-
-
-def test_a_report_is_taken_away_in_seven_forms(report: Page, site: pages.Site):
-    for label, kind in (
-        ("Markdown", "md"), ("Page", "html"), ("PDF", "pdf"), ("Word", "docx"), ("JSON", "json"),
-        ("BibTeX", "bib"), ("RIS", "ris"),
-    ):  # fmt: skip
-        link = report.get_by_role("link", name=label, exact=True)
-        assert str(link.get_attribute("href")).endswith(f"/export/{kind}")
-    with report.expect_download() as download:
-        report.get_by_role("link", name="Markdown").click()
-    assert "without bound" in download.value.path().read_text()
 
 
 def test_a_report_is_rated_once_a_number_is_chosen(report: Page):
@@ -168,15 +138,6 @@ def test_a_thread_is_shared_as_one_file_saved_or_given_to_the_system(page: Page,
     # A function: the page allows no text to be run as a program.
     page.wait_for_function("() => window.shared")
     assert page.evaluate("() => window.shared") == [name, pages.QUESTION]
-
-
-def test_a_report_is_copied_as_markdown(browser: Browser, site: pages.Site, run: str):
-    leave = ["clipboard-read", "clipboard-write"]
-    with pages.opened(browser, site, pages.run_address(run), permissions=leave) as page:
-        page.get_by_role("button", name="Copy").click()
-        expect(page.get_by_role("button", name="Copied")).to_be_visible()
-        copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith(f"# {pages.QUESTION}") and "## Sources" in copied
 
 
 def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):
@@ -297,28 +258,6 @@ def test_the_page_speaks_the_language_that_it_has_a_table_for(browser: Browser, 
     with pages.opened(browser, site, locale="de-DE") as page:
         pages.has_heading(page, "What would you like to know?")
         assert page.locator("html").get_attribute("lang") == "en"
-
-
-def test_a_page_in_a_language_from_right_to_left_stands_so(browser: Browser, site: pages.Site):
-    """Its texts are few here; the sheet of a citation comes in from the left, English stays so."""
-    run = pages.finished(site)["run"]
-    with pages.opened(browser, site, locale="ar", reduced_motion="reduce") as page:
-        page.route("**/texts/ar.json", lambda route: route.fulfill(json={"Recent": "الأخيرة"}))
-        page.goto(f"{site.url}{pages.run_address(run)}")
-        page.reload()
-        expect(page.get_by_role("heading", name="الأخيرة")).to_be_visible()
-        size = page.viewport_size
-        assert size is not None
-        side, way = page.locator(".side").bounding_box(), "it => getComputedStyle(it).direction"
-        assert side and side["x"] + side["width"] == pytest.approx(size["width"], abs=20)
-        named = page.locator("#recent a span[dir]", has_text=pages.QUESTION).first
-        assert [page.locator("html").evaluate(way), named.evaluate(way)] == ["rtl", "ltr"]
-        assert page.get_by_role("article").evaluate(way) == "ltr"
-        page.get_by_role("button", name="Source 1").first.click()
-        sheet = page.get_by_role("dialog").bounding_box()
-        assert sheet and sheet["x"] == 0
-        page.keyboard.press("Escape")
-        assert not faults(page)
 
 
 def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
@@ -455,18 +394,6 @@ def test_curves_are_read_by_key_and_as_a_table(page: Page):
     light = f"canvas => ({colours})(canvas).includes('141,180,242')"
     page.wait_for_function(light, arg=canvas.element_handle())
     assert not faults(page)
-
-
-def test_curves_fit_on_a_screen(browser: Browser, site: pages.Site):
-    size: ViewportSize = {"width": 1280, "height": 800}
-    address = "#/training/collected/september"
-    with pages.opened(browser, site, address, viewport=size, reduced_motion="reduce") as page:
-        figures = page.get_by_role("figure")
-        expect(figures.last.locator("canvas")).to_be_visible()
-        boxes = [box for each in figures.all() if (box := each.bounding_box())]
-        rows = {round(box["y"]) for box in boxes}
-        assert len(boxes) == 5 and len(rows) == 2
-        assert max(b["y"] + b["height"] for b in boxes) - min(rows) <= size["height"]
 
 
 def test_a_collected_run_is_drawn_with_its_gaps(page: Page, site: pages.Site):

@@ -5,7 +5,6 @@ Its log numbers events, keeps them and tells them without a gap or a double, how
 
 import asyncio
 import json
-import os
 import resource
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from rubricem.agent.serve import feed
 from rubricem.agent.transcript import events
-from rubricem.memory.schema import Source, Stage, Usage
+from rubricem.memory.schema import Stage
 from tests.support.policies import answer, plan
 
 
@@ -83,17 +82,6 @@ async def test_after_a_restart_what_was_told_before_is_history(log: feed.EventLo
     assert [event.name for event in log.read(0)] == ["restart", "stage"]
     assert [event.id for event in log.read(4)] == [5]
     assert not log.ended
-
-
-async def test_what_a_file_does_not_take_is_told_and_written_with_the_next(tmp_path: Path):
-    blocked = tmp_path / feed.FILE_NAME
-    log = feed.EventLog(blocked)
-    blocked.mkdir()
-    log.append("note", {"n": 1})
-    assert whole(log) == [1] and not log.lost
-    blocked.rmdir()
-    log.append("note", {"n": 2})
-    assert [json.loads(line)["id"] for line in blocked.read_text().splitlines()] == [1, 2]
 
 
 async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(tmp_path: Path):
@@ -195,11 +183,6 @@ def test_review_and_answer_are_told_as_the_text_of_a_turn_begins_them(size: int)
     assert joined["review"].startswith("<review>") and joined["answer"].startswith("<answer>")
 
 
-def test_a_less_than_sign_at_the_end_of_a_turn_is_told_when_the_turn_ends():
-    said = told([*pieces(Stage.RESEARCH, "a <b", 10), events.UsageCounted(Usage())])
-    assert [data["text"] for name, data in said if name == "text"] == ["a ", "<b"]
-
-
 def test_a_turn_that_is_asked_again_is_told_from_its_beginning():
     said = told(
         [
@@ -212,29 +195,6 @@ def test_a_turn_that_is_asked_again_is_told_from_its_beginning():
     assert [(n, d.get("stage")) for n, d in said][-3:] == [
         ("retry", None), ("stage", "research"), ("text", "research"),
     ]  # fmt: skip
-
-
-def test_what_a_search_found_is_told_by_title_and_address():
-    source = Source(id="S1", title="A\nb", location="x.md", text="t", tool="search", query="q")
-    said = told(
-        [
-            events.ToolCalled("search", "q", 3),
-            events.ToolReturned((source,), 0.25),
-            events.LessonsRecalled(2, True),
-        ]
-    )
-    assert said[1:] == [
-        (
-            "results",
-            {
-                "number": 3,
-                "sources": [{"id": "S1", "title": "A b", "url": "x.md"}],
-                "seconds": 0.25,
-                "error": "",
-            },
-        ),
-        ("recalled", {"count": 2, "own": True}),
-    ]
 
 
 def reviewed(items: list[str], review: list[str]) -> list[dict[str, Any]]:
@@ -262,23 +222,3 @@ def test_an_item_is_ticked_by_the_mark_of_its_line_alone(
     items: list[str], review: list[str], states: list[str]
 ):
     assert [item["state"] for item in reviewed(items, review)] == states
-
-
-def test_what_a_marked_line_says_beyond_its_item_stands_with_what_it_rests_on():
-    lines = ["The size: 128 calls [met: S1, S4]", "The threads [missing]"]
-    assert [item["note"] for item in reviewed(["The size", "The threads"], lines)] == [
-        "128 calls \u00b7 S1, S4", "",
-    ]  # fmt: skip
-
-
-async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(tmp_path: Path):
-    for run in ("pipe", "nested", "going"):
-        (tmp_path / run).mkdir()
-    os.mkfifo(tmp_path / "pipe" / feed.FILE_NAME)
-    (tmp_path / "nested" / feed.FILE_NAME).write_bytes(b"[" * 200_000 + b"\n")
-    (tmp_path / "going" / feed.FILE_NAME).write_text('{"event":"note","data":{}}\n')
-    logs = feed.Logs(tmp_path)
-    assert sorted(logs.find_unfinished()) == ["going", "nested"]
-    assert (await logs.of("nested")).last == 1
-    with pytest.raises(OSError, match="no plain file"):
-        await logs.of("pipe")

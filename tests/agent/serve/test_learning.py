@@ -4,12 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed_lesson, find_queued
+from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.serve.desk import Lessons, Researchers
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Reflection
 from tests.support.bank_cli import REWORDED, Failing, Server
@@ -131,18 +130,6 @@ async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path:
     assert script.asked.count("reflect") == 8
 
 
-async def test_runs_of_another_model_are_left_to_the_command(tmp_path: Path):
-    with ScriptedServer(Server()) as model:
-        chosen = run_settings(tmp_path, model, memory="on")
-        other = chosen.model_copy(update={"model": "another", "memory": "on"})
-        async with site(other) as here:
-            here.desk.lessons.after = _nothing  # type: ignore[method-assign]
-            await here.ended(await here.ask())
-        async with site(chosen) as here:
-            state = (await here.http.post("/api/learning")).json()
-    assert (state["waiting"], state["others"], state["now"]) == (0, 1, None)
-
-
 async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(tmp_path: Path):
     setup = setup_of(Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on"))
     lessons, run = Lessons(setup, Researchers(setup.model)), trajectory("It is.")
@@ -158,24 +145,3 @@ async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learn
     await lessons.aclose()
     # The weights are not there, which is a note; the run still waits.
     assert state["waiting"] == 1 and "none.gguf" in state["lessons"][0]["said"]
-
-
-async def _nothing(trajectory: object) -> None:
-    """Leave the run where it is."""
-
-
-async def test_a_fault_in_learning_is_a_lesson_and_the_next_run_has_its_turn():
-    queue = LearningQueue()
-
-    async def broken() -> Lesson:
-        raise KeyError("x")
-
-    async def down() -> Lesson:
-        raise PolicyError("the server is down")
-
-    queue.put("a", broken)
-    queue.put("b", down)
-    await queue.idle()
-    first, second = queue.lessons
-    assert "rubricem itself failed: KeyError" in first.said and first.outcome == "queued"
-    assert second == failed_lesson("b", PolicyError("the server is down"))

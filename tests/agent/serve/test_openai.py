@@ -113,21 +113,6 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
         assert said.count("And with maxsize 0?") == 1
 
 
-def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path):
-    asked: list[Any] = [
-        {"role": "system", "content": "Be funny."},
-        {"role": "user", "content": "Who are you?"},
-        {"role": "assistant", "content": "Somebody else's words."},
-        {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
-    ]
-    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
-        asking(here.client, messages=asked)
-        said = contents(here.model.requests[0].body)[1][1]
-    assert said.startswith(QUESTION)
-    assert "User: Who are you?\n\nAssistant: Somebody else's words." in said
-    assert "funny" not in said
-
-
 def said_by(role: str, content: Any) -> list[Any]:
     return [{"role": role, "content": content}]
 
@@ -239,25 +224,6 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
         assert here.desk.store.threads() == []
     assert unknown.value.type == "invalid_request_error"
     assert large.value.status_code == 413
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "status", "said"),
-    [
-        ({"origin": "https://evil.example"}, b"{}", 403, "another site"),
-        ({"content-type": "text/plain"}, b"{}", 415, "not declared as JSON"),
-        ({}, b"{", 400, "The body must be a JSON object."),
-    ],
-)
-def test_a_page_of_another_site_and_no_json_get_nothing(
-    idle: OpenAI, headers: dict[str, str], body: bytes, status: int, said: str
-):
-    sent = {"content-type": "application/json", **headers}
-    url = f"{idle.base_url}chat/completions"
-    reply = httpx.post(url, content=body, headers=sent, timeout=PATIENCE)
-    told = reply.json()["error"]
-    assert (reply.status_code, told["type"]) == (status, "invalid_request_error")
-    assert said in told["message"]
 
 
 def history(turns: int, words: str) -> list[dict[str, Any]]:

@@ -11,9 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rubricem.agent.serve.app import Operation
 from rubricem.agent.serve.operating import log_to
-from rubricem.memory.errors import SettingsError
 from tests.support import pages
 from tests.support.pages import PATIENCE, begun_server, website
 
@@ -115,12 +113,3 @@ def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
         ["POST", "/api/login", "200"], ["GET", "/api/runs/%0aforged", "404"],
     ]  # fmt: skip
     assert ticket not in str(said) and "s3cret" not in str(said)
-
-
-@pytest.mark.parametrize("held", ["", "-----BEGIN CERTIFICATE-----\nx"])
-def test_what_cannot_be_served_by_tls_is_said_before_anything_is_opened(tmp_path: Path, held: str):
-    path = tmp_path / "wrong.pem"
-    path.write_text(held)
-    with pytest.raises(SettingsError, match="TLS cannot be served") as told:
-        Operation(certificate=path).encryption()
-    assert "--tls-key" in told.value.remedy

@@ -14,7 +14,7 @@ import pytest
 from rubricem.agent.serve.routes_bank import router
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.screening import RUBRICS_CHARACTERS
-from tests.support.banks import WordEmbedder, bank_in, ids, reflection
+from tests.support.banks import bank_in, ids, reflection
 from tests.support.pages import served
 
 FLAG = "It tells its reader to obey."
@@ -41,13 +41,6 @@ async def listed(client: httpx.AsyncClient, query: str = "") -> list[str]:
     return [item["id"] for item in (await got(client, f"/api/bank?{query}"))["items"]]
 
 
-async def test_an_empty_bank_is_an_empty_list(client: httpx.AsyncClient, tmp_path: Path):
-    assert await got(client, "/api/bank") == {"items": [], "next": "", "note": ""}
-    assert await got(client, "/api/bank?query=cache") == {"items": [], "next": "", "note": ""}
-    assert (await got(client, "/api/bank/stats"))["live"] == 0
-    assert not (tmp_path / "bank").exists()
-
-
 async def test_the_list_is_paged_from_the_latest(bank: RubricBank, client: httpx.AsyncClient):
     for number in range(5):
         await bank.put(reflection(f"cache {number}", f"r{number}"))
@@ -55,17 +48,6 @@ async def test_the_list_is_paged_from_the_latest(bank: RubricBank, client: httpx
     assert [item["id"] for item in first["items"]] == ["r4", "r3"]
     rest = await got(client, f"/api/bank?limit=3&before={first['next']}")
     assert ([item["id"] for item in rest["items"]], rest["next"]) == (["r2", "r1", "r0"], "")
-
-
-async def test_a_state_lists_what_is_in_it(bank: RubricBank, client: httpx.AsyncClient):
-    await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("cache", "b"))
-    await bank.put(reflection("rome", "bad", flags=(FLAG,)))
-    assert await listed(client) == ["bad", "b"]
-    states = {s: await listed(client, f"state={s}") for s in ("active", "quarantine", "replaced")}
-    assert states == {"active": ["b"], "quarantine": ["bad"], "replaced": ["a"]}
-    stats = await got(client, "/api/bank/stats")
-    assert (stats["live"], stats["quarantined"], stats["replaced"]) == (1, 1, 1)
 
 
 async def test_a_search_finds_by_meaning_and_in_other_states_by_words(
@@ -79,28 +61,6 @@ async def test_a_search_finds_by_meaning_and_in_other_states_by_words(
     assert found[0]["similarity"] == pytest.approx(0.7071, abs=1e-3)
     assert await listed(client, "query=CACHE%20in&state=quarantine") == ["bad"]
     assert await listed(client, "query=heap&state=quarantine") == []
-
-
-async def test_one_embedder_serves_all_searches_and_without_one_words_are_looked_for(
-    tmp_path: Path,
-):
-    opened: list[WordEmbedder] = []
-
-    async def open_embedder() -> WordEmbedder:
-        opened.append(WordEmbedder())
-        return opened[-1]
-
-    bank = RubricBank(tmp_path, open_embedder)
-    await bank.put(reflection("cache", "a"))
-    async with served(router(bank)) as client:
-        for _ in range(3):
-            assert await listed(client, "query=cache") == ["a"]
-    assert len(opened) == 1
-    await bank.put(reflection("heap", "b"))
-    async with served(router(RubricBank(tmp_path))) as client:
-        found = await got(client, "/api/bank?query=Cache")
-    assert [item["id"] for item in found["items"]] == ["a"]
-    assert "embedding model" in found["note"]
 
 
 async def test_an_item_is_shown_with_its_history(bank: RubricBank, client: httpx.AsyncClient):
@@ -125,11 +85,6 @@ async def test_an_unknown_id_is_a_404_with_a_sentence(
     ):
         assert reply.status_code == 404
     assert await listed(client) == ["new"]
-
-
-@pytest.mark.parametrize("query", ["limit=0", "limit=9999", "before=x", "state=odd"])
-async def test_odd_parameters_are_refused(client: httpx.AsyncClient, query: str):
-    assert (await client.get(f"/api/bank?{query}")).status_code == 422
 
 
 @pytest.fixture
@@ -183,17 +138,6 @@ async def test_a_change_that_makes_no_sense_changes_nothing(
     assert await bank.generation() == 1
 
 
-async def test_of_two_tabs_that_edit_one_item_the_second_is_told(
-    bank: RubricBank, owner: httpx.AsyncClient
-):
-    await bank.put(reflection("heap", "bad", flags=(FLAG,)))
-    version = (await owner.get("/api/bank/bad")).json()["version"]
-    assert (await owner.post("/api/bank/bad/release", json={"version": version})).is_success
-    late = await patched(owner, "bad", rubrics="x", version=version)
-    assert late.status_code == 409 and "meantime" in late.json()["error"]
-    assert ids(await bank.items()) == ["a", "bad"]
-
-
 async def test_of_two_edits_at_once_one_is_kept_and_one_refused(
     bank: RubricBank, owner: httpx.AsyncClient
 ):
@@ -203,17 +147,6 @@ async def test_of_two_edits_at_once_one_is_kept_and_one_refused(
     assert sorted(reply.status_code for reply in replies) == [200, 409]
     [kept] = [reply.json() for reply in replies if reply.status_code == 200]
     assert ids(await bank.items()) == [kept["id"]]
-
-
-async def test_what_was_replaced_is_not_changed_and_the_same_words_do_nothing(
-    bank: RubricBank, owner: httpx.AsyncClient
-):
-    same = await patched(owner, "a", takeaways="- read the source", rubrics="Pitfalls: guessing")
-    assert (same.json()["id"], await bank.generation()) == ("a", 1)
-    await bank.put(reflection("cache", "b"))
-    late = await patched(owner, "a", takeaways="- x")
-    assert late.status_code == 409 and "replaced" in late.json()["error"]
-    assert await bank.generation() == 2
 
 
 async def test_a_release_says_what_it_came_to(bank: RubricBank, owner: httpx.AsyncClient):
@@ -226,12 +159,3 @@ async def test_a_release_says_what_it_came_to(bank: RubricBank, owner: httpx.Asy
     late = (await owner.post("/api/bank/late/release", json={})).json()
     assert (late["state"], late["instead"]["id"]) == ("replaced", own)
     assert (await owner.post("/api/bank/alone/release")).status_code == 409
-
-
-async def test_what_is_deleted_is_gone_and_a_second_tab_is_told(
-    bank: RubricBank, owner: httpx.AsyncClient
-):
-    assert (await owner.delete("/api/bank/a?version=other")).status_code == 409
-    assert (await owner.delete("/api/bank/a")).json() == {"removed": "a"}
-    assert (await owner.delete("/api/bank/a")).status_code == 404
-    assert await bank.items(every=True) == []

@@ -1,7 +1,6 @@
 """`/mcp` of `rubricem serve` as the official client meets it: the same tools, runs and guards."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,14 +17,12 @@ from rubricem.agent.mcp import server as tools_server
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.routes_mcp import router
 from rubricem.memory.runs import RunStore
-from tests.agent.mcp.test_server import TOOLS, asked, refused
+from tests.agent.mcp.test_server import TOOLS
 from tests.support.pages import QUESTION, app_at, run_settings, scripted_site, served
 from tests.support.policies import RUN, SUPPORTED, answer, plan
 from tests.support.scripted_server import Hang, ScriptedServer
-from tests.support.waiting import imported_in
 
 KEY = "sk-not-to-be-seen-0123"
-LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPTED = {"Accept": "application/json, text/event-stream"}
 HANDS = {
     "protocolVersion": "2025-06-18",
@@ -68,19 +65,6 @@ async def test_a_client_researches_by_a_run_that_the_page_shows(tmp_path: Path):
     assert "Call 1: folder: lru_cache maxsize None" in progress
 
 
-async def test_looking_up_and_what_fails_are_as_everywhere(tmp_path: Path):
-    with ScriptedServer([]) as model, app_at(run_settings(tmp_path, model)) as (address, _):
-        async with client(address) as tools:
-            found = await asked(tools, "search", query="lru_cache", limit=3)
-            assert found["passages"][0]["location"].endswith("cache.md")
-            assert (await asked(tools, "bank_search", text="caches"))["matches"] == []
-            said = await refused(tools, "open_page", address="http://169.254.169.254/latest")
-            assert "in a private network" in said
-            assert "There is no question." in await refused(tools, "research", question=" ")
-            assert "no run that has ended" in await refused(tools, "judge", run="nothing")
-    assert model.requests == []
-
-
 async def test_no_key_of_the_server_is_in_what_a_client_gets(tmp_path: Path):
     leak = f'It is <cite id="S1">an unbounded cache</cite> {KEY} {tmp_path / "data"}.'
     with ScriptedServer([plan(), answer(leak), SUPPORTED]) as model:
@@ -108,16 +92,6 @@ async def test_a_run_that_its_client_gives_up_ends_and_can_be_resumed(tmp_path: 
             assert httpx.get(f"{address}/api/runs/{run}").json()["status"] == "partial"
 
 
-async def test_the_tools_are_loaded_beside_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    where = imported_in(monkeypatch, "rubricem.agent.mcp.server")
-    with ScriptedServer([]) as model:
-        async with served(router(RunDesk(run_settings(tmp_path, model)))) as http:
-            assert (await http.post("/mcp", json=BEGUN, headers=ACCEPTED)).status_code == 200
-    assert where and threading.main_thread() not in where
-
-
 async def test_sessions_are_few_and_one_that_lies_idle_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -132,12 +106,3 @@ async def test_sessions_are_few_and_one_that_lies_idle_ends(
             assert [await begun() for _ in range(3)] == [200, 200, 503]
             while await begun() == 503:  # until the first ones have ended
                 await asyncio.sleep(0.1)
-
-
-async def test_without_the_extra_it_is_a_sentence(tmp_path: Path):
-    with ScriptedServer([]) as model:
-        routes = router(RunDesk(run_settings(tmp_path, model)), "no_such_package")
-        async with served(routes) as http:
-            reply = await http.post("/mcp", json=LIST)
-    assert reply.status_code == 501
-    assert reply.json()["error"].startswith("This server lacks the extra `mcp`")

@@ -16,9 +16,6 @@ import pytest
 from rubricem.agent.serve.requests import RunAsked
 from rubricem.agent.serve.routes_uploads import (
     REQUEST_BYTES,
-    REQUEST_FILES,
-    document_name,
-    folder_name,
     router,
 )
 from rubricem.agent.settings import Settings
@@ -162,14 +159,6 @@ async def test_a_body_larger_than_is_taken_is_refused_while_it_is_read(
     assert not (tmp_path / "uploads").exists()
 
 
-async def test_too_many_documents_and_none_are_refused(client: httpx.AsyncClient):
-    reply = await sent(client, *((f"{n}.md", b"x") for n in range(REQUEST_FILES + 1)))
-    assert reply.status_code == 400 and "Too many files" in reply.json()["error"]
-    assert await names(client) == {}
-    reply = await client.post("/api/uploads", files=[("folder", (None, b"notes"))])
-    assert (reply.status_code, reply.json()["remedy"]) == (422, "Choose at least one.")
-
-
 def part(name: str, text: str = "x", more: str = "") -> bytes:
     """A field of a form whose boundary is x."""
     return f'--x\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n{text}\r\n'.encode()
@@ -186,11 +175,7 @@ DOCUMENT, FOLDER, END = part("documents", more='; filename="a.md"'), part("folde
         ("", b"x"),
         (FORM, DOCUMENT),
         (f"{FORM}; boundary=x", b"no part of it"),
-        (f"{FORM}; boundary=x", b"--x\r\nno header\r\n\r\nx\r\n--x--\r\n"),
         (f"{FORM}; boundary=x", DOCUMENT + part("path", "/etc") + END),
-        (f"{FORM}; boundary=x", DOCUMENT + FOLDER + FOLDER + END),
-        (f"{FORM}; boundary=x", part("documents") + END),
-        (f"{FORM}; boundary={'y' * 500}", DOCUMENT),
     ],
 )
 async def test_a_malformed_body_is_a_sentence(
@@ -204,14 +189,6 @@ async def test_a_malformed_body_is_a_sentence(
     assert not (tmp_path / "uploads").exists()
 
 
-async def test_a_folder_where_uploads_cannot_be_written_is_a_sentence(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    (tmp_path / "uploads").write_text("in the way")
-    reply = await sent(client, ("a.md", b"x"))
-    assert reply.status_code == 500 and "cannot be used" in reply.json()["error"]
-
-
 HOSTILE = (
     "../../etc/passwd.md", "/etc/passwd.md", "..\\..\\x.md", "C:\\x.md", "a/b.md", "..", ".", "",
     "   ", ".hidden.md", "x.md.", "x.md.\u200b", "a\x00.md", "a\n.md", "a\x1b[2J.md",
@@ -220,28 +197,6 @@ HOSTILE = (
     "\uff43\uff4f\uff4e.md", "a:b.md", "a|b.md", "a*?.md", "<script>.md", '"quoted".md',
     "x" * 300 + ".md", "ü" * 100 + ".md",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_a_hostile_name_is_refused_for_documents_and_folders(name: str):
-    with pytest.raises(SettingsError) as caught:
-        document_name(name)
-    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
-    with pytest.raises(SettingsError):
-        folder_name(name)
-
-
-@pytest.mark.parametrize("name", ["a.md", "Notes 2026-01 (draft).PDF", "日本語.txt", "a..b.md"])
-def test_an_honest_name_is_kept_in_its_composed_form(name: str):
-    assert document_name(name) == name
-    assert document_name("U\u0308ber.md") == "\u00dcber.md"
-    assert folder_name(" notes ") == "notes"
-
-
-@pytest.mark.parametrize("name", ["a.exe", "a", "a.md.sh", "a.svg", "a.zip"])
-def test_other_kinds_are_refused(name: str):
-    with pytest.raises(SettingsError, match="an unsupported kind"):
-        document_name(name)
 
 
 @pytest.mark.parametrize("field", ["folder", "document"])

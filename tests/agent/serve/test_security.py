@@ -242,17 +242,14 @@ async def test_a_login_lets_a_browser_in_and_every_reply_forbids_what_its_page_d
     ("body", "status"),
     [
         (b"{", 400),
-        (b"[]", 422),
         (b"{}", 422),
         (b'{"question": ""}', 422),
-        (b'{"question": 3}', 422),
         (b'{"question": "x?", "colour": "red"}', 422),
         (b'{"question": "x?", "tool_calls": 100000}', 422),
         (b'{"question": "x?", "max_cost": NaN}', 422),
         (b'{"question": "x?", "source": ["/etc"]}', 422),
         (b'{"question": "x?", "thread": "nothing"}', 404),
         (b'{"question": "x?", "thread": "../../etc"}', 404),
-        (b"\xff\xfe", 400),
         (json.dumps({"question": "x" * 20_001}).encode(), 422),
         (json.dumps({"question": "x" * 2_000_000}).encode(), 413),
     ],
@@ -287,14 +284,9 @@ async def test_a_body_that_does_not_say_its_size_is_cut_off(open_here: RunSite):
         ("GET", "/api/runs/nothing"),
         ("GET", "/api/runs/nothing/events"),
         ("GET", "/api/runs/nothing/report"),
-        ("POST", "/api/runs/nothing/stop"),
-        ("POST", "/api/runs/nothing/resume"),
         ("GET", "/api/runs/..%2F..%2Fetc/report"),
-        ("GET", "/api/runs/%00"),
         ("GET", "/api/runs/" + "x" * 300),
         ("GET", "/api/threads/nothing"),
-        ("PATCH", "/api/threads/nothing"),
-        ("DELETE", "/api/threads/nothing"),
         ("GET", "/static/../app.py"),
         ("GET", "/static/%2e%2e/app.py"),
         ("GET", "/nothing"),
@@ -368,17 +360,6 @@ def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
             if not piece:
                 break
     assert time.monotonic() - begun < PATIENCE and said in heard
-
-
-def test_a_body_that_comes_as_it_can_is_read_whole():
-    security = Security(body_seconds=0.6)
-    with attacked(security) as place, socket.create_connection(place) as connection:
-        length = b"Connection: close\r\nContent-Length: 400000\r\n\r\n"
-        connection.sendall(HEAD + length + 40_000 * b"a")
-        for _ in range(9):
-            time.sleep(0.1)
-            connection.sendall(40_000 * b"a")
-        assert ended(connection).endswith(b"127.0.0.1 400000")
 
 
 @pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "9.9.9.9")])
