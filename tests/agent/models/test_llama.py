@@ -5,16 +5,14 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from rubricem.agent.models.llama import EARLIER_PROMPTS_MIB, LEAST_KEPT, LlamaConfig, LlamaPolicy
+from rubricem.agent.models.llama import LEAST_KEPT, LlamaConfig, LlamaPolicy
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Message, Sampling
-from tests.support.policies import client
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -78,13 +76,6 @@ async def test_the_predicate_cuts_the_text_at_its_offset_also_inside_a_token(pol
     inside = await policy.complete(prefix, GREEDY, lambda text: 1 if text else None)
     assert (len(inside.text), inside.token_ends) == (1, (1,)), "that token is kept"
     assert inside.token_ids is not None and len(inside.token_ids) == 1
-
-
-async def test_a_limit_is_told_from_an_end(policy: LlamaPolicy):
-    prefix = await policy.render([Message("user", "Say only: yes")])
-    assert (await policy.complete(prefix, GREEDY)).stop_reason == "eos"
-    short = await policy.complete(await policy.render(CHAT), Sampling(max_tokens=3, temperature=0))
-    assert (short.stop_reason, len(short.token_ids or ())) == ("length", 3)
 
 
 async def test_a_grammar_binds(policy: LlamaPolicy):
@@ -163,14 +154,6 @@ async def test_two_texts_at_once_do_not_mix(policy: LlamaPolicy):
     assert await asyncio.gather(told("alpha "), told("omega ")) == ["alpha " * 6, "omega " * 6]
 
 
-async def test_endless_repetition_is_ended(policy: LlamaPolicy):
-    prefix = await policy.render(CHAT)
-    sampling = Sampling(max_tokens=800, temperature=0.0, grammar='root ::= ("so it goes ")*')
-    written = await policy.complete(prefix, sampling)
-    assert written.stop_reason in ("repetition", "eos")
-    assert len(written.text) < 1200
-
-
 async def test_a_prefix_beyond_the_context_is_refused_in_a_sentence(policy: LlamaPolicy):
     prefix = await policy.encode("word " * 1100)
     with pytest.raises(PolicyError, match="refused the request") as caught:
@@ -180,48 +163,10 @@ async def test_a_prefix_beyond_the_context_is_refused_in_a_sentence(policy: Llam
     assert (await policy.complete(prefix[:10], GREEDY)).token_ids, "the next call is served"
 
 
-async def test_a_fault_of_the_predicate_is_raised(policy: LlamaPolicy):
-    def broken(text: str) -> int | None:
-        raise ZeroDivisionError("in the predicate")
-
-    with pytest.raises(PolicyError, match="ZeroDivisionError"):
-        await policy.complete(await policy.render(CHAT), GREEDY, broken)
-
-
 async def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path):
     (tmp_path / "no.gguf").write_bytes(b"GGUF but nothing more")
     with pytest.raises(PolicyError, match=r"loading no\.gguf failed"):
         await LlamaPolicy.load(tmp_path / "no.gguf", "no", "v")
-
-
-async def test_the_server_client_speaks_with_a_real_llama_server(weights_05b: Path):
-    """`OpenAIChat` against llama.cpp's own HTTP server: stream and stop."""
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.port = str(weights_05b), 1024, 0
-    params.verbosity, params.warmup = -1, False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    server = await asyncio.to_thread(xllamacpp.Server, params)
-    async with client(f"{server.listening_address}/v1", timeout=60.0) as chat:
-        said = await chat.chat(CHAT, GREEDY, lambda text: text.find("3") if "3" in text else None)
-    assert said.stop_reason in ("stop", "length")
-    assert said.text.startswith("1") and "3" not in said.text
-
-
-async def test_earlier_prompts_are_kept_in_bounds(tiny: Path, monkeypatch: pytest.MonkeyPatch):
-    import xllamacpp
-
-    began, server = [], xllamacpp.Server
-
-    def noted(params: Any) -> Any:
-        began.append(params.cache_ram_mib)
-        return server(params)
-
-    monkeypatch.setattr(xllamacpp, "Server", noted)
-    policy = await LlamaPolicy.load(tiny, "tiny", "tiny", LlamaConfig(context_tokens=256))
-    await policy.aclose()
-    assert began == [EARLIER_PROMPTS_MIB]
 
 
 LONG_SYSTEM = [Message("system", "Answer from evidence alone. " * 40), Message("user", "Who?")]
@@ -258,8 +203,3 @@ async def test_what_was_made_of_a_system_prompt_is_brought_back_in_a_later_proce
     await first_call(tiny, tmp_path)
     others = {f"state-of-another-prompt-{number}" for number in (2, 3)}
     assert {path.stem for path in tmp_path.iterdir()} == {kept.stem, *others}
-
-
-async def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tiny: Path, tmp_path: Path):
-    said = await first_call(tiny, tmp_path / "gone")
-    assert said.text == (await first_call(tiny, tmp_path)).text

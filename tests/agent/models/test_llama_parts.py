@@ -10,14 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.models.llama import Weighing, free_cores, physical_cores, shares
+from rubricem.agent.models.llama import Weighing, free_cores, shares
 from rubricem.memory.errors import PolicyError
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="reads /proc/stat")
-
-
-def test_there_is_always_a_core():
-    assert 1 <= free_cores(0.05) <= physical_cores() <= (os.cpu_count() or 1)
 
 
 @needs_proc
@@ -31,19 +27,6 @@ def test_a_busy_machine_leaves_one_thread():
         for other in others:
             other.kill()
             other.wait()
-
-
-@needs_proc
-def test_the_work_of_this_process_does_not_count():
-    code = (
-        "import threading\nfrom rubricem.agent.models.llama import free_cores, physical_cores\n"
-        "def spin():\n    while True: sum(range(10000))\n"
-        "threading.Thread(target=spin, daemon=True).start()\n"
-        "print(free_cores(1.0), physical_cores())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    free, cores = map(int, done.stdout.split())
-    assert 1 <= free <= cores
 
 
 def test_shares_are_probabilities_among_the_options_of_which_one_must_have_some():

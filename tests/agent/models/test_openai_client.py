@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import AttemptError, Endpoint, Server
+from rubricem.agent.models.limits import Endpoint, Server
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.replies import Reading
-from tests.support.scripted_server import Answering, LoopbackServer, ScriptedServer
+from tests.support.scripted_server import Answering, LoopbackServer
 from tests.support.token_servers import http_to
 from tests.support.waiting import PATIENCE
 
@@ -87,40 +87,6 @@ async def test_what_servers_send_is_read(sent: bytes, values: list[Any]):
     assert await heard(sent) == values
 
 
-async def test_what_is_no_json_is_told_unless_the_reply_is_there():
-    broken = (b'data: {"a": 1}\n\ndata: {no\n\n',)
-    assert await heard(*broken) == [{"a": 1}]
-    values = Values()
-    values.finish = None
-    async with sending(broken) as http:
-        with pytest.raises(AttemptError, match="not an OpenAI-compatible chat completion"):
-            await http.read_reply(values, http.stream("/chat/completions", {}), dict, PATIENCE)
-    assert values.taken == [{"a": 1}]
-
-
-async def test_a_reader_that_fails_leaves_no_connection_open():
-    def fails(event: Any) -> Any:
-        raise ZeroDivisionError
-
-    async with sending([WHOLE, None]) as http:
-        with pytest.raises(ZeroDivisionError):
-            events = await http.stream("/chat/completions", {})
-            opened = asyncio.get_running_loop().create_future()
-            opened.set_result(events)
-            await http.read_reply(Values(), opened, fails, PATIENCE)
-        assert events.response.is_closed
-
-
-async def test_calls_that_end_share_one_connection_whoever_makes_them():
-    body = {"messages": [{"role": "user", "content": "?"}], "stream": True}
-    with ScriptedServer(["one", "two", "three"]) as server:
-        for _ in range(3):
-            http = http_to(server.base_url)
-            stream = http.stream("/chat/completions", body)
-            await http.read_reply(Values(), stream, lambda event: event, PATIENCE)
-        assert (len(server.requests), server.connections) == (3, 1)
-
-
 class Echoing(Answering):
     """Answers with what it was sent."""
 
@@ -139,11 +105,6 @@ async def test_callers_that_share_a_client_send_their_own_keys():
         replies = [await one.beside("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
     assert [reply["key"] for reply in replies] == ["Bearer a", "Bearer b", "Bearer a"]
     assert {reply["body"]["n"] for reply in replies} == {"\u00fc"}
-
-
-async def test_a_client_for_https_is_opened_with_certificates():
-    one, other = http_to("https://models.invalid/v1"), http_to("https://models.invalid/v1/")
-    assert await one._client() is await other._client()
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,12 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice, in_tokens
+from rubricem.agent.models.opening import ServerChoice
 from rubricem.memory.schema import Sampling
 from tests.support.token_servers import RecordedServer, recorded
 
 BASE = "Qwen/Qwen2.5-1.5B-Instruct"
 LISTED = {"data": [{"id": "qwen", "owned_by": "sglang"}, {"id": "mine"}]}
-
-
-def test_a_server_may_be_asked_in_token_ids_and_an_embedded_model_always_is():
-    asked = in_tokens(ServerChoice("m", "http://a/v1"))
-    assert asked == ServerChoice("m", "http://a/v1", in_tokens=True)
-    assert in_tokens(embedded := EmbeddedChoice("0.5b")) is embedded
 
 
 @pytest.mark.parametrize(

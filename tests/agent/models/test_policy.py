@@ -4,7 +4,6 @@ Calls beside transcripts: finished ones are made once in a run, kept ones once f
 """
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from rubricem.agent.models.policy import (
     ChatWriter,
     JournaledCalls,
     JournaledChat,
-    JournaledPolicy,
     JournaledReader,
     KeptCalls,
     ModelCall,
-    Policy,
     TokenWriter,
     call_scope,
     journal_calls,
@@ -29,7 +26,6 @@ from rubricem.memory.runs import Journal, ReplyStore
 from rubricem.memory.schema import (
     NO_USAGE,
     Author,
-    ChatModel,
     Completion,
     LocalModel,
     Message,
@@ -41,7 +37,6 @@ from rubricem.memory.schema import (
     Usage,
 )
 from tests.memory.test_asking import GOOD, Items
-from tests.support.policies import ScriptedPolicy
 from tests.support.values import ByCharacter
 
 TRANSCRIPT = [
@@ -128,27 +123,6 @@ async def test_ids_of_a_text_are_asked_for_once_by_all_who_want_them_at_once_or_
     assert [given if isinstance(given, str) else "messages" for given in model.given] == [
         "note", "messages", "messages"
     ]  # fmt: skip
-
-
-async def test_ids_that_could_not_be_had_are_asked_for_again_and_a_cut_leaves_the_others_theirs():
-    model = Asked(failing=1)
-    policy = TokenWriter(model)
-    with pytest.raises(PolicyError):
-        await policy.encode("note")
-    first, other = (asyncio.ensure_future(policy.encode("note")) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert await other == (0, 1, 2, 3) and first.cancelled()
-    assert model.given == ["note", "note"]
-
-
-async def test_ids_of_the_latest_texts_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rubricem.agent.models.policy.MOST_KEPT", 2)
-    model = Asked()
-    policy = TokenWriter(model)
-    for text in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
-        await policy.encode(text)
-    assert model.given == ["aaaa", "bbbb", "cccc", "bbbb"]
 
 
 async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
@@ -242,46 +216,6 @@ async def test_the_same_call_asked_twice_is_two_calls_in_their_order(
             texts = [(await chat.chat(ASKED, Sampling())).text for _ in range(2)]
         assert texts[0] != texts[1]
     assert model.calls == 4, "the second process began before the first had asked"
-
-
-async def test_probabilities_come_back_as_they_were(calls: JournaledCalls, path: Path):
-    model, later = Numbering(), None
-    with call_scope("a"):
-        reader = JournaledReader(model, calls)
-        read = [await reader.weigh((1, 2), ("Yes", "No")) for _ in range(2)]
-        written = await reader.complete((1, 2), Sampling())
-    later = again(path)
-    with call_scope("a"):
-        reader = JournaledReader(model, later)
-        assert [await reader.weigh((1, 2), ("Yes", "No")) for _ in range(2)] == read
-        assert await reader.complete((1, 2), Sampling()) == written
-    assert (read, model.calls) == ([(1.0, 0.0), (0.5, 0.5)], 3)
-
-
-async def test_a_policy_is_the_same_behind_the_journal(calls: JournaledCalls, path: Path):
-    policy = ScriptedPolicy(["first", "second"], context_tokens=50)
-    prompt = Segment(author=Author.PROMPT, text="Reflect.")
-    for kept in (calls, None):
-        kept = kept or again(path)
-        with call_scope("a"):
-            wrapped = JournaledPolicy(policy, kept)
-            written = await wrapped.write("s", [prompt], Sampling(), None, None)
-        assert written.text == "first"
-        assert (wrapped.name, wrapped.context_tokens, wrapped.retokenised) == (
-            "scripted",
-            50,
-            False,
-        )
-        assert await wrapped.encode("ab") == (97, 98)
-
-
-def test_what_is_wrapped_is_taken_for_the_kind_of_model_it_is(calls: JournaledCalls):
-    model = Numbering()
-    reader: LocalModel = JournaledReader(model, calls)
-    chat: ChatModel = JournaledChat(model, calls)
-    policy: Policy = JournaledPolicy(ScriptedPolicy([]), calls)
-    assert isinstance(reader, LocalModel)
-    assert not isinstance(chat, LocalModel) and not isinstance(policy, LocalModel)
 
 
 async def test_calls_are_told_apart_by_scope_arguments_and_model_wherever_its_server_moved_to(
@@ -384,14 +318,6 @@ async def test_a_damaged_file_counts_as_not_there(store: ReplyStore, content: st
     assert (await chat.chat(IT, PLAIN)).text == "second"
 
 
-async def test_a_call_that_is_listened_to_passes_through(store: ReplyStore):
-    heard: list[str] = []
-    chat = JournaledChat(Replying("first", "second"), KeptCalls(store))
-    for _ in range(2):
-        await chat.chat(IT, PLAIN, None, heard.append)
-    assert "".join(heard) == "firstsecond"
-
-
 async def test_probabilities_are_read_once_for_the_same_tokens_options_and_weights(
     store: ReplyStore,
 ):
@@ -405,20 +331,6 @@ async def test_probabilities_are_read_once_for_the_same_tokens_options_and_weigh
     model.version = "2"
     await local.weigh((1, 2), ("a", "b"))
     assert model.calls == 4
-
-
-async def test_kept_probabilities_that_cannot_be_any_are_read_again(store: ReplyStore):
-    local = JournaledReader(Numbering(), KeptCalls(store))
-    await local.weigh((1, 2), ("a", "b"))
-    (path,) = store.folder.rglob("*.json")
-    path.write_text(json.dumps({"chances": [0.5, 2.0]}))
-    assert await local.weigh((1, 2), ("a", "b")) == (0.5, 0.5)
-
-
-def test_text_that_no_encoding_writes_still_names_a_reply(store: ReplyStore):
-    asked = {"messages": ["Judge \ud83d it, gerecht."]}
-    store.save(asked, {"text": "x \ud83d"})
-    assert store.load(asked) == {"text": "x \ud83d"}
 
 
 async def test_a_kept_reply_lies_where_it_always_did(store: ReplyStore):

@@ -5,14 +5,13 @@ Some die, lie about their ids, or leave out what they were asked for.
 
 import asyncio
 import re
-import threading
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import AttemptError, Limiter
+from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.tokens import VLLM, LlamaServer, SGLang, find_dialect, open_tokens
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Sampling, Usage
@@ -29,7 +28,6 @@ from tests.support.token_servers import (
     recorded,
     without,
 )
-from tests.support.waiting import PATIENCE
 
 ROUTES = {
     "vllm": "POST /v1/completions",
@@ -129,23 +127,6 @@ async def test_sglang_is_sent_a_seed_in_its_deterministic_mode_alone(told: Any, 
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "context"),
-    [
-        ("vllm", "Qwen/Qwen2.5-1.5B-Instruct", 4096),
-        ("sglang", "Qwen/Qwen2.5-1.5B-Instruct@step-7", 4096),
-        ("llama", "tiny.gguf", 1024),
-    ],
-)
-async def test_a_policy_is_named_by_its_server_and_its_weights(
-    name: str, version: str, context: int
-):
-    with RecordedServer(recorded(name)) as server:
-        async with opened(server) as policy:
-            assert policy.name == f"qwen@{server.root.removeprefix('http://')}"
-            assert (policy.version, policy.context_tokens) == (version, context)
-
-
-@pytest.mark.parametrize(
     ("name", "kind"), [("vllm", VLLM), ("sglang", SGLang), ("llama", LlamaServer)]
 )
 async def test_a_kind_is_told_by_who_owns_the_models(name: str, kind: type):
@@ -178,13 +159,6 @@ async def test_a_server_that_gives_no_token_ids_is_left_to_chat(
         async with maybe_opened(server, tell=told.append) as policy:
             assert policy is None
     assert len(told) == len(said) and all(map(str.__contains__, told, said))
-
-
-async def test_a_server_that_is_down_is_no_plain_server():
-    with RecordedServer({}) as server:
-        gone = server.base_url
-    with pytest.raises(AttemptError, match="no model server answers"):
-        await find_dialect(http_to(gone))
 
 
 async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
@@ -300,11 +274,6 @@ async def test_ids_without_logprobs_stand_without_and_are_counted(left: Json | N
     assert reply.token_ends == (1, 1, 2, 3, 5, 6, 7) or left is None
 
 
-async def test_a_server_that_cannot_decode_is_believed_by_what_it_said_of_each_token():
-    reply = await written_by(without(vllm(), "POST /detokenize"))
-    assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
-
-
 async def test_a_server_that_dies_in_a_reply_is_asked_again_and_what_was_lost_is_counted():
     whole = vllm()[COMPLETIONS]
     tries = [Events(whole.events[:3], broken=True), whole]
@@ -352,43 +321,3 @@ async def test_a_refusal_is_told_in_the_servers_words_and_events_of_another_kind
     with pytest.raises(PolicyError, match=re.escape(told)) as raised:
         await written_by(vllm() | {COMPLETIONS: reply})
     assert remedy in raised.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("text", "another text"), ("output_ids", [1, 2])],
-)
-async def test_an_sglang_event_that_contradicts_earlier_ones_is_refused(field: str, value: Any):
-    routes = recorded("sglang")
-    events = routes["POST /generate"]
-    assert isinstance(events, Events)
-
-    def contradict(event: Json) -> None:
-        if event["meta_info"]["completion_tokens"] == 6:
-            event[field] = value
-
-    with RecordedServer(routes | {"POST /generate": changed(events, contradict)}) as server:
-        async with opened(server) as policy:
-            with pytest.raises(PolicyError, match="not what its kind of server sends"):
-                await policy.complete(PROMPT, SAMPLING)
-
-
-async def test_a_silent_tokeniser_is_not_waited_for_without_end():
-    routes = recorded("vllm")
-    with RecordedServer(routes) as server:
-        async with maybe_opened(server, timeout=1.0) as policy:
-            assert policy is not None
-            over = threading.Event()
-            server.routes["POST /tokenize"] = lambda asked: {"over": over.wait(PATIENCE)}
-            with pytest.raises(PolicyError, match="sent nothing for 1 s"):
-                await policy.render(CHAT)
-            over.set()
-
-
-async def test_endless_repetition_is_cut_off():
-    again = {"choices": [{"text": "again ", "token_ids": [5]}]}
-    detokenised = {"POST /detokenize": lambda asked: {"prompt": "again " * len(asked["tokens"])}}
-    routes = vllm() | detokenised | {COMPLETIONS: Events([again] * 400)}
-    reply = await written_by(routes)
-    assert reply.stop_reason == "repetition"
-    assert len(reply.token_ids or ()) * 6 == len(reply.text) < 500

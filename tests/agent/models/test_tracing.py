@@ -194,10 +194,3 @@ def test_spans_are_sent_by_otlp_where_the_standard_variable_points(documents: Pa
     for name in (b"invoke_agent rubricem", b"execute_tool folder"):
         assert name in sent
     assert b"unbounded" not in sent
-
-
-def test_an_exporter_that_is_not_known_is_a_sentence(documents: Path) -> None:
-    with ScriptedServer([]) as server:
-        done = ask_in_process(server, documents, OTEL_TRACES_EXPORTER="zipkin")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: OTEL_TRACES_EXPORTER cannot be 'zipkin' here.\n")

@@ -1,16 +1,13 @@
-import errno
 import os
 import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rubricem.agent.sources.choice import Sources
 from rubricem.agent.sources.documents import (
-    DEEPEST,
     PART_FILES,
     Folder,
     fetch_repository,
@@ -29,16 +26,6 @@ def documents(tmp_path: Path) -> Path:
     (root / "bees.md").write_text("# Bees\n\n## Honey\n\nHoney keeps for years.\n")
     (root / "notes.txt").write_text("Wax melts at 62 degrees.\n")
     return root
-
-
-async def test_passage_carries_file_and_heading(documents: Path, tmp_path: Path) -> None:
-    (found,) = await Folder(documents, tmp_path / "cache").search("honey", 3)
-    assert (found.title, found.location, found.place, found.text) == (
-        "Bees",
-        "bees.md",
-        "Bees > Honey",
-        "Honey keeps for years.",
-    )
 
 
 async def test_only_a_changed_file_is_read_again(documents: Path, tmp_path: Path) -> None:
@@ -72,18 +59,6 @@ async def test_a_changed_file_has_only_its_part_of_a_large_folder_indexed_again(
     found = [(await again.search(q, 1))[0].location for q in ("broken", "number8", "number9")]
     assert found == ["7.md", "8.md", "9.md"]
     assert "lit" not in (await again.search("Note 7", 1))[0].text
-
-
-async def test_what_is_kept_of_a_file_is_read_again_where_it_is_damaged(
-    documents: Path, tmp_path: Path
-) -> None:
-    cache = tmp_path / "cache"
-    await Folder(documents, cache).prepare()
-    for kept in cache.glob("*/documents/*.json"):
-        kept.write_text("{")
-    (documents / "new.md").write_text("# New\n\nA part of the index is made anew.\n")
-    (found,) = await Folder(documents, cache).search("honey", 1)
-    assert found.text == "Honey keeps for years."
 
 
 async def test_open_folder_sees_added_and_deleted_files(documents: Path, tmp_path: Path) -> None:
@@ -143,50 +118,6 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (documents / "inside.md").symlink_to(documents / "bees.md")
     found = [file.location for file in find_files(documents)[0]]
     assert found == ["bees.md", "inside.md", "notes.txt"]
-
-
-async def test_loops_of_links_and_names_that_are_no_text_are_left_out_and_counted(
-    documents: Path, tmp_path: Path
-) -> None:
-    (documents / "loop.md").symlink_to(documents / "loop.md")
-    (documents / "up").symlink_to(documents)
-    os.mkdir(os.fsencode(documents) + b"/no\xff")
-    with open(os.fsencode(documents) + b"/caf\xe9.md", "w") as file:
-        file.write("secret honey")
-    source = Folder(documents, tmp_path / "cache")
-    assert [found.location for found in await source.search("honey", 5)] == ["bees.md"]
-    assert [said.partition(" ")[0] for said in source.problems] == ["3"]
-
-
-async def test_folders_that_cannot_be_listed_are_named(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed, scandir = {documents / "closed"}, os.scandir
-    (documents / "closed").mkdir()
-
-    def listed(path: Any) -> Any:
-        if isinstance(path, str | Path) and Path(path) in closed:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", listed)  # a mode would not keep root out
-    source = Folder(documents, tmp_path / "cache", look_again=0)
-    assert await source.search("honey", 5)
-    assert source.problems == ("closed could not be listed: Permission denied.",)
-    closed.add(documents)
-    with pytest.raises(SourceError, match="no documents that can be read") as caught:
-        await source.search("honey", 5)
-    assert caught.value.remedy == "The folder itself could not be listed: Permission denied."
-
-
-def test_folders_without_end_are_looked_into_so_far_and_the_rest_is_counted(tmp_path: Path) -> None:
-    deep = Path(tmp_path, *"d" * DEEPEST)
-    (deep / "e" / "f").mkdir(parents=True)
-    for folder in (deep, deep / "e" / "f"):
-        (folder / "a.md").write_text("# A\n")
-    files, said = find_files(tmp_path)
-    assert [file.path for file in files] == [deep / "a.md"]
-    assert said.startswith("1 entries are left out") and f"{DEEPEST} deep" in said
 
 
 def git(folder: Path, *arguments: str) -> None:

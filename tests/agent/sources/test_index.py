@@ -1,13 +1,9 @@
-import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rubricem.agent.sources.index import (
     MOST_WORDS,
-    PassageCorpus,
-    best,
     build_index,
     open_index,
     without_near_duplicates,
@@ -15,7 +11,6 @@ from rubricem.agent.sources.index import (
 )
 from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.transcript.words import Query, narrow_query, read_query
-from rubricem.memory.errors import StoreError
 from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage
 
@@ -70,16 +65,6 @@ def test_what_a_query_names_wholly_comes_before_long_texts_that_mention_it(
     assert index.search(query, 1)[0].place == place
 
 
-def test_a_heading_that_is_little_of_the_query_counts_little(tmp_path: Path) -> None:
-    passages = [
-        Passage(f"Tool {n}", "t.md", "Files", f"Where tool {n} keeps them.") for n in range(3)
-    ]
-    ignoring = Passage("Ignoring", "i.md", "Patterns", "What the program is to ignore, one a line.")
-    index = build_index([*passages, ignoring], tmp_path, "t", "a")
-    assert index.search("files", 1)[0].place == "Files"
-    assert index.search("make the program ignore some files quietly", 1) == [ignoring]
-
-
 def test_a_part_of_a_page_is_found_also_by_how_the_page_begins(tmp_path: Path) -> None:
     stash = [
         Passage("stash", "stash.md", "Name", "Put away uncommitted changes."),
@@ -105,22 +90,6 @@ def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> No
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_of_two_that_build_the_same_at_once_both_have_what_the_first_has_open(
-    tmp_path: Path,
-) -> None:
-    first: list[tuple[Path, int]] = []
-
-    def built_meanwhile(_: Passage) -> float:
-        if not first:
-            folder = build_index(LIBRARY, tmp_path, "fruit", "a").segments[0].folder
-            first.append((folder, folder.stat().st_ino))
-        return 1.0
-
-    second = build_index(LIBRARY, tmp_path, "fruit", "a", built_meanwhile)
-    assert second.search("cellar", 1) == [LIBRARY[0]]
-    assert [(place, place.stat().st_ino) for place in tmp_path.iterdir()] == first
-
-
 def test_index_cut_short_is_not_opened_and_made_anew(tmp_path: Path) -> None:
     index = build_index(LIBRARY, tmp_path, "fruit", "a")
     file = index.segments[0].folder / "passages.jsonl"
@@ -128,30 +97,6 @@ def test_index_cut_short_is_not_opened_and_made_anew(tmp_path: Path) -> None:
     assert open_index(tmp_path, "fruit", "a") is None
     build_index(LIBRARY, tmp_path, "fruit", "a")
     assert open_index(tmp_path, "fruit", "a") is not None
-
-
-def test_index_without_passages_finds_nothing(tmp_path: Path) -> None:
-    assert build_index([], tmp_path, "none", "a").search("anything", 3) == []
-
-
-def test_weight_decides_between_equal_matches(tmp_path: Path) -> None:
-    twins = [Passage(t, t, "", f"lemon {t}") for t in ("left", "right")]
-    index = build_index(twins, tmp_path, "t", "a", lambda p: 2.0 if p.title == "right" else 1.0)
-    assert [p.title for p in index.search("lemon", 2)] == ["right", "left"]
-
-
-def test_best_keeps_positive_scores_in_order() -> None:
-    scores = np.array([0.0, 2.0, 3.0, 2.0, -1.0], dtype=np.float32)
-    assert best(scores, 2) == [(2, 3.0), (1, 2.0)]
-    assert best(scores, 9) == [(2, 3.0), (1, 2.0), (3, 2.0)]
-
-
-def test_place_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    with pytest.raises(StoreError) as caught:
-        build_index(LIBRARY, blocked / "cache", "fruit", "a")
-    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -198,15 +143,6 @@ def test_words_that_count(text: str, counted: list[str]) -> None:
 )  # fmt: skip
 def test_years_and_fields_are_told_from_the_words(written: str, read: Query) -> None:
     assert read_query(written) == read
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["datetime.date(year: int)", "year:soon", "a field:name of a struct",
-     'field:"Biology,Beekeeping"', "myyear:2019", "year:20190"],
-)  # fmt: skip
-def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
-    assert read_query(words) == Query(words)
 
 
 def test_attributes_of_a_call_travel_in_the_query_and_back_where_they_narrow_it() -> None:
@@ -267,23 +203,6 @@ def test_a_passage_within_an_entry_begins_with_its_term_and_none_ends_with_one()
     assert split_passages(f"{long}\n    {LONG}", 20) == [long, f"    {LONG}"]
 
 
-def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
-    text = "\n\n".join(f"Word {i} stands here. It has a sentence.\n- item {i}" for i in range(90))
-    pieces = split_passages(text, 20)
-    assert " ".join(pieces).split() == text.split()
-    assert max(len(piece.split()) for piece in pieces) <= 20
-
-
-def test_a_sentence_without_end_is_cut_without_room_for_all_of_its_words() -> None:
-    text = "Ab " * 500_000
-    tracemalloc.start()
-    pieces = split_passages(text, 110)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert " ".join(pieces) == text.strip()
-    assert most < 6 * len(text)
-
-
 def name_of(number: int) -> str:
     """A word of its own for each number, of letters alone."""
     return "x" + "".join(chr(ord("a") + number // 16**place % 16) for place in range(5)) + "o"
@@ -313,20 +232,3 @@ def test_of_two_near_duplicates_the_first_is_kept() -> None:
     texts = ["Return the sum of all items.", "Return the sum of all items", "Something else."]
     passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
     assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
-
-
-def test_near_duplicates_without_spaces_are_told_by_pairs_of_characters() -> None:
-    whole = "维尔塔灯塔建于一八八三年、由工程师阿尼娅科赫设计、高四十二米、至今仍在使用。"
-    texts = [whole, whole.replace("、", " ") + "[一]", "维尔塔港的渔船在一九二零年换成了汽船。"]
-    passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
-    assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
-
-
-async def test_a_closed_corpus_is_indexed_once_and_one_passage_stays_one(tmp_path: Path):
-    given = [Passage("Ada", "Ada", "", "She wrote the first program. " * 60),
-             Passage("Bob", "Bob", "", "He wrote none.")]  # fmt: skip
-    corpus = PassageCorpus(given, tmp_path)
-    assert await corpus.search("Ada's first program", 2) == given[:1]
-    before = sorted(tmp_path.iterdir())
-    assert await PassageCorpus(given, tmp_path).search("Bob", 2) == given[1:]
-    assert sorted(tmp_path.iterdir()) == before

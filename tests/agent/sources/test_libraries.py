@@ -1,20 +1,15 @@
 import asyncio
 import json
-import os
-import resource
 import subprocess
 import sys
-from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.sources.index import write_segment
 from rubricem.agent.sources.libraries import STANDARD, Library, PythonDocs, Shelf
-from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Passage
-from tests.support.waiting import PATIENCE
 
 COLOURS = [f"{shade}{colour}" for shade in ("pale", "dark") for colour in ("red", "blue", "grey")]
 
@@ -62,29 +57,6 @@ def test_only_what_changed_is_read_again_in_a_later_process(cache: Path, path: l
     assert not any("Flies as palered" in passage.text for passage in index.passages)
 
 
-@pytest.mark.parametrize("damage", ["passages.jsonl", "postings.npy", "notes.json"])
-def test_a_damaged_library_is_read_again_alone(cache: Path, path: list[str], damage: str) -> None:
-    read_all(cache, path)
-    shelf = Shelf(cache, path)
-    (one,) = (library for library in shelf.libraries if library.name == "palered")
-    file = shelf.place(one) / damage
-    file.write_bytes(file.read_bytes()[:-1])
-    assert len(shelf.index().segments) == len(COLOURS)
-    assert read_all(cache, path) == ["palered"]
-
-
-def test_what_could_not_be_read_is_told_and_holds_nothing_up(cache: Path, path: list[str]) -> None:
-    class Broken(PathDistribution):
-        def read_text(self, filename: str | os.PathLike[str]) -> str | None:
-            raise ValueError("a wheel of cheese")
-
-    shelf = Shelf(cache, path)
-    shelf.libraries.append(Library("cheese", "0", frozenset(), 0, Broken(cache)))
-    shelf.read_all()
-    assert shelf.unread() == []
-    assert shelf.index().notes == ("cheese (all of it: ValueError: a wheel of cheese)",)
-
-
 def begin(cache: Path, path: list[str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "rubricem.agent.sources.libraries", str(cache)]
     begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -101,16 +73,6 @@ def test_a_reading_that_was_killed_goes_on(cache: Path, path: list[str]) -> None
     rest = read_all(cache, path)
     assert len(rest) <= len(COLOURS) - 2 and not set(rest) & {t.split()[1] for t in told[:2]}
     assert all(Shelf(cache, path).index().search(f"{name}.fly", 1) for name in COLOURS)
-
-
-def test_of_two_processes_at_once_each_library_is_read_by_one(cache: Path, path: list[str]) -> None:
-    both = [begin(cache, path) for _ in range(2)]
-    lines = [line for process in both for line in process.communicate()[0].splitlines()]
-    # Their input ended with `communicate`, which ends them after the library that they are at.
-    read = [json.loads(line)[2].removeprefix("reading ") for line in lines]
-    assert len(read) == len(set(read))
-    assert sorted([*read, *read_all(cache, path)]) == sorted(COLOURS)
-    assert all(process.returncode == 0 for process in both)
 
 
 FLIGHT = "How high does it fly?"
@@ -160,34 +122,6 @@ async def test_what_a_search_names_is_read_first_and_the_rest_behind(
     assert await source.prepare() == ()
     await asyncio.to_thread(source.close, wait=True)
     assert not {"reading palered", f"reading {STANDARD}"} & set(told)
-
-
-async def test_all_is_read_before_the_first_search(cache: Path, path: list[str]) -> None:
-    source = PythonDocs(cache, path=path, whole=True)
-    found = {passage.place for passage in await source.search("How do kites fly?", 50)}
-    assert {f"{name}.fly" for name in COLOURS} <= found
-
-
-@pytest.mark.parametrize("whole", [False, True])
-async def test_a_disk_that_takes_nothing_ends_a_search_in_a_sentence(
-    cache: Path, path: list[str], whole: bool
-) -> None:
-    source = PythonDocs(cache, path=path, whole=whole)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
-    try:
-        with pytest.raises(StoreError, match="cannot be used: File too large"):
-            await asyncio.wait_for(source.search("How does palered.fly go?", 5), PATIENCE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await asyncio.to_thread(source.close)
-
-
-def test_a_library_is_named_by_its_modules_and_by_itself(tmp_path: Path) -> None:
-    put(tmp_path, "scikit-kites")
-    (tmp_path / "scikit-kites.dist-info" / "RECORD").write_text("skites/__init__.py,,\n_low.so,,\n")
-    library = Library.of(PathDistribution(tmp_path / "scikit-kites.dist-info"))
-    assert library.names == {"scikit_kites", "skites"}
 
 
 @pytest.mark.slow

@@ -10,8 +10,6 @@ import json
 import os
 import socket
 import sys
-import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,9 +27,7 @@ from rubricem.agent.sources.fetch import AddressGuard
 from rubricem.agent.sources.mcp_client import (
     AGAIN,
     MOST_CHARACTERS,
-    MOST_JSON,
     MOST_ROWS,
-    Connection,
     Equipped,
     Pinned,
     passages_of,
@@ -44,9 +40,8 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
-from tests.support.sites import ToolSite, sending
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
-from tests.support.waiting import descendants, imported_in, name_of
+from tests.support.waiting import descendants, name_of
 
 PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
 
@@ -81,13 +76,6 @@ async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
         assert (passage.text, note) == (PAGES["lru_cache"], "")
         assert programs()
     assert not programs()
-
-
-async def test_the_sdk_is_imported_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = imported_in(monkeypatch, "mcp")
-    with pytest.raises(SourceError, match="could not answer when it was connected to"):
-        await Connection("gone", program(command="no-such-program")).offers()
-    assert where and threading.main_thread() not in where
 
 
 async def test_a_server_over_http_is_asked_and_called() -> None:
@@ -157,30 +145,6 @@ async def test_a_reply_without_end_is_not_read() -> None:
                 await client.get(f"{address}/mcp")
 
 
-async def test_a_result_is_not_held_against_the_pattern_of_a_servers_own_schema() -> None:
-    schema = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
-    tool = {"name": "find", "inputSchema": {"type": "object"}, "outputSchema": schema}
-    text = "a" * 40 + "!"
-    called = {"content": [], "structuredContent": {"text": text}}
-    with ToolSite(*(json.dumps(each).encode() for each in ({"tools": [tool]}, called))) as site:
-        far = ToolServer(url=site.url, tools=("find",), seconds=20)
-        async with equipped(far=far) as (tools, problems):
-            found, _ = await tools.call("far.find", "{}")
-    assert (problems, found[0].text) == ((), text)
-
-
-async def test_what_a_server_says_beside_the_protocol_is_not_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
-    for kind in (b"application/json", b"x-nonsense"):
-        with sending(head % kind, lambda: iter([b"{no json"])) as address:
-            wiki = ToolServer(url=address, tools=("page",), seconds=1)
-            async with equipped(wiki=wiki) as (_, problems):
-                assert len(problems) == 1
-    assert caplog.records == []
-
-
 async def test_what_a_tool_says_against_it_is_a_sentence_and_the_connection_stays() -> None:
     async with equipped(wiki=program()) as (tools, problems):
         assert problems == ()
@@ -192,16 +156,6 @@ async def test_what_a_tool_says_against_it_is_a_sentence_and_the_connection_stay
         assert found[0].text == "one and 2"
         found, note = await tools.call("wiki.picture", "x")
         assert (found, note) == ([], "What wiki.picture returned as image is left out.")
-
-
-async def test_a_tool_that_hangs_is_given_up_and_the_next_call_is_answered() -> None:
-    with serving_http(server().streamable_http_app()) as address:
-        wiki = ToolServer(url=f"{address}/mcp", tools=("page", "hang"), seconds=5)
-        async with equipped(wiki=wiki) as (tools, _):
-            with pytest.raises(SourceError, match="did not answer the call of hang within 5 s"):
-                await tools.call("wiki.hang", "x")
-            found, _ = await tools.call("wiki.page", "lru_cache")
-    assert found[0].text == PAGES["lru_cache"]
 
 
 async def test_a_server_that_dies_is_started_again_and_a_cancelled_call_leaves_none_behind() -> (
@@ -285,13 +239,6 @@ def test_of_many_or_large_results_no_more_is_read_than_of_one_text(
         assert 0.9 * characters < sum(len(p.text) for p in found) <= characters
 
 
-def test_what_is_nested_beyond_reading_is_text() -> None:
-    found, _ = passages_of(returned('{"results":' * 100_000), "wiki.find")
-    assert found and found[0].text.startswith('{"results":{"results":')
-    large = json.dumps([{"text": "a " * (MOST_JSON // 2)}])
-    assert passages_of(returned(large), "wiki.find")[0][0].text.startswith('[{"text": "a a')
-
-
 MOMENT, PAST = 0.2, 60.0
 """seconds that a question waits here, and that a server is given in all"""
 
@@ -354,53 +301,6 @@ async def missing(port: int, *names: str) -> AsyncIterator[tuple[Equipped, Clock
         yield tools, clock
     finally:
         await tools.aclose()
-
-
-async def test_a_server_that_was_down_is_asked_again_and_its_tools_are_offered(port: int):
-    async with missing(port) as (tools, clock), Served(port):
-        assert await tools.look_again() == [], "it was asked just now"
-        clock.now = AGAIN
-        assert await news(tools) == ["The tools of the MCP server wiki can be called now."]
-        assert list(tools.offers) == ["wiki.page"]
-        assert await tools.look_again() == []
-        found, _ = await tools.call("wiki.page", "lru_cache")
-        assert found[0].text == PAGES["lru_cache"]
-        await tools.aclose()
-
-
-async def test_one_that_stays_down_is_told_once_and_what_it_lacks_when_it_comes_back(port: int):
-    async with missing(port, "page", "nothing") as (tools, clock):
-        for clock.now in (AGAIN, AGAIN + 1, 3 * AGAIN):
-            assert await tools.look_again() == []
-        async with Served(port):
-            clock.now = 4 * AGAIN
-            assert await news(tools) == ["The MCP server wiki has no tool nothing."]
-            await tools.aclose()
-
-
-async def test_one_that_hangs_holds_a_question_up_for_a_moment_only(
-    port: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("rubricem.agent.sources.mcp_client.PATIENCE", MOMENT)
-    # It takes connections by then, and never says a word.
-    async with missing(port) as (tools, clock):
-        with socket.create_server(("127.0.0.1", port)):
-            clock.now = AGAIN
-            began = time.monotonic()
-            assert await tools.look_again() == []
-            assert MOMENT <= time.monotonic() - began < PAST, "it is asked on, for the next one"
-            assert len(await tools.search("query", 2)) == 2
-            await tools.aclose()
-
-
-async def test_a_call_of_a_tool_whose_server_was_down_asks_it_again(port: int):
-    async with missing(port) as (tools, _):
-        with pytest.raises(SourceError, match="Its tools are left out"):
-            await tools.call("wiki.page", "lru_cache")
-        async with Served(port):
-            found, _ = await tools.call("wiki.page", "lru_cache")
-            assert found[0].text == PAGES["lru_cache"]
-            await tools.aclose()
 
 
 async def test_a_later_question_is_told_and_may_call_it(tmp_path: Path, port: int):

@@ -9,7 +9,6 @@ from rubricem.agent.sources.offers import (
     LONGEST_DESCRIPTION,
     Offer,
 )
-from rubricem.memory.errors import SourceError
 
 TEXT = {"type": "string"}
 TITLED = {"title": TEXT, "lang": TEXT, "odd": 3}
@@ -43,19 +42,3 @@ def test_a_call_is_an_object_or_the_one_text_that_is_required(
 ):
     offer = Offer("wiki", "page", "", {"properties": TITLED, "required": ["title"]})
     assert offer.arguments(written) == arguments
-
-
-@pytest.mark.parametrize("required", [None, True, 5, {"title": 1}])
-def test_a_schema_with_an_odd_list_of_what_it_requires_requires_nothing(required: Any):
-    schema = {"properties": {"title": TEXT}, "required": required}
-    offer = Offer("wiki", "page", "Gives a page.", schema)
-    assert offer.line() == 'wiki.page {title?: string} - "Gives a page."'
-    assert offer.arguments("lru_cache") == {"title": "lru_cache"}
-
-
-def test_an_odd_schema_takes_an_object_and_nothing_else():
-    offer = Offer("wiki", "page", "", {"properties": ["title"], "required": []})
-    assert offer.arguments("{}") == {}
-    for written in ("x", "[" * 100_000):
-        with pytest.raises(SourceError, match="takes a JSON object with no arguments"):
-            offer.arguments(written)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rubricem.agent.sources.sandbox.pool import Job, Pool
-from rubricem.agent.sources.sandbox.worker import LONGEST, MOST_ROWS
 from rubricem.memory.errors import SourceError
 
 SMALL: Any = {"seconds": 1, "megabytes": 120}
@@ -58,30 +57,6 @@ async def test_what_would_hurt_its_reader_fails_alone(pool: Pool, job: Job, said
         await pool.read(job)
     assert str(caught.value).startswith(job.name)
     assert (await pool.read(page(gzip.compress(b"well"), "gzip")))["passages"] == [["", "well"]]
-
-
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        ({"a": [1, None, {"b": "x"}]}, {"a": [1, None, {"b": "x"}]}),
-        (["x" * 9000] * 300, ["x" * LONGEST] * MOST_ROWS),
-        ([[[[[[[[[1]]]]]]]]], [[[[[[[[None]]]]]]]]),
-    ],
-)
-async def test_of_json_comes_back_what_a_reply_has_use_for(pool: Pool, value: Any, kept: Any):
-    assert await pool.read(reply(json.dumps(value).encode())) == kept
-
-
-async def test_a_reader_stays_whatever_the_program_that_started_it_holds():
-    held = bytes(range(256)) * 1_000_000
-    pool = Pool(1)
-    try:
-        await pool.read(page(b"<p>one"))
-        (first,) = pool._readers
-        await pool.read(page(b"<p>two"))
-        assert pool._readers == {first} and len(held) == 256_000_000
-    finally:
-        pool.close()
 
 
 def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp_path: Path):

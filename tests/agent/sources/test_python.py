@@ -99,12 +99,6 @@ def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
     assert [module.name for module in read] == ["toy"]
 
 
-def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
-    assert Documentation.of_distribution(toy).left_out == ""
-    # Of the three public modules toy, toy.broken and toy.wind, the first is read.
-    assert Documentation.of_distribution(toy, budget=1).left_out == "toy (2 of 3 modules)"
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
     return build_index(

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.index import build_index
-from rubricem.agent.sources.python import documentation, read_modules
+from rubricem.agent.sources.python import read_modules
 from rubricem.agent.sources.python_api import ModuleSource, PublicApi
 
 
@@ -64,26 +63,6 @@ def test_an_object_is_known_by_the_shortest_public_name(
     assert [name for name in found if "ite" in name] == ["toy.Kite", "toy.Kite.fly"]
 
 
-def test_modules_that_take_from_one_another_in_a_circle_are_followed(tmp_path: Path) -> None:
-    files = {
-        "toy/__init__.py": "from .a import *",
-        "toy/a.py": "from .b import *\n" + KITE,
-        "toy/b.py": "from .a import *\ndef gust():\n    '''Blow hard, once.'''\n",
-    }
-    assert {"toy.Kite", "toy.gust"} <= texts(read(tmp_path, files)).keys()
-
-
-def test_what_a_list_put_together_does_not_name_is_not_passed_on(tmp_path: Path) -> None:
-    files = {
-        "toy/__init__.py": "",
-        "toy/kites/__init__.py": "from ._k import Kite",
-        "toy/kites/_k.py": KITE,
-        "toy/s/__init__.py": "from .inner import *",
-        "toy/s/inner.py": "from toy.kites import Kite\n__all__ = names + more\n",
-    }
-    assert "toy.kites.Kite" in texts(read(tmp_path, files))
-
-
 DOCUMENTED = {
     "f.__doc__ = r'''Turns the kite.'''": "a text put on it",
     "_more = 'kite.'\nf.__doc__ = ('Turns the ' + f'''{_more}''')": "put together",
@@ -115,43 +94,6 @@ def test_an_internal_class_gives_its_methods_to_the_public_ones_made_of_it(tmp_p
     assert found["toy.Kite.land"] == "Rise into the air."
     assert found["toy.Bird.land"] == "Sit down on a branch."
     assert "toy.core.flyer.Flyer.land" not in found
-
-
-def test_what_is_offered_without_a_word_is_there_with_its_signature(tmp_path: Path) -> None:
-    files = {
-        "toy/__init__.py": "from ._k import Kite, Line, gust, Torn",
-        "toy/_k.py": "class Kite:\n    def __init__(self, line=3): pass\n"
-        "def gust(force: float): pass\n"
-        "@dataclass\nclass Line:\n    length: int = 3\n"
-        "class Torn(ValueError): pass\n"
-        "def unknown(): pass\n",
-    }
-    found = texts(read(tmp_path, files))
-    assert found == {
-        "toy.Kite": "(line=3)",
-        "toy.gust": "(force: float)",
-        "toy.Line": "(length: int = 3)",
-        "toy.Torn": ": a class made of ValueError",
-    }
-
-
-@pytest.mark.parametrize(
-    "written",
-    ["toy.Kite.fly", "toy._k.Kite.fly", "toy.inner.Kite.fly", "toy.Box.fly", "toy.Dragon.fly"],
-    ids=["public", "private", "longer", "another name", "inherited"],
-)
-def test_a_name_leads_to_the_object_whoever_calls_it_so(tmp_path: Path, written: str) -> None:
-    modules = read(
-        tmp_path,
-        {
-            "toy/__init__.py": "from ._k import Kite, Box, Dragon",
-            "toy/inner/__init__.py": "from toy._k import Kite",
-            "toy/_k.py": KITE + 'Box = Kite\nclass Dragon(Kite):\n    """Roars all the time."""\n',
-        },
-    )
-    found = documentation(list(modules._modules.values()))
-    index = build_index(found.passages, tmp_path / "index", "toy", "a", see=found.see)
-    assert index.search(written, 1)[0].place == "toy.Kite.fly"
 
 
 def test_many_names_are_resolved_in_time(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 Word documents, written here part by part in the XML that word processors write.
 """
 
-import logging
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from io import BytesIO
@@ -16,17 +14,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from benchmarks.hostile.inputs import _one_page
-from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import (
-    LONGEST,
-    MOST_PARTS,
     Document,
     Section,
-    complaint,
     decode,
     markdown_sections,
-    overheard,
     rst_sections,
     split_passages,
 )
@@ -77,28 +69,6 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
     assert document.sections[1].text.split()[-2:] == ["one", "two"]
 
 
-@pytest.mark.parametrize(
-    ("block", "kept"),
-    [
-        ('<div class="menu mainmenu"><ul><li><a>Home</a><li><a>Help</a></ul></div>', False),
-        ('<div class="related" role="navigation"><h3>Navigation</h3><a>next</a> |</div>', False),
-        ('<ul id="nav"><li><a>Home</a></li><li><a>About</a></li></ul>', False),
-        ('<div class="menu"><p>Home-made soup, five euros.</p><a>Book</a></div>', True),
-        ('<div class="unavailable"><a>Home</a></div>', True),
-        ('<ul><li><a>Home</a></li></ul>', True),
-    ],
-    ids=["by its class", "by its role", "a list by its id", "what one may eat", "another word",
-         "a list of links"],
-)  # fmt: skip
-def test_a_block_of_links_that_is_called_a_menu_is_left_out(
-    tmp_path: Path, block: str, kept: bool
-) -> None:
-    (tmp_path / "a.html").write_text(f"<body>{block}<h1>Limits</h1><p>At most one.</p></body>")
-    document = Document.read(tmp_path / "a.html")
-    assert document.sections[-1] == Section("Limits", "At most one.")
-    assert (len(document.sections) == 2) is kept
-
-
 DEFINITIONS = """
 <dl><dt class="term">
 core.bare
@@ -120,31 +90,11 @@ def test_a_term_and_its_definition_are_one_paragraph(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("content", ["", "<p>unclosed <b>text", '<?xml version="1.0"?><p>x</p>'])
-def test_broken_html_is_read(tmp_path: Path, content: str) -> None:
-    (tmp_path / "a.html").write_text(content)
-    assert Document.read(tmp_path / "a.html").note == ""
-
-
 def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(["Bees dance.", "", "Wasps sting."]))
     document = Document.read(tmp_path / "a.pdf")
     bees, wasps = Section("page 1", "Bees dance."), Section("page 3", "Wasps sting.")
     assert (document.sections, document.note) == ((bees, wasps), "")
-
-
-def test_a_page_that_a_pdf_names_again_and_again_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pypdf import PageObject
-
-    read: list[PageObject] = []
-    text = PageObject.extract_text
-    monkeypatch.setattr(PageObject, "extract_text", lambda page: (read.append(page), text(page))[1])
-    (tmp_path / "a.pdf").write_bytes(_one_page(50))
-    document = Document.read(tmp_path / "a.pdf")
-    assert document.sections == tuple(Section(f"page {n}", "word") for n in range(1, 51))
-    assert len(read) == 1
 
 
 def zipped(parts: dict[str, str]) -> bytes:
@@ -179,19 +129,6 @@ def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
     assert remedy in caught.value.remedy
 
 
-def test_a_book_that_lists_its_chapters_without_end_is_refused(tmp_path: Path) -> None:
-    chapters = '<itemref idref="a"/>' * MOST_PARTS
-    parts = {
-        "META-INF/container.xml": '<c><rootfile full-path="a.opf"/></c>',
-        "a.opf": f'<p><item id="a" href="a.html"/>{chapters}</p>',
-        "a.html": "",
-    }
-    (tmp_path / "a.epub").write_bytes(zipped(parts))
-    with pytest.raises(SourceError, match=r"a\.epub lists more than 20,000 parts") as caught:
-        Document.read(tmp_path / "a.epub")
-    assert caught.value.remedy == "Split it."
-
-
 def test_encodings_are_guessed_in_order() -> None:
     assert decode("\ufeffgrün".encode()) == ("grün", "")
     assert decode("grün “x”".encode("cp1252")) == (
@@ -221,35 +158,6 @@ def test_what_the_library_says_of_a_damaged_pdf_is_its_note(tmp_path: Path) -> N
     document = Document.read(path)
     assert document.note == done.stdout.strip()
     assert [section.text for section in document.sections] == ["Bees dance."]
-
-
-def test_a_pdf_whose_title_is_damaged_keeps_its_pages(tmp_path: Path) -> None:
-    path, whole = tmp_path / "a.pdf", pdf(["Bees dance."])
-    info = re.search(rb"/Info (\d+) 0 R", whole)
-    assert info
-    path.write_bytes(whole.replace(b"\n%s 0 obj\n<<" % info[1], b"\n%s 0 obj\n<?" % info[1]))
-    document = Document.read(path)
-    assert (document.title, document.sections[0].text) == ("a", "Bees dance.")
-
-
-def test_each_thread_hears_of_its_own_document() -> None:
-    library = logging.getLogger("tests.overheard.reader")
-    with overheard("tests.overheard") as faults:
-        library.warning("mine %d", 1)
-        other = threading.Thread(target=library.warning, args=("another's",))
-        other.start()
-        other.join()
-        library.info("of no concern")
-    library.warning("too late")
-    assert faults == ["mine 1"]
-
-
-def test_faults_are_told_on_one_line_that_shows_anything_safely() -> None:
-    assert complaint([]) == ""
-    assert complaint(["Object 3\n\x1b[31m is gone."]) == "damaged, with 1 fault: Object 3 is gone"
-    told = complaint(["x" * 1000, "y", "z"])
-    assert told.startswith("damaged, with 3 faults, the first: xxx")
-    assert len(told) < LONGEST + 40
 
 
 NAMES = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -349,45 +257,6 @@ def test_insertions_controls_links_and_footnotes_count_and_deletions_do_not(
     assert footnotes == ("Footnotes", "Frisch, 1967.")
 
 
-def test_a_text_box_is_read_once_though_it_is_stored_twice(tmp_path: Path) -> None:
-    box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
-    mc = "http://schemas.openxmlformats.org/markup-compatibility/2006"
-    both = f'<m:AlternateContent xmlns:m="{mc}"><m:Choice>{box}</m:Choice>'
-    path = write_docx(
-        tmp_path / "a.docx",
-        f"<w:p><w:r>{both}<m:Fallback>{box}</m:Fallback></m:AlternateContent></w:r></w:p>",
-    )
-    assert sections(path) == [("", "Boxed.")]
-
-
-def test_the_strict_variant_of_the_format_is_read_too(tmp_path: Path) -> None:
-    strict = 'xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"'
-    assert sections(package(tmp_path / "a.docx", p("Bees."), strict)) == [("", "Bees.")]
-
-
-def test_a_named_document_without_a_title_paragraph_keeps_its_name(tmp_path: Path) -> None:
-    core = '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Named</dc:title></c>'
-    named = write_docx(tmp_path / "a.docx", p("Text."), docProps__core=core)
-    assert Document.read(named).title == "Named"
-    headed = write_docx(tmp_path / "b.docx", p("Top", "berschrift1"), p("Text."))
-    assert Document.read(headed).title == "Top"
-    bare = write_docx(tmp_path / "c.docx", p("Text."))
-    assert Document.read(bare).title == "c"
-
-
-def test_a_package_without_a_document_or_with_broken_xml_is_a_source_error(
-    tmp_path: Path,
-) -> None:
-    for part, content, said in (
-        ("xl/workbook.xml", "<x/>", "holds no document"),
-        ("word/document.xml", "<w:document", r"a\.docx could not be read"),
-    ):
-        with ZipFile(tmp_path / "a.docx", "w") as file:
-            file.writestr(part, content)
-        with pytest.raises(SourceError, match=said):
-            Document.read(tmp_path / "a.docx")
-
-
 def test_a_small_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.docx"
     with (
@@ -406,16 +275,6 @@ def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
     entity = f'<!DOCTYPE d [<!ENTITY s SYSTEM "file://{tmp_path}/secret.txt">]>'
     path = package(tmp_path / "a.docx", p("A &s; B"), before=entity)
     assert "hunter2" not in f"{Document.read(path)}"
-
-
-async def test_a_folder_of_word_documents_is_searched(tmp_path: Path) -> None:
-    (tmp_path / "papers").mkdir()
-    said = p("The waggle dance tells distance.")
-    path = tmp_path / "papers" / "bees.docx"
-    write_docx(path, p("Bees", "Titel"), p("Dances", "berschrift1"), said)
-    source = Folder(tmp_path / "papers", tmp_path / "cache")
-    (found,) = await source.search("waggle distance year:2019", 3)
-    assert (found.title, found.location, found.place) == ("Bees", "bees.docx", "Dances")
 
 
 def chained(links: int) -> str:
@@ -451,17 +310,6 @@ def test_what_never_closes_is_read_in_time_that_grows_with_it(
     for section in Document.read(path).sections:
         split_passages(section.text)
     assert time.process_time() - began < 2.5
-
-
-def test_a_heading_names_a_bounded_part_of_those_above_it(tmp_path: Path) -> None:
-    style = '<w:style w:styleId="h{0}"><w:name w:val="heading {0}"/></w:style>'
-    styles = "".join(style.format(i) for i in (*range(1, 60), "²"))
-    deep = [p("h" * 900, f"h{i}") for i in range(1, 60)]
-    path = package(tmp_path / "a.docx", "".join([*deep, p("x", "h²"), p("text")]))
-    with ZipFile(path, "a") as file:
-        file.writestr("word/styles.xml", f"<w:styles {NAMES}>{styles}</w:styles>")
-    ((heading, text),) = sections(path)
-    assert (text, heading.count(">"), len(heading) < 2000) == ("x\n\ntext", 8, True)
 
 
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
@@ -543,21 +391,3 @@ def test_slides_workbooks_and_books_are_read_in_the_order_of_their_lists(
 def test_each_row_of_a_csv_names_its_columns(tmp_path: Path, content: str, said: list[str]) -> None:
     (tmp_path / "a.csv").write_text(content)
     assert [s.text for s in Document.read(tmp_path / "a.csv").sections] == said
-
-
-def test_cells_among_hundreds_of_columns_are_told_without_their_names(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(",".join(f"n{n}" for n in range(300)) + "\n" + ",".join(["1"] * 300) + "\n")
-    (section,) = Document.read(path).sections
-    assert section.text.startswith("n0: 1 | n1: 1") and section.text.endswith(" | 1 | 1")
-    assert "n199: 1 | 1" in section.text
-
-
-def test_a_sentence_without_end_is_cut_in_the_time_that_its_length_takes():
-    def seconds(words: int) -> float:
-        begun = time.process_time()
-        assert len(split_passages("a " * words, 110)) == -(-words // 110)
-        return time.process_time() - begun
-
-    seconds(1000)
-    assert seconds(4_000_000) < 20 * seconds(500_000)

