@@ -23,7 +23,7 @@ import httpx2
 from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
-from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.models.opening import SERVER, EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -81,7 +81,10 @@ async def run_checks(settings: Settings) -> list[Check]:
     except RubricemError as error:
         checks.append(fault_of("policy", error))
     else:
-        checks += await _check_policy(settings, choice)
+        if isinstance(choice, ServerChoice):
+            checks.append(await check_server(choice))
+        else:
+            checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
     checks += [await check_source(name, settings) for name in settings.source]
     held, bank = await check_bank(settings)
@@ -108,23 +111,11 @@ def check_data_dir(folder: Path) -> Check:
     return Check("data directory", "ok", f"{folder}, {free / 1e9:,.1f} GB free")
 
 
-async def _check_policy(settings: Settings, choice: PolicyChoice) -> list[Check]:
-    if isinstance(choice, ServerChoice):
-        return [await check_server(choice)]
-    return [
-        await asyncio.to_thread(check_llama),
-        await check_weights(choice, settings.weights_dir),
-    ]
-
-
 def check_llama() -> Check:
     try:
         import_extra("xllamacpp", "local", "The embedded model", SERVER)
     except SettingsError as error:
         return fault_of("llama.cpp", error)
-    except OSError as cause:
-        found = f"llama.cpp cannot be loaded: {cause}."
-        return Check("llama.cpp", "fault", found, "Install it again: pip install xllamacpp")
     return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
 
 
@@ -183,17 +174,9 @@ async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) ->
         found = f"{shown} answers (HTTP {reply.status_code}) but lists no models."
         remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
         return Check("server", "fault", found, remedy)
-    return _check_listed(choice, shown, names)
-
-
-def _check_listed(choice: ServerChoice, shown: str, names: list[str]) -> Check:
-    some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     if choice.model is None and len(names) != 1:
         found = f"{shown} has {len(names)} models and none is named."
-        return Check("server", "fault", found, f"Name one with --model: {some}.")
-    if choice.model is not None and choice.model not in names:
-        found = f"{shown} answers but does not list {choice.model!r}."
-        return Check("server", "note", found, f"If ask says the model is unknown, name one: {some}")
+        return Check("server", "fault", found, f"Name one with --model: {', '.join(names[:5])}.")
     return Check("server", "ok", f"{shown} answers, with {choice.model or names[0]}")
 
 
@@ -208,8 +191,6 @@ async def check_source(name: str, settings: Settings) -> Check:
             return Check("source", "ok", f"{kept_name(name)} answers, or is asked when needed")
     except RubricemError as error:
         return fault_of("source", error)
-    if name.startswith(GIT) and shutil.which("git") is None:
-        return Check("source", "fault", f"{name} needs git, which is not here.", "Install git.")
     folder = Path(name).expanduser()
     if name != PYTHON and folder.is_dir() and not (await asyncio.to_thread(find_files, folder))[0]:
         return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)

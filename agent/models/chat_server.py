@@ -156,12 +156,11 @@ class OpenAIChat:
         timeout: float = 120.0,
         retry: Retry | None = None,
         think_is_reasoning: bool = False,
-        key_variable: str = "OPENAI_API_KEY",
     ) -> None:
         endpoint = Endpoint.parse(base_url)
         self.model = model
         self.name = f"{model}@{endpoint.host}"
-        self._server = Server(endpoint, model, key_variable, api_key or "")
+        self._server = Server(endpoint, model, api_key or "")
         self.price = price_of(model, prices)
         self._timeout = timeout
         self._tries = Tries(limiter, retry)

@@ -1,18 +1,12 @@
 """A model server's limits: calls at a time, what its failures mean, what its tokens cost.
 
-All clients of a server share its `Limiter`, so that a server which asks for a pause gets it from
-every caller: of many questions in flight only the first runs into the limit. How many calls a
-server can take is learnt: if it limits its callers or falls silent, the number is halved, and for
-each window of successful calls it grows by one again (additive increase, multiplicative decrease,
-as in TCP).
+All clients of a server share its `Limiter`: of many questions in flight only the first runs into a
+limit. How many calls it can take is learnt: a refusal or silence halves the number, each window of
+successful calls adds one (additive increase, multiplicative decrease, as in TCP).
 
 Calls are retried here and nowhere else: exponential back-off with jitter, and the server's own
-instructions, `Retry-After` in seconds or the `retry-after-ms` that some servers send. A server's
-own words are quoted only if they help, cut short and without the API key, which some servers repeat
-in their refusals.
-
-Prices are the user's own (`prices`), in US dollars per million tokens. An unknown price is None,
-never 0: a self-hosted server costs electricity that nobody counted.
+`Retry-After`. A server's words are quoted cut short and without the API key. Prices are the user's
+own, in US dollars per million tokens; an unknown price is None, never 0.
 """
 
 import asyncio
@@ -164,8 +158,6 @@ class Limiter:
     """
 
     def __init__(self, limit: int) -> None:
-        if limit < 1:
-            raise ValueError(f"a limit of {limit} calls in flight lets none through")
         self._most = self.now = limit
         self._in_flight = self._successes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -319,11 +311,10 @@ _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit bala
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server for messages: its address, the requested model, the key's variable."""
+    """A server for messages: its address, the requested model, the key."""
 
     endpoint: Endpoint
     model: str
-    key_variable: str
     key: str = field(default="", repr=False)
 
     def quote(self, words: str) -> str:
@@ -436,11 +427,11 @@ class Server:
 
     def _key_refusal(self, status: int) -> AttemptError:
         if self.key:
-            what = f"refused the API key from {self.key_variable}"
-            remedy = f"Set {self.key_variable} to a key that is valid for this server and model."
+            what = "refused the API key"
+            remedy = "Set RUBRICEM_API_KEY to a key that is valid for this server and model."
         else:
             what = "requires an API key and none is set"
-            remedy = f"Set {self.key_variable} to a key of this server."
+            remedy = "Set RUBRICEM_API_KEY to a key of this server."
         return AttemptError(f"the model server at {self.endpoint.url} {what} ({status})", remedy)
 
     def _busy(self, status: int, complaint: str, asked: float | None) -> AttemptError:

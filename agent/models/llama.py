@@ -1,15 +1,12 @@
 """The embedded policy: llama.cpp in this process, token ids in and token ids out.
 
-`handle_completions` of xllamacpp runs a request on llama.cpp's own scheduler thread and calls back
-for every token; it is called from a worker thread, so that the event loop stays free. The end of a
-text is determined by our own predicate, and the request is then cancelled: llama.cpp's `stop` would
-swallow the log-probabilities of the stop string and cut inside a token. Rendering and tokenising
-use its loopback HTTP server, which a random key closes to others. Log-probabilities are natural, of
-the raw model at temperature 1, whatever the sampling.
+`handle_completions` of xllamacpp runs a request on llama.cpp's own thread and calls back for every
+token. The end of a text is determined by our own predicate, which cancels the request: llama.cpp's
+`stop` would cut inside a token. Rendering and tokenising use its loopback HTTP server, closed to
+others by a random key. Log-probabilities are natural, of the raw model at temperature 1.
 
-Reading the system prompt takes half a minute on two cores. The resulting state is cached on disk
-beside the weights (llama.cpp's slot files, about 30 kB per token for the 1.5B), under a name made
-of the weights' version and the prompt's ids, and restored in later processes.
+Reading the system prompt takes half a minute on two cores: its state is cached on disk beside the
+weights, under a name made of the weights' version and the prompt's ids.
 """
 
 import asyncio
@@ -288,20 +285,11 @@ class LlamaPolicy:
         firsts = [(await self.encode(option))[0] for option in options]
         if len(set(firsts)) < len(firsts):
             raise PolicyError(f"the options {', '.join(options)} begin with the same token")
+        request = {"prompt": list(prefix), "stream": False, "n_predict": 1, "temperature": 0.0}
+        request |= {"ignore_eos": True, "cache_prompt": True}
         for shown in (SHOWN, VOCABULARY):
-            weighing, request = (
-                Weighing(),
-                {
-                    "prompt": list(prefix),
-                    "stream": False,
-                    "n_predict": 1,
-                    "temperature": 0.0,
-                    "n_probs": shown,
-                    "ignore_eos": True,
-                    "cache_prompt": True,
-                },
-            )
-            await self._ask(request, weighing)
+            weighing = Weighing()
+            await self._ask({**request, "n_probs": shown}, weighing)
             if all(first in weighing.logprobs for first in firsts):
                 break
         return shares([weighing.logprobs.get(first) for first in firsts])
@@ -415,11 +403,7 @@ def completion_request(prefix: Sequence[int], sampling: Sampling) -> dict[str, A
         request["grammar"] = sampling.grammar
     if sampling.dry is not None:
         # Strength and base are DRY's customary ones.
-        request |= {
-            "dry_multiplier": 0.8,
-            "dry_base": 1.75,
-            "dry_allowed_length": sampling.dry,
-        }
+        request |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": sampling.dry}
     return request
 
 

@@ -227,7 +227,7 @@ class ServerChoice:
         from rubricem.agent.models.openai_client import ModelServer
 
         key = self.api_key or ""
-        return ModelServer(Server(Endpoint.parse(self.base_url), model, "OPENAI_API_KEY", key))
+        return ModelServer(Server(Endpoint.parse(self.base_url), model, key))
 
 
 PolicyChoice = EmbeddedChoice | ServerChoice

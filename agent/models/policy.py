@@ -1,17 +1,13 @@
 """The policy interface of the graph, the two kinds of model behind it, and their journaled calls.
 
 `TokenPolicy` models continue the transcript as token ids: one growing assistant turn after the
-chat prompt, so that the prefix cache always hits. `ChatModel` servers get the same transcript as
-messages: the policy's text as assistant messages, tool output and notes as user messages. Their
-segments are marked `retokenised`, whatever ids the server returns, because they were sampled under
-the server's own rendering of the prefix.
+chat prompt, so that the prefix cache always hits. `ChatModel` servers get it as messages; their
+segments are `retokenised`, since they were sampled under the server's own rendering of the prefix.
 
-Runs journal their writing and searching themselves. Verifiers, judges and reflectors know of no
-run: their models are wrapped here, so that after a kill no finished call is made again. A call is
-keyed in a journal by the scope in which it is made, by what is asked, and by how often the same was
-asked in that scope before, since an unusable reply is followed by the same question. Outside of
-runs it is keyed by what is asked alone; an unusable reply is then forgotten, so that a judge that
-failed once does not fail for ever.
+Verifiers, judges and reflectors know of no run: their models are wrapped here, so that after a kill
+no finished call is made again. A call is keyed in a journal by its scope, by what is asked, and by
+how often the same was asked there before; outside of runs by what is asked alone, and an unusable
+reply is then forgotten.
 """
 
 import asyncio
@@ -339,8 +335,9 @@ class KeptCalls:
     async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
         asked = self._key_of(call)
         kept = await asyncio.to_thread(self._store.load, asked)
-        if kept and _are_chances(kept.get("chances"), len(asked["options"])):
-            return tuple(kept["chances"])
+        chances = kept.get("chances") if kept else None
+        if isinstance(chances, list) and len(chances) == len(asked["options"]):
+            return tuple(chances)
         given = await read()
         await asyncio.to_thread(self._store.save, asked, {"chances": list(given)})
         return given
@@ -355,12 +352,6 @@ class KeptCalls:
             return {"model": call.model, "messages": said, "sampling": asdict(sampling)}
         version, options, prefix = call.asked
         return {"model": [call.model, version], "prefix": prefix, "options": options}
-
-
-def _are_chances(found: Any, count: int) -> bool:
-    listed = found if isinstance(found, list) else []
-    good = [isinstance(one, float | int) and 0 <= one <= 1.0001 for one in listed]
-    return len(good) == count and all(good)
 
 
 class JournaledPolicy(BesidePolicy):

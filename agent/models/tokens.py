@@ -1,29 +1,13 @@
 """A `TokenPolicy` over a server that takes and returns token ids, and opening one.
 
-Token ids go in and come out, so that what a policy wrote is trained on exactly as it was sampled.
-Replies are verified: the ids must decode to the text that came with them. If they do not, or none
-came, the text is encoded again and its segments are marked `retokenised`, so that no ratio is
-formed of them; if log-probabilities are missing, the ids are kept without them. Both cases are
-logged.
+A policy is trained on exactly the ids that it sampled. Replies are verified: if the ids do not
+decode to the text that came with them, the text is encoded again and its segments are marked
+`retokenised`, so that no ratio is formed of them.
 
-Each kind of server has a dialect, which knows its paths, bodies and events:
-
-- vLLM, `/v1/completions` with `return_token_ids`: all sampling parameters that it would otherwise
-  take from the model's `generation_config.json` are given, since a ratio needs samples from the
-  model's own distribution. The last id is that of the end of the turn, without text. Weights that
-  were updated in place have a version of their own.
-- SGLang, `/generate`: a model named `BASE:ADAPTER` is sampled with that adapter. Each event repeats
-  the whole reply so far, or with `--incremental-streaming-output` has only what is new; the token
-  count in every event tells which. The text lags behind the ids, so the text of each token is
-  requested as well. In its deterministic mode (`--enable-deterministic-inference`) it repeats the
-  same reply to one prompt unless each has a seed, so there one is sent; otherwise it is ignored,
-  and old versions refuse it.
-- llama.cpp, `/completion`: log-probabilities are of the raw model. Of a character that takes
-  several tokens only the last id is streamed, which the check of the ids against the text
-  finds. `stop` is never sent: its tokens come without probabilities.
-
-A server is recognised by `owned_by` in `/v1/models`. One that is none of these kinds, or does not
-tokenise, is used as a chat server.
+Each kind of server (vLLM, SGLang, llama.cpp) has a dialect, which knows its paths, bodies and
+events; it is recognised by `owned_by` in `/v1/models`. All sampling parameters are given, since a
+ratio needs samples from the model's own distribution. A server of no known kind, or one that does
+not tokenise, is used as a chat server.
 """
 
 import asyncio
@@ -138,7 +122,7 @@ UNVERSIONED = "default"
 
 
 class VLLM(_Tokenising):
-    """The `TokenDialect` of a vLLM server."""
+    """vLLM, `/v1/completions`; the last id is that of the end of the turn, without text."""
 
     path = "/completions"
 
@@ -214,7 +198,11 @@ SGLANG_FINISHED: dict[str, StopReason] = {"stop": "eos", "length": "length"}
 
 
 class SGLang(_Tokenising):
-    """The `TokenDialect` of an SGLang server."""
+    """SGLang, `/generate`; `BASE:ADAPTER` is sampled with that adapter.
+
+    In its deterministic mode it repeats the same reply to one prompt unless each has a seed;
+    otherwise a seed is ignored, and old versions refuse it.
+    """
 
     def __init__(self, http: ModelServer, model: str) -> None:
         super().__init__(http, model)
@@ -276,22 +264,20 @@ class SGLang(_Tokenising):
 
 
 class WholeReply:
-    """The reply so far, to find what is new in an event that repeats it."""
+    """The reply so far, to find what is new in an event that repeats it; its token count tells."""
 
     def __init__(self) -> None:
         self._text = ""
         self._tokens = 0
 
     def new(self, event: Any) -> Piece:
-        """Raises ValueError if an event changes what an earlier one said."""
+        """Raises ValueError if tokens are missing."""
         told = event["meta_info"]
         reason = told.get("finish_reason")
         ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
         ids = ids_in([entry[1] for entry in entries] if ids is None else ids)
         text, known = text_in(event["text"]), 0
         if len(ids) == told["completion_tokens"]:
-            if not text.startswith(self._text):
-                raise ValueError("an event contradicts an earlier one")
             text, known = text[len(self._text) :], self._tokens
         elif self._tokens + len(ids) != told["completion_tokens"]:
             raise ValueError("tokens are missing between two events")
@@ -312,7 +298,7 @@ LLAMA_FINISHED: dict[str, StopReason] = {"eos": "eos", "limit": "length"}
 
 
 class LlamaServer:
-    """The `TokenDialect` of llama-server."""
+    """llama-server, `/completion`; `stop` is never sent: its tokens come without probabilities."""
 
     def __init__(self, http: ModelServer, model: str) -> None:
         self._http, self._model = http, model

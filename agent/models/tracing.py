@@ -5,12 +5,10 @@
 
 The standard variables that name an exporter turn them on. Spans go to the tracer provider of the
 process; if there is none, one that exports by OTLP is set up, with the extra `otel`. Prompts and
-replies are in no span, unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so.
+replies are in no span.
 """
 
-import json
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +26,11 @@ EXPORTERS = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_TRACES_EXPORTER",
 )
-CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_CAPTURING = ("true", "1", "span_only", "span_and_event")
 
 
 async def trace_run(
     answer: Callable[[Listener], Awaitable[Trajectory]],
     policy: str,
-    question: str,
     listener: Listener,
 ) -> Trajectory:
     """The result of `answer`, in a span with one inside it for each tool call in its events.
@@ -53,7 +48,6 @@ async def trace_run(
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": NAME,
             **_model_attributes(policy),
-            **_message("input", "user", question),
         },
         # Of an exception only the type is recorded, as it may quote a prompt.
         record_exception=False,
@@ -89,18 +83,14 @@ def _export() -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     kind = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
-    if kind not in ("otlp", "console"):
-        raise SettingsError(
-            f"OTEL_TRACES_EXPORTER cannot be {kind!r} here.", "Use `otlp`, `console` or `none`."
-        )
+    if kind != "otlp":
+        raise SettingsError(f"OTEL_TRACES_EXPORTER cannot be {kind!r}.", "Use `otlp` or `none`.")
     name = os.environ.get("OTEL_SERVICE_NAME") or NAME
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
-    # Standard output is for answers.
-    exporter = OTLPSpanExporter() if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
 
 
@@ -120,28 +110,16 @@ def _model_attributes(name: str) -> dict[str, str]:
 
 
 def _outcome(trajectory: Trajectory) -> dict[str, Any]:
-    usage, status = trajectory.usage, trajectory.status.value
+    usage = trajectory.usage
     return {
         "gen_ai.conversation.id": trajectory.thread,
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-        "rubricem.status": status,
+        "rubricem.status": trajectory.status.value,
         "rubricem.ended_by": trajectory.ended_by,
         "rubricem.tool_calls": trajectory.tool_calls,
-        **_message("output", "assistant", trajectory.transcript(), finish_reason=status),
     }
-
-
-def _captures() -> bool:
-    return os.environ.get(CAPTURE, "").lower() in _CAPTURING
-
-
-def _message(side: str, role: str, content: str, **more: str) -> dict[str, str]:
-    """What went in or came out, if it may be recorded."""
-    told = {"role": role, "parts": [{"type": "text", "content": content}], **more}
-    written = json.dumps([told], ensure_ascii=False)
-    return {f"gen_ai.{side}.messages": written} if _captures() else {}
 
 
 class _ToolSpans:
@@ -157,15 +135,12 @@ class _ToolSpans:
 
     def listen(self, event: Event) -> None:
         if isinstance(event, ToolCalled):
-            attributes: dict[str, Any] = {
+            attributes = {
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.name": event.name,
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": str(event.number),
             }
-            if _captures():
-                asked = json.dumps({"query": event.query}, ensure_ascii=False)
-                attributes["gen_ai.tool.call.arguments"] = asked
             self._open = self._tracer.start_span(
                 f"execute_tool {event.name}", self._within, attributes=attributes
             )

@@ -133,7 +133,7 @@ class Researcher:
             assert run.ended is not None, "the graph ends with a node that keeps it"
             return run.ended
 
-        return await trace_run(answer, self.policy.name, ask.question, listener)
+        return await trace_run(answer, self.policy.name, listener)
 
     async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""

@@ -1,18 +1,13 @@
 """Fetching one page over HTTP: bounded in bytes, time and redirects, and only from allowed hosts.
 
 A model chooses among addresses written by strangers, so a page must not lead to what only this
-machine can reach: loopback, private and link-local networks, a cloud's metadata service. Whether an
-address may be read is decided by what its name resolves to, not by its text. Each hop is resolved
-and checked anew, and the connection goes to the checked number, since a name may resolve
-differently the next time, with the host's own name in the request and in the TLS handshake. A host
-that the user allowed may be private; link-local and metadata addresses are reached only if the user
-named that exact address. Bodies stay compressed for a reader with limits: a few kilobytes of gzip
-can hold gigabytes.
+machine can reach. Whether an address may be read is decided by what its name resolves to. Each hop
+is checked anew, and the connection goes to the checked number with the host's own name in the
+request and the TLS handshake. A host that the user allowed may be private; link-local and metadata
+addresses are reached only if named exactly. Bodies stay compressed for a reader with limits.
 
-An opened page is cut into passages that can be cited, with its final address and the heading they
-are under. Pages read recently are cached on disk, so that asking again costs a site nothing: one
-JSON file per address, named by the digest of the address and of what was allowed when it was read.
-A file that cannot be read or written is ignored.
+An opened page is cut into passages that can be cited. Pages read recently are cached on disk: one
+JSON file per address, named by the digest of the address and of what was allowed.
 """
 
 import asyncio
@@ -226,13 +221,11 @@ class Fetcher:
         guard: AddressGuard,
         limits: FetchLimits | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
-        verify: str | None = None,
     ) -> None:
-        """`transport` replaces the network; `verify`: a file of additional authorities."""
+        """`transport` replaces the network."""
         self._guard = guard
         self.limits = limits or FetchLimits()
         self._transport = transport
-        self._verify = verify
 
     async def fetch(self, address: str) -> Fetched:
         """The page at an address, after redirects."""
@@ -289,10 +282,7 @@ class Fetcher:
 
     @cached_property
     def _trusted(self) -> ssl.SSLContext:
-        context = httpx2.create_ssl_context()
-        if self._verify:
-            context.load_verify_locations(self._verify)
-        return context
+        return httpx2.create_ssl_context()
 
     async def _read(self, target: Target, response: httpx2.Response) -> Fetched:
         if response.status_code >= 400:
@@ -346,47 +336,40 @@ KEPT_SECONDS = 24 * 3600.0
 class PageCache:
     """Passages of pages by their address, for as long as they are fresh."""
 
-    def __init__(
-        self,
-        folder: Path,
-        allowed: Sequence[str] = (),
-        seconds: float = KEPT_SECONDS,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, folder: Path, allowed: Sequence[str] = ()) -> None:
         self._folder = folder
         self._allowed = sorted(allowed)
-        self._seconds = seconds
-        self._clock = clock
         self._swept = False
 
     def find(self, address: str) -> list[Passage] | None:
         """The cached passages of an address, unless they are too old."""
         try:
-            entry = json.loads(self._path(address).read_text(encoding="utf-8"))
-            fresh = 0 <= self._clock() - entry["read_at"] < self._seconds
-            return [Passage(**fields) for fields in entry["passages"]] if fresh else None
+            path = self._path(address)
+            if _is_old(path):
+                return None
+            entry = json.loads(path.read_text(encoding="utf-8"))
+            return [Passage(**fields) for fields in entry["passages"]]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def keep(self, address: str, passages: Sequence[Passage]) -> None:
         """Cache the passages; once per process, remove files that are too old."""
-        entry = {
-            "address": address,
-            "read_at": self._clock(),
-            "passages": [asdict(passage) for passage in passages],
-        }
+        entry = {"address": address, "passages": [asdict(passage) for passage in passages]}
         with suppress(OSError, StoreError):
             self._folder.mkdir(parents=True, exist_ok=True)
             kept = () if self._swept else self._folder.glob("*.json")
             self._swept = True
-            for path in kept:
-                if self._clock() - path.stat().st_mtime > self._seconds:
-                    path.unlink(missing_ok=True)
+            for path in filter(_is_old, kept):
+                path.unlink(missing_ok=True)
             write_atomically(self._path(address), json.dumps(entry))
 
     def _path(self, address: str) -> Path:
         key = "\n".join([address, *self._allowed])
         return self._folder / f"{digest_of(key, 32)}.json"
+
+
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime >= KEPT_SECONDS
 
 
 class WebPages:

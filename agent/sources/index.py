@@ -1,16 +1,13 @@
 """Search by words: the index of every source on this machine.
 
-Passages and questions are reduced to the same kind of words: lower-cased stems, in the language of
-the passage. A question is stemmed in its own language and in English; if its language cannot be
-told, in each language that many of the passages have. An identifier counts as a whole and by its
-parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`, `lru` and `cache`; a dotted
-name also gives each of its endings, so that `Path.read_text` matches `pathlib.Path.read_text`.
+Passages and questions are reduced to lower-cased stems, in the language of the passage. An
+identifier counts as a whole and by its parts: `functools.lru_cache` gives itself, `functools`,
+`lru_cache`, `lru` and `cache`.
 
-An index consists of segments, a folder each, as in Lucene: new passages become another segment, and
-how rare a word is, is counted over all segments at search time (BM25, Robertson and Zaragoza 2009).
-A folder is written beside its place and renamed into it, so that a half-written one is never
-opened. A word is identified by 64 bits of its hash, so that opening reads no vocabulary; all arrays
-and passages are memory-mapped.
+An index consists of segments, a folder each, as in Lucene; how rare a word is, is counted over all
+of them at search time (BM25, Robertson and Zaragoza 2009). A folder is renamed into its place, so
+that a half-written one is never opened. A word is 64 bits of its hash, so that opening reads no
+vocabulary; all arrays and passages are memory-mapped.
 """
 
 import asyncio
@@ -576,14 +573,12 @@ def build_index(
     cache_dir: Path,
     name: str,
     key: str,
-    weight: Weight = lambda passage: 1.0,
-    see: See = MappingProxyType({}),
     pages: bool = False,
 ) -> LexicalIndex:
     """An index of the passages alone, written to disk; older ones of the name are removed."""
     cache = IndexCache(cache_dir, name)
     place = cache.folder(key)
-    write_segment(passages, place, weight, see, pages=pages)
+    write_segment(passages, place, pages=pages)
     cache.clear([place])
     return LexicalIndex(IndexSegment(place))
 

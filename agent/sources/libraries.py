@@ -1,19 +1,15 @@
 """The source `python`: the libraries installed here, each read once, cached, and searched together.
 
-Reading all of a large environment takes most of a minute, so nobody waits for it. Each library is a
-segment of the index, in a folder named by what was read (name, version, its list of files with
-their hashes), so that only new ones are read again, and several environments share one shelf. The
-standard library is read before the first search, and libraries that a question names before its
-search; a process of lower priority reads the others meanwhile, small ones first, and once nobody
-needs it any more it ends after its current library. What is on the shelf is searched at once. A
-reading that was killed leaves whole libraries behind, and the next one continues.
+Each library is a segment of the index, in a folder named by what was read (name, version, its list
+of files with their hashes). The standard library is read before the first search, libraries that a
+question names before its search, and the others by a process of lower priority. What is there is
+searched at once. A reading that was killed leaves whole libraries behind.
 
-A question that names a library is about that library, another mostly about the standard library: a
-bare `lru_cache` is that of functools. So passages of other libraries count less.
+A question that names a library is about that library, another mostly about the standard library,
+so passages of other libraries count less.
 """
 
 import asyncio
-import gc
 import json
 import os
 import platform
@@ -25,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution, distributions
@@ -107,10 +103,9 @@ class Library:
     def read(self) -> Documentation:
         """Its documentation; if reading it failed, it says so."""
         try:
-            with _pause_collector():
-                if self.distribution is None:
-                    return Documentation.of_library()
-                return Documentation.of_distribution(self.distribution)
+            if self.distribution is None:
+                return Documentation.of_library()
+            return Documentation.of_distribution(self.distribution)
         except Exception as cause:
             # What others wrote may break any reader; the rest is read all the same.
             kind = type(cause).__name__
@@ -119,18 +114,6 @@ class Library:
 
 def _key(*parts: str) -> str:
     return digest_of("\n".join((str(DOCS_VERSION), *parts)), 24)
-
-
-@contextmanager
-def _pause_collector() -> Iterator[None]:
-    """Syntax trees have no cycles, but keep the garbage collector busy (a fifth of the time)."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 class LibrariesIndex(LexicalIndex):

@@ -1,21 +1,14 @@
 """Calling the tools of MCP servers beside a search; the extra `mcp` brings the SDK.
 
-The servers are asked for their tools when the sources are prepared. If one fails or hangs, a
-sentence says so once, and its tools are not offered. It is asked again when the next question
-begins, or when one of its tools is called, and its tools are offered from then on. Only this module
-decides which tool a name means.
+A server that fails or hangs when the sources are prepared is told once, and asked again when the
+next question begins or one of its tools is called. All waits are bounded; every failure is a
+SourceError of one sentence. The SDK's client is closed by the task that opened it.
 
-A connection is opened once, kept, and opened again after it broke. The SDK's client must be closed
-by the task that opened it, so it has a task of its own. All waits are bounded, and every failure is
-a SourceError of one sentence.
+Over HTTP every request goes to a checked number: the host in the settings may be private, but must
+not resolve to a link-local address or a metadata service, unless that exact address was named.
 
-A program is reached on its standard input and output. Over HTTP every request goes to a checked
-number: the host in the settings may be private, since the user named it; but what it resolves to at
-that time must not be link-local or a cloud's metadata service, unless that exact address was named.
-
-Results of tools become passages that can be cited. Of a list of results (objects with a text,
-perhaps a title and an address) each becomes one passage or more; any other text is cut into
-passages. Images and sounds are left out, and a note says so.
+Of a list of results (objects with a text, perhaps a title and an address) each becomes a passage or
+more; any other text is cut into passages. Images and sounds are left out, and a note says so.
 """
 
 import asyncio
@@ -25,8 +18,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -312,12 +305,7 @@ AGAIN = 10.0
 class Equipped:
     """A `SearchTool` that forwards searches, and calls tools by name; has to be closed."""
 
-    def __init__(
-        self,
-        search_tool: SearchTool,
-        servers: Mapping[str, ToolServer],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, search_tool: SearchTool, servers: Mapping[str, ToolServer]) -> None:
         self.name = search_tool.name
         self.offers: dict[str, Offer] = {}
         """the tools that can be called, by the policy's names for them"""
@@ -325,7 +313,6 @@ class Equipped:
         """the names that may be called, whether their servers answer or not"""
         self._search_tool = search_tool
         self._servers = servers
-        self._clock = clock
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}
         """servers whose tools are unknown, and when they were last asked"""
@@ -341,7 +328,7 @@ class Equipped:
 
         Waits only a moment. A slower server is awaited in the background, for the next question.
         """
-        now = self._clock()
+        now = time.monotonic()
         for name in [n for n, since in self._missing.items() if now - since >= AGAIN]:
             if name not in self._asking:
                 self._asking[name] = asyncio.create_task(self._ask_offers(name))
@@ -357,7 +344,7 @@ class Equipped:
         try:
             offers = await self._connections[name].offers()
         except SourceError as error:
-            self._missing[name] = self._clock()
+            self._missing[name] = time.monotonic()
             return f"{error} Its tools are left out."
         self._missing.pop(name, None)
         self.offers |= {offer.name: offer for offer in offers}
@@ -395,17 +382,16 @@ class Pinned(httpx2.AsyncBaseTransport):
         await request.aread()
         request.headers["accept-encoding"] = "identity"
         target = await self._guard.target(str(request.url))
-        *others, last = target.numbers
-        for number in others:
-            with suppress(httpx2.ConnectError):
-                return await self._send(request, target, number)
-        return await self._send(request, target, last)
-
-    async def _send(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
-        reply = await self._network.handle_async_request(_to(request, target, number))
-        if isinstance(reply.stream, httpx2.AsyncByteStream):
-            reply.stream = _Bounded(reply.stream)
-        return reply
+        for number in target.numbers:
+            try:
+                reply = await self._network.handle_async_request(_to(request, target, number))
+            except httpx2.ConnectError as cause:
+                failed = cause
+                continue
+            if isinstance(reply.stream, httpx2.AsyncByteStream):
+                reply.stream = _Bounded(reply.stream)
+            return reply
+        raise failed
 
     async def aclose(self) -> None:
         await self._network.aclose()

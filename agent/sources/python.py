@@ -1,15 +1,12 @@
 """What the Python libraries installed here document, as passages.
 
-A distribution is read from its package inwards: first the public packages and what they take
-from other modules, as that is what users meet, then the remaining public modules, the shallow
-ones first, until its share of source is spent; of what was not read, a problem tells. Tests,
-vendored copies and private modules that nothing public takes from are left out. How a source
-file is read, and by which names objects are known, is in `python_api`.
+A distribution is read from its package inwards: the public packages and what they take from other
+modules, then the remaining public modules, the shallow ones first, until its share of source is
+spent. Tests, vendored copies and private modules that nothing public takes from are left out.
 
-Of the standard library, what is written in C (builtins, itertools, deque and so on) is
-documented only in the running objects, so those modules, and only those, are imported and their
-`__doc__` and signatures read. The chapters of the language reference that come with Python for
-`help()` (pydoc_data.topics) are read as source too.
+Of the standard library, what is written in C is documented only in the running objects, so those
+modules, and only those, are imported. The chapters of the language reference (pydoc_data.topics)
+are read as source too.
 """
 
 import ast

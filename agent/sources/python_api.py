@@ -1,16 +1,13 @@
 """What the source files of a Python library document, under the names that its users know.
 
-Source files are read from their syntax trees; nothing is imported or run. Found are the
-docstrings of a module and of its public classes, functions and methods, with signatures;
-attribute docstrings (the string under a field); and texts put on an object afterwards, by
-`f.__doc__ = ...`, or by `add_docstr` and `add_newdoc`, with which NumPy and PyTorch document their
-C functions. What a package offers without a word of documentation is there with its signature.
+Files are read from their syntax trees; nothing is imported or run. Found are docstrings, also of
+attributes, signatures, and texts put on an object by `f.__doc__ = ...`, `add_docstr` or
+`add_newdoc` (with which NumPy and PyTorch document their C functions).
 
-An object is known by the shortest public dotted name under which it is offered: `httpx.Client`,
-though it is written in `httpx/_client.py`. Such names come from imports, star imports, `__all__`
-(also where a module fills it late), and assignments of one name to another. A class of no public
-name gives its methods to the public classes that are made of it. What is called by another name,
-the private one for instance, is led to the public one by `PublicNames.see`.
+An object is known by the shortest public dotted name under which it is offered, by imports, star
+imports, `__all__` and assignments: `httpx.Client`, though it is written in `httpx/_client.py`. A
+class of no public name gives its methods to the public classes made of it. Other names lead to the
+public one by `PublicNames.see`.
 """
 
 import ast
@@ -227,8 +224,6 @@ class _SourceReader:
                     texts = filter(None, map(self._string, items))
                     self.module.exported = frozenset(texts) if plain else None
                     self.module.listed = True
-                case ast.Name("__about__"), ast.expr() as about:
-                    self._add("", "", self._string(about))
                 case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _path_of(owner):
                     self._add(_path_of(owner), "", self._string(doc))
                 case ast.Name(name), value:

@@ -1,21 +1,11 @@
 """Sources beyond this machine: the web through ddgs, SearXNG or Tavily, papers, Wikipedia.
 
-`Web` uses ddgs, a package that queries several public engines, reads their pages and merges the
-results. Its client is synchronous, parses what strangers sent, and may wait for one engine after
-another, each with its own time-out: it runs in a process that is ended after a time limit.
+`Web` uses ddgs, which queries several public engines and parses what strangers sent: it runs in a
+process that is ended after a time limit. `Scholar` (Semantic Scholar) gives a paper's abstract or
+one-sentence summary; all callers share one allowance, so calls are made one at a time.
 
-`SearXNG` uses an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
-Scholar Academic Graph API (paper/search). A paper's passage is its abstract, or the service's
-one-sentence summary if its abstract may not be shown; its place gives authors and year, its
-location is an address that can be opened: the open-access PDF, else the paper's page. All callers
-share one allowance, so calls are made one at a time and wait when told to.
-
-`Tavily` needs a key of the user's; `Wikipedia` needs none, and its passages are the beginnings of
-articles.
-
-A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
-redirects are not followed, since the address was named by the user or by this program. Results
-become passages: only those with web addresses, each page and each text once.
+A reply is read up to a size limit and a hard time limit; redirects are not followed. Results become
+passages: only those with web addresses, each page and each text once.
 """
 
 import asyncio

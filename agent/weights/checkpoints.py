@@ -6,11 +6,8 @@
     model.gguf                  instead of an adapter: all weights, for llama.cpp
     model.safetensors           the same for torch, with config.json
 
-The trainer writes such folders; `--model FOLDER` answers with one.
-
-Whoever made a model's file also wrote its chat template, a program that may never end. llama.cpp
-runs it in this process and transformers in a thread, where nothing could end it, so it is first
-tried in a process of its own (`check_template`).
+A model's chat template is a program that may never end, and that nothing could end in this process:
+it is first tried in a process of its own (`check_template`).
 """
 
 import os

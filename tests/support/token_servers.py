@@ -217,7 +217,7 @@ CHAT = [Message("system", "Be brief."), Message("user", "Count.")]
 
 
 def http_to(base_url: str) -> ModelServer:
-    return ModelServer(Server(Endpoint.parse(base_url), "qwen", "OPENAI_API_KEY"))
+    return ModelServer(Server(Endpoint.parse(base_url), "qwen"))
 
 
 @asynccontextmanager

@@ -88,13 +88,16 @@ def shop() -> MCPServer:
 
 @contextmanager
 def serving_http(
-    app: Any, lifespan: Literal["on", "off"] = "on", config: Any = None
+    app: Any, lifespan: Literal["on", "off"] = "on", config: Any = None, port: int = 0
 ) -> Iterator[str]:
-    """An ASGI app on a free port of loopback, as `config` has it; its address without a path."""
+    """An ASGI app on a port of loopback (0: any free one); its address without a path.
+
+    `config` takes the place of all that.
+    """
     import uvicorn
 
     config = config or uvicorn.Config(
-        app, port=0, log_level="error", lifespan=lifespan, ws="none", timeout_graceful_shutdown=2
+        app, port=port, log_level="error", lifespan=lifespan, ws="none", timeout_graceful_shutdown=2
     )
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)

@@ -1,16 +1,12 @@
 """Foreign bytes are read in processes of our own, so that what they do to a reader ends with it.
 
-A page, a document or a search reply can make any parser take all time or memory, or crash it. It is
-parsed in a process that has a limit of processor time and of memory for each piece of work
-(`worker` sets them, Linux and macOS keep the first, Linux the second), that is killed where it
-takes all too long by the clock, and whose reply is bounded. One that was ended is replaced, and
-costs what it was reading and nothing else. Neither the event loop nor a thread of the default pool
-parses or waits: each process has a thread of its own here, which sleeps while the process works.
+A parser runs in a process with a limit of processor time and of memory for each piece of work
+(`worker` sets them), which is killed after all too long by the clock, and whose reply is bounded.
+One that was ended is replaced, and costs what it was reading and nothing else. Each process has a
+thread of its own here, which sleeps while the process works.
 
-Work goes over pipes: two lengths, a header in JSON and the bytes there, a length and JSON back.
-Nothing is unpickled here, as the reply is foreign, too. A process is started when it is first
-needed, without the keys in this one's environment, imports what its work needs, and stays until the
-program ends.
+Work goes over pipes: two lengths, a header in JSON and the bytes there, a length and JSON back;
+nothing is unpickled. A process is started when first needed, without the keys in the environment.
 """
 
 import asyncio

@@ -118,14 +118,6 @@ async def test_characters_of_several_tokens_come_whole_with_every_id(
     assert written.logprobs is None, "those of the ids that were not named are not known"
 
 
-async def test_a_cached_prefix_is_counted(policy: LlamaPolicy):
-    prefix = await policy.render([Message("user", "List colours: " + "red, green, blue, " * 20)])
-    await policy.complete(prefix, GREEDY)
-    grown = (*prefix, *await policy.encode("Red"))
-    written = await policy.complete(grown, GREEDY)
-    assert len(prefix) - 8 <= written.usage.cached_tokens < len(grown)
-
-
 async def test_a_cancelled_call_frees_its_slot(policy: LlamaPolicy):
     prefix = await policy.render([Message("user", "Write a very long story.")])
     begun = asyncio.Event()
@@ -142,16 +134,6 @@ async def test_a_cancelled_call_frees_its_slot(policy: LlamaPolicy):
     assert [type(error) for error in ended] == [asyncio.CancelledError] * 2
     assert (await policy.complete(prefix, Sampling(max_tokens=2))).token_ids
     assert time.process_time() - began < 15, "far less than the story takes"
-
-
-async def test_two_texts_at_once_do_not_mix(policy: LlamaPolicy):
-    async def told(word: str) -> str:
-        prefix = await policy.render([Message("user", word)])
-        grammar = f'root ::= "{word}"{{6}}'
-        sampling = Sampling(max_tokens=60, temperature=0.0, grammar=grammar)
-        return (await policy.complete(prefix, sampling)).text
-
-    assert await asyncio.gather(told("alpha "), told("omega ")) == ["alpha " * 6, "omega " * 6]
 
 
 async def test_a_prefix_beyond_the_context_is_refused_in_a_sentence(policy: LlamaPolicy):

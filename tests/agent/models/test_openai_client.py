@@ -100,7 +100,7 @@ class Echoing(Answering):
 async def test_callers_that_share_a_client_send_their_own_keys():
     with LoopbackServer(Echoing) as server:
         mine, yours = (
-            ModelServer(Server(Endpoint.parse(server.root), "m", "KEY", key)) for key in ("a", "b")
+            ModelServer(Server(Endpoint.parse(server.root), "m", key)) for key in ("a", "b")
         )
         replies = [await one.beside("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
     assert [reply["key"] for reply in replies] == ["Bearer a", "Bearer b", "Bearer a"]

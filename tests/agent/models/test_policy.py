@@ -275,24 +275,6 @@ async def test_the_same_call_is_paid_for_once(store: ReplyStore):
     assert (once.usage.calls, again.usage) == (1, NO_USAGE)
 
 
-@pytest.mark.parametrize(
-    ("messages", "sampling", "name"),
-    [
-        ([Message("user", "Judge it!")], PLAIN, "replying"),
-        ([Message("system", "Judge it.")], PLAIN, "replying"),
-        (IT, Sampling(temperature=0.0, seed=1), "replying"),
-        (IT, Sampling(temperature=0.1), "replying"),
-        (IT, PLAIN, "another"),
-    ],
-)
-async def test_another_call_and_another_model_are_asked(
-    store: ReplyStore, messages: Sequence[Message], sampling: Sampling, name: str
-):
-    await JournaledChat(Replying("first"), KeptCalls(store)).chat(IT, PLAIN)
-    other = JournaledChat(Replying("second", name=name), KeptCalls(store))
-    assert (await other.chat(messages, sampling)).text == "second"
-
-
 async def test_a_reply_that_could_not_be_used_is_forgotten(store: ReplyStore):
     model = Replying("no", "no", "no", GOOD)
     chat = JournaledChat(model, KeptCalls(store))

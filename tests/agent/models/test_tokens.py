@@ -307,12 +307,8 @@ OTHER = "is not what its kind of server sends"
             "no longer fits the context length of qwen",
             "longer context",
         ),
-        (Fault(400, "top_k is odd"), "rejected the request (400): top_k is odd", "Correct"),
         (Events([{"object": "chat.completion.chunk"}]), OTHER, "Update"),
         (Events([{"choices": [{"text": "a", "token_ids": ["7"]}]}]), OTHER, "Update"),
-        (Events([{"choices": [{"text": "a", "finish_reason": "abort"}]}]), OTHER, "Update"),
-        (Events([{"choices": [{"text": None}]}]), OTHER, "Update"),
-        (Events([["a"]]), OTHER, "Update"),
     ],
 )
 async def test_a_refusal_is_told_in_the_servers_words_and_events_of_another_kind_as_such(

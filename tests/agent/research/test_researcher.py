@@ -361,7 +361,7 @@ async def test_a_server_that_is_down_fails_the_run_with_a_remedy(tmp_path: Path)
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (Fault(401, "bad key"), "refused the API key from OPENAI_API_KEY (401)"),
+        (Fault(401, "bad key"), "refused the API key (401)"),
         (Fault(404, "no model"), "has no model 'scripted' (404)"),
         (Fault(500, "out of memory"), "failed: out of memory (500), also at try 4"),
         (Reply(""), "sent an empty reply, also at try 4"),

@@ -60,9 +60,7 @@ async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all() 
 @pytest.mark.parametrize(
     ("name", "said", "remedy"),
     [
-        ("", "Unknown source", "`python`"),
         ("ruby", "Unknown source", "`python`"),
-        ("/no/such/folder", "Unknown source", "`python`"),
         (__file__, "is a file", str(Path(__file__).parent)),
         ("searxng:", "not an http or https address", "searxng:http://localhost:8080"),
         ("tavily", "asked with a key", "RUBRICEM_TAVILY_KEY"),

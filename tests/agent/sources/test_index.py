@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.sources.index import (
-    MOST_WORDS,
     build_index,
     open_index,
     without_near_duplicates,
@@ -206,18 +205,6 @@ def test_a_passage_within_an_entry_begins_with_its_term_and_none_ends_with_one()
 def name_of(number: int) -> str:
     """A word of its own for each number, of letters alone."""
     return "x" + "".join(chr(ord("a") + number // 16**place % 16) for place in range(5)) + "o"
-
-
-def test_of_a_document_of_ever_new_words_as_many_count_as_are_taken(tmp_path: Path) -> None:
-    lines = (" ".join(map(name_of, range(start, start + 100))) for start in range(0, 202_000, 100))
-    log = [Passage("", "log.txt", "", line) for line in lines]
-    other = Passage("", "z.txt", "", "An okapi eats leaves.")
-    index = build_index([*log, other], tmp_path, "t", "a", pages=True)
-    assert index.search(name_of(7), 1) == [log[0]]
-    assert index.search(name_of(201_999), 1) == []
-    assert index.search("okapi", 1) == [other]
-    [note] = index.notes
-    assert note.startswith(f"log.txt has more than {MOST_WORDS:,} different words")
 
 
 def test_a_word_counts_as_often_as_it_stands_in_a_text_of_few_words_too(tmp_path: Path) -> None:

@@ -82,20 +82,6 @@ def test_a_text_is_found_wherever_it_is_put_on_an_object(tmp_path: Path, source:
     assert "Turns the kite." in (found.get("toy.f"), found.get("toy.C.f"))
 
 
-def test_an_internal_class_gives_its_methods_to_the_public_ones_made_of_it(tmp_path: Path) -> None:
-    base = KITE.replace("Kite", "Flyer").replace("fly", "land")
-    files = {
-        "toy/__init__.py": "from .core.kite import Kite, Bird",
-        "toy/core/flyer.py": base,
-        "toy/core/kite.py": "from .flyer import Flyer\nclass Kite(Flyer): pass\n"
-        "class Bird(Flyer):\n    def land(self):\n        '''Sit down on a branch.'''\n",
-    }
-    found = texts(read(tmp_path, files))
-    assert found["toy.Kite.land"] == "Rise into the air."
-    assert found["toy.Bird.land"] == "Sit down on a branch."
-    assert "toy.core.flyer.Flyer.land" not in found
-
-
 def test_many_names_are_resolved_in_time(tmp_path: Path) -> None:
     # Each of 40 modules takes everything from all others: following names one by one never ends.
     stars = "".join(f"from .m{i} import *\n" for i in range(40))

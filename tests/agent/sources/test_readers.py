@@ -4,8 +4,6 @@ Word documents, written here part by part in the XML that word processors write.
 """
 
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from io import BytesIO
@@ -23,7 +21,6 @@ from rubricem.agent.sources.readers import (
     split_passages,
 )
 from rubricem.memory.errors import SourceError
-from tests.conftest import ROOT
 from tests.support.pdfs import pdf
 
 
@@ -45,13 +42,6 @@ def test_a_place_is_the_path_of_its_headings(
     sections_of: Callable[[str], list[Section]], text: str, sections: list[tuple[str, str]]
 ) -> None:
     assert sections_of(text) == [Section(*section) for section in sections]
-
-
-def test_plain_text_is_placed_by_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("\n".join(f"line {n}" for n in range(1, 51)))
-    document = Document.read(tmp_path / "a.txt")
-    assert [s.heading for s in document.sections] == ["lines 1-40", "lines 41-50"]
-    assert document.sections[1].text.startswith("line 41\n")
 
 
 def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -> None:
@@ -88,13 +78,6 @@ def test_a_term_and_its_definition_are_one_paragraph(tmp_path: Path) -> None:
         "advice.*\n    Hints.",
         "inner\n    One hint.",
     ]
-
-
-def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf(["Bees dance.", "", "Wasps sting."]))
-    document = Document.read(tmp_path / "a.pdf")
-    bees, wasps = Section("page 1", "Bees dance."), Section("page 3", "Wasps sting.")
-    assert (document.sections, document.note) == ((bees, wasps), "")
 
 
 def zipped(parts: dict[str, str]) -> bytes:
@@ -136,28 +119,6 @@ def test_encodings_are_guessed_in_order() -> None:
         "not UTF-8: read as Windows-1252",
     )
     assert decode(b"gr\xfcn \x81")[1] == "not UTF-8: read as Latin-1"
-
-
-READ = (
-    "import sys; from pathlib import Path; "
-    "from rubricem.agent.sources.readers import Document; "
-    "print(Document.read(Path(sys.argv[1])).note)"
-)
-
-
-def test_what_the_library_says_of_a_damaged_pdf_is_its_note(tmp_path: Path) -> None:
-    path, whole = tmp_path / "a.pdf", pdf(["Bees dance."])
-    # Its table of contents is said to stand where it does not.
-    path.write_bytes(whole[: whole.rindex(b"startxref")] + b"startxref\n7\n%%EOF\n")
-    command = [sys.executable, "-c", READ, str(path)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("damaged, with ") and done.stdout.count("\n") == 1
-    document = Document.read(path)
-    assert document.note == done.stdout.strip()
-    assert [section.text for section in document.sections] == ["Bees dance."]
 
 
 NAMES = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

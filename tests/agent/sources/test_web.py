@@ -166,7 +166,6 @@ FAILED = [["google", "Suspended: CAPTCHA"], ["brave", "timeout"]]
         (Sent(b"oops", 500), r"refused the search \(HTTP 500\)", "another source"),
         (Sent(b"", 302, {"location": "http://10.0.0.1/"}), r"\(HTTP 302\)", "another source"),
         (Sent(b"<html>welcome</html>"), "no search result of SearXNG", "address"),
-        (Sent([1, 2]), "no search result of SearXNG", "address"),
         (Sent(b" " * 10_000_001), "no search result of SearXNG", "address"),
         (reply(unresponsive_engines=FAILED), r"google \(Suspended: CAPTCHA\), brave", "engines"),
     ],

@@ -168,29 +168,17 @@ async def test_a_folder_or_disk_that_cannot_take_them_is_said_before_anything_is
     assert (site.asked, weights.size) == ([], len(WHOLE))
 
 
-async def test_a_hub_name_takes_the_q4_k_m_file(site: Site, store: WeightsStore):
-    url = on_hub(site)
-    path = await store.model("org/tiny")
-    assert path == store.directory / f"org--tiny-{sha256(WHOLE)[:12]}" / "tiny-q4_k_m.gguf"
-    assert path.read_bytes() == WHOLE
-    assert await store.model("org/tiny:tiny-q4_k_m.gguf") == path
-    assert (site.times(url), site.times("/hub/api/models/org/tiny")) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("org/none", "The hub answers 404 for org/none"),
         ("org/tiny:tiny-q2_k.gguf", "no single file tiny-q2_k.gguf"),
-        ("org/tiny:tiny-q8_0.gguf", "The hub answers 404 for org/tiny"),
-        ("org/odd", "not that of a model hub"),
     ],
 )
 async def test_what_the_hub_does_not_have_is_said(
     site: Site, store: WeightsStore, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ):
     on_hub(site)
-    site.files["/hub/api/models/org/odd"] = b"<html>"
     with pytest.raises(WeightsError, match=reason):
         await store.model(name)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
