@@ -54,7 +54,6 @@ from rubricem.memory.errors import RubricemError, SettingsError, import_extra
 from rubricem.memory.text import pluralise
 
 SERVER_TIMEOUT = 3.0
-"""seconds to wait for a server's list of models"""
 _SHOWN_SECRET = 12
 """characters; a shorter secret shows no letter of itself"""
 

@@ -41,7 +41,6 @@ class Endpoint:
     url: str
     """scheme, host, port and path, without a trailing slash"""
     host: str
-    """host and port"""
     loopback: bool
     basic: str | None = field(default=None, repr=False)
     """the Authorization header for a user name and password in the address"""

@@ -37,9 +37,7 @@ class Arriving:
     """What arrives from the callback thread while llama.cpp answers one request."""
 
     error: str = ""
-    """what llama.cpp refused the request with"""
     fault: Exception | None = None
-    """what our own reading raised"""
     cancelled: bool = False
 
     def take(self, chunk: dict[str, Any]) -> bool:
@@ -166,7 +164,6 @@ class LlamaConfig:
     slots: int = 1
     """questions answered at the same time, each with its own cached prefix"""
     adapter: Path | None = None
-    """a LoRA adapter as GGUF, applied to every request"""
     states: Path | None = None
     """an existing folder for what was made of system prompts; None: they are read anew"""
 

@@ -36,7 +36,6 @@ MOST_CONNECTIONS = 5000
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
-"""what reading a value raises that is not what it should be"""
 _FAILURES = (APIError, ValueError, RecursionError)
 
 
@@ -46,7 +45,6 @@ class ModelServer:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.root = server.endpoint.url.removesuffix("/v1")
-        """what stands beside the OpenAI-compatible paths begins with this"""
         own = f"Bearer {server.key}" if server.key else omit
         self._headers = {"Authorization": server.endpoint.basic or own}
 

@@ -29,7 +29,6 @@ from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import Embedder, LocalModel
 
 OpenPolicy = Callable[[], Awaitable[Policy]]
-"""gives a model that is open already"""
 
 
 SERVER = "or name a model server: --base-url URL"
@@ -45,7 +44,6 @@ class EmbeddedChoice:
     """None: the platform's place"""
     context_tokens: int = 8192
     threads: int | None = None
-    """None: the physical cores that nothing else keeps busy"""
     slots: int = 1
 
     @property
@@ -125,7 +123,6 @@ class ServerChoice:
     """it is asked in token ids, if it takes them; else by messages"""
     context_tokens: int = 8192
     concurrency: int = 64
-    """calls in flight"""
     timeout: float = 120.0
     """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)

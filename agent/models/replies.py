@@ -50,7 +50,6 @@ class Reading:
     after_end: int = 0
     """pieces that came although the text had ended"""
     most_tokens: int = sys.maxsize // 16
-    """that the model was allowed to write"""
     progress: int = 0
     """characters and ids that have come, of thinking as well"""
     _pieces: int = 0

@@ -30,9 +30,7 @@ PYTHON = "python"
 WEB = "web"
 SCHOLAR = "scholar"
 SEARXNG = "searxng:"
-"""prefix of a SearXNG instance's address"""
 GIT = "git:"
-"""prefix of a git repository's address, which is searched like a folder of documents"""
 WIKIPEDIA = "wikipedia"
 TAVILY = Tavily.name
 SERVICES = (WEB, SCHOLAR, WIKIPEDIA, TAVILY)
@@ -106,11 +104,8 @@ class Sources:
     """ranking of passages: by words; by words, then reordered by meaning. `auto`: whichever is
         available"""
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """of services, by their names"""
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
-    """servers whose tools may be called besides the search"""
     private_hosts: tuple[str, ...] = ()
-    """hosts whose pages may be read although they are private"""
     whole: bool = False
     """read completely before the first search"""
 

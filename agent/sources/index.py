@@ -82,7 +82,6 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
 WORDS_VERSION = 3
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+|\d++(?:[.,]\d++)*+")
-"""words and dotted identifiers as written in a text"""
 _FAR_RAW = re.compile(
     rf"[{PAIRED}]+|[^\W\d{PAIRED}][^\W{PAIRED}]*(?:\.[^\W\d{PAIRED}][^\W{PAIRED}]*)*|\d+(?:[.,]\d+)*"
 )
@@ -325,7 +324,6 @@ class StoredPassages(Sequence[Passage]):
     def __init__(self, segments: Sequence[IndexSegment]) -> None:
         self._segments = segments
         self.firsts = [0, *accumulate(len(segment.rows) for segment in segments)]
-        """the number of each segment's first row"""
         self._count = self.firsts.pop()
 
     def __len__(self) -> int:
@@ -464,7 +462,6 @@ class _WordCounts:
         self.sizes: list[int] = []
         """number of entries of each passage"""
         self.lengths: list[int] = []
-        """number of words of each passage"""
         self.notes: dict[str, str] = {}
         """sentences by location, on documents of which later words are left out"""
         self._vocabulary = vocabulary

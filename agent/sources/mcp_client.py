@@ -96,7 +96,6 @@ LEAVING = 10.0
 QUOTED = 300
 """characters of a server's own words"""
 MOST_PAGES = 20
-"""of a list of tools"""
 MOST_BYTES = 4_000_000
 """of a reply over HTTP, which the SDK parses in this process"""
 
@@ -217,7 +216,6 @@ MOST_CHARACTERS = 1_000_000
 MOST_JSON = MOST_CHARACTERS
 """parsed as JSON, in this process"""
 MOST_ROWS = 1000
-"""of a list of results"""
 LONGEST_NAME = 200
 _TEXTS = ("text", "content", "snippet", "body", "description", "summary")
 _ADDRESSES = ("url", "link", "href", "uri")

@@ -29,7 +29,6 @@ class Offer:
     tool: str
     description: str
     schema: Mapping[str, Any]
-    """JSON schema of its arguments"""
 
     @property
     def name(self) -> str:

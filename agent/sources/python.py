@@ -113,7 +113,6 @@ class Documentation:
     see: Mapping[str, Sequence[str]]
     """other names of its objects, and what its classes are made of; see `PublicApi.see`"""
     left_out: str = ""
-    """what was not read, in a few words"""
 
     @classmethod
     def of_library(cls) -> "Documentation":

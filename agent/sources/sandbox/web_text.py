@@ -201,7 +201,6 @@ def passages_of(
 
 
 ENGINE_SECONDS = 8
-"""time-out of one request to one engine"""
 _LATER = "Search again later, or name another source."
 _NOTHING = "No results found."
 """ddgs raises this for an empty result"""
