@@ -9,7 +9,6 @@ from rubricem.agent.evaluate.arms import (
     Arm,
     PlainDecoder,
     ask_closed,
-    bare_end,
     query_of,
     turn_end,
 )
@@ -67,13 +66,6 @@ async def test_an_exact_answer_of_the_loop_ends_with_the_bare_answer(tmp_path: P
     text = cited_answer(run).text()
     assert text == f"It grows without bound [1].\n{BARE_ASKED}\n\nunbounded"
     assert cited_answer(run).bare == "unbounded"
-
-
-@pytest.mark.parametrize(
-    ("text", "end"), [("Paris", None), (" Paris\nmore", 6), ("Paris</answer>", 5), ("\n", None)]
-)
-def test_a_bare_answer_ends_with_its_line(text: str, end: int | None):
-    assert bare_end(text) == end
 
 
 async def test_the_model_alone_answers_without_a_search_and_is_kept(tmp_path: Path):

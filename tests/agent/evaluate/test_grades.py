@@ -75,12 +75,6 @@ def test_a_pattern_that_takes_too_long_leaves_the_answer_ungraded_and_says_so():
     assert time.monotonic() - begun < 60
 
 
-def test_what_a_question_does_not_say_is_not_graded():
-    found = EvalGrade.of(EvalQuestion(id="1", question="?"), answered(CITED.format("x")))
-    assert (found.em, found.pattern, found.evidence, found.right, found.score) == (None,) * 5
-    assert found.cites == 1
-
-
 @pytest.mark.parametrize(
     ("answer", "changes", "refused"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, ungraded
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.memory.errors import RubricemError
 
 OWN = {"id": 7, "question": " Why? ", "answer": ["a", "b"], "pattern": "x+", "gold": None,
@@ -56,12 +56,6 @@ def test_a_line_of_ours_may_say_what_a_good_answer_is_known_by(tmp_path: Path):
     assert [item.points for item in question.rubric] == [5] and question.gradable
 
 
-def test_a_question_without_an_id_is_called_by_its_hash(tmp_path: Path):
-    bare = {"question": "Why?"}
-    assert only(tmp_path, bare)[1].id == only(tmp_path, {**bare, "answer": "x"})[1].id
-    assert only(tmp_path, bare)[1].id != only(tmp_path, {"question": "How?"})[1].id
-
-
 @pytest.mark.parametrize(
     ("row", "form", "fields"),
     [
@@ -107,11 +101,6 @@ def test_a_json_list_is_read_and_its_passages_are_a_corpus(tmp_path: Path):
     assert texts == [("A", "One. Two."), ("B", "Three."), ("A", "One."), ("B", "Two.")]
 
 
-def test_what_is_graded_upstream_by_a_large_model_says_so(tmp_path: Path):
-    assert "graded upstream" in QuestionSet.read(kept(tmp_path, HEALTH)).incomparable
-    assert QuestionSet.read(kept(tmp_path, HOTPOT)).incomparable == ""
-
-
 @pytest.mark.parametrize(
     ("text", "said", "remedy"),
     [
@@ -143,16 +132,3 @@ def test_a_file_that_is_no_text_or_has_no_end_is_told(tmp_path: Path):
     for name in ("q.jsonl", "endless.jsonl"):
         with pytest.raises(RubricemError, match="cannot be read"):
             QuestionSet.read(tmp_path / name)
-
-
-def test_questions_without_gold_are_counted_in_a_sentence(tmp_path: Path):
-    none = QuestionSet.read(kept(tmp_path, {"question": "a"}, {"question": "b"})).questions
-    some = QuestionSet.read(kept(tmp_path, {"question": "a"}, OWN)).questions
-    assert ungraded(none).startswith("No question says what a right answer is")
-    assert ungraded(some).startswith("1 questions do not say")
-    assert ungraded(some[1:]) == ""
-
-
-def test_types_are_told_apart_where_there_are_several():
-    of = [EvalQuestion(id=t, question="?", type=t) for t in ("b", "a")]
-    assert QuestionSet("lines", of).types == ["b", "a"] and not QuestionSet("lines", of[:1]).types

@@ -4,10 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from rubricem.agent.evaluate.arms import Arm
-from rubricem.agent.evaluate.experiment import EvalRow, thread_of
+from rubricem.agent.evaluate.experiment import EvalRow
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.evaluate.results import (
@@ -74,13 +71,6 @@ def test_the_summary_is_json_with_types_and_the_table_a_row_a_figure():
     assert any(line.startswith("stages - plain, score:") for line in lines)
 
 
-@pytest.mark.parametrize(("form", "noted"), [("healthbench", True), ("2wiki", False)])
-def test_what_does_not_compare_with_published_figures_says_so(form: str, noted: bool):
-    questions = QuestionSet(form, QUESTIONS.questions)
-    told = summary(questions, ROWS, {})
-    assert ("not comparable with published figures" in told["comparable"]) is noted
-
-
 def rows_in(folder: Path) -> list[dict[str, Any]]:
     """The rows without what differs from run to run."""
     lines = (folder / "out" / "rows.jsonl").read_text().splitlines()
@@ -95,10 +85,3 @@ def test_an_evaluation_killed_in_the_middle_goes_on_and_repeats_no_finished_call
         assert rows_in(one.folder) == rows_in(whole), one.told
         # One run at a time, so each kill finds at most one reply not yet in the journal.
         assert one.repeated <= one.kills, one.told
-
-
-def test_a_run_is_called_by_its_arm_and_an_id_that_a_folder_can_have():
-    plain = Arm("plain")
-    assert thread_of(EvalQuestion(id="2hop__1_2", question="?"), plain) == "plain-2hop__1_2"
-    odd = thread_of(EvalQuestion(id="a/b c", question="?"), Arm("stages", memory=True))
-    assert odd.startswith("stages-memory-") and "/" not in odd

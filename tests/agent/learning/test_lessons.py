@@ -7,7 +7,6 @@ A follow-up is judged and learnt from with its thread, and recalled by what it m
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from rubricem.agent.learning import lessons
-from rubricem.agent.learning.lessons import LearnMark, find_queued, lesson_of, set_mark
+from rubricem.agent.learning.lessons import find_queued, lesson_of
 from rubricem.agent.research.conversations import (
     FILE,
     LATEST_REPORT,
@@ -58,8 +57,8 @@ from tests.support.bank_cli import (
 )
 from tests.support.banks import reflection
 from tests.support.policies import ScriptedPolicy, contents
-from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
-from tests.support.values import run_of, trajectory
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.values import trajectory
 from tests.support.waiting import Process
 
 
@@ -142,20 +141,6 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     assert sampling.grammar is not None
     [written] = lessons.candidates_in(data / "runs" / run.thread)
     assert written.held and written.accepted
-
-
-def test_a_model_of_a_server_may_think_before_it_reflects(data: Path):
-    thoughts = " ".join(map(str, range(700)))
-    usual = Server(f"<think>{thoughts}</think>{GREAT}")
-
-    def thinking(body: dict[str, Any], number: int) -> Scripted:
-        reply = usual(body, number)
-        cut_off = reply == usual.reflection and body["max_tokens"] < 3000
-        return Reply(reply[:1500], finish="length") if cut_off else reply
-
-    with ScriptedServer(thinking) as server:
-        ask(server, data, "--memory", "on", "--run", "one")
-    assert len(kept(data)) == 1
 
 
 def test_the_answer_is_shown_before_anything_is_learnt(data: Path):
@@ -347,19 +332,6 @@ def threaded(server: ScriptedServer, data: Path, *questions: str, **more: object
         return ended
 
     return asyncio.run(asked())
-
-
-def test_a_run_that_did_not_wait_is_looked_at_again_once_its_folder_changed(data: Path):
-    store, settled = RunStore(data), dict[str, int]()
-    store.create("a", {"ask": {"question": QUESTION}, "choices": {"memory": "off"}})
-    store.save(run_of(name="a"))
-    assert find_queued(store, settled=settled) == [] and not settled, (
-        "it may change within the tick"
-    )
-    os.utime(store.folder / "a", (1, 1))
-    assert find_queued(store, settled=settled) == [] and [*settled] == ["a"]
-    set_mark(store.folder / "a", LearnMark())
-    assert find_queued(store, settled=settled) == ["a"]
 
 
 def seen_by(server: ScriptedServer, system: str) -> str:

@@ -1,19 +1,11 @@
 """What code tells of a stage: whether its form is whole, and whether its citations hold."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.learning.scoring import Supported, Valid, gate_scores
 from rubricem.judge.buffers import add
-from rubricem.judge.checklist import (
-    Checked,
-    ChecklistItem,
-    ChecklistJudge,
-    ItemFinding,
-    ProposedChecklist,
-)
 from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
@@ -53,10 +45,6 @@ def damaged(trajectory: Trajectory, old: str, new: str) -> Trajectory:
         for s in trajectory.segments
     )
     return trajectory.model_copy(update={"segments": segments})
-
-
-async def test_a_whole_run_is_valid_in_every_stage(tmp_path: Path):
-    assert validity(await run_with(tmp_path, *RUN)) == [1.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -104,27 +92,6 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
         [0.75, 0.75, 0.75, 0.0],
         [0.0, 0.75, 0.75, 0.75],
     ]
-
-
-async def test_behind_a_judge_of_whole_answers_a_broken_plan_is_worse_than_a_whole_one(
-    tmp_path: Path,
-):
-    good = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
-    planless = damaged(good, "<deep_analysis>Simple.</deep_analysis>", "")
-
-    class Checker:
-        name = "checker"
-
-        async def check(
-            self, question: str, answer: str, items: Sequence[ChecklistItem]
-        ) -> Checked:
-            return Checked(tuple(ItemFinding(item=one, met=True) for one in items))
-
-    buffer = add(RubricBuffer(question=good.question), {Stage.ANSWER: (item("Says."),)}, 0, "")
-    judge = ChecklistJudge(ProposedChecklist(ScriptedProposer({})), Checker())
-    result = await ComposedJudge(judge, gate_scores()).judge(group_of(good, planless), buffer)
-    scores = [[s.score for s in j.stages] for j in result.judgements]
-    assert scores == [[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
 
 
 async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_helped(tmp_path: Path):

@@ -5,23 +5,19 @@ import time
 import pytest
 
 from rubricem.agent.reports.cited import (
-    Cited,
-    Text,
     Uncited,
     bare_answer,
     cited_answer,
     unbox,
 )
-from rubricem.agent.reports.report import quotes
 from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
     find_support,
     overlap,
 )
-from rubricem.memory.language import sentences
-from rubricem.memory.schema import AnswerFormat, Repair, Verification
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.schema import AnswerFormat, Repair
+from rubricem.memory.text import printable
 from tests.agent.reports.runs import check, checked
 from tests.support.values import BOUND, EVICTS, source, trajectory
 
@@ -180,26 +176,6 @@ def test_a_claim_rests_on_all_sentences_that_hold_a_part_of_it(claim: str, rests
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
-    [
-        ("The cutoff is 0.6; at most 3 are returned.", [N, CUTOFF]),
-        ("a list of comparable hashable sequences", [f"{N} Possibilities is a list. {CUTOFF}"]),
-    ],
-    ids=["every sentence it rests on", "with its neighbours"],
-)
-def test_a_report_quotes_what_can_be_read_alone(told: str, shown: list[str]):
-    ran = trajectory(f'<cite id="S1">{told}</cite>', sources=(source(1, MATCHES),))
-    answer = cited_answer(ran)
-    assert quotes(answer, answer.sources[0]) == shown
-
-
-def test_sentences_end_at_stops_blank_lines_and_list_items():
-    text = "See e.g. Python. It has 3.11 too.\n\nNew\nline\n- item one\n- item two"
-    ends = ["See e.g. Python.", "It has 3.11 too.", "New\nline", "- item one", "- item two"]
-    assert list(sentences(text)) == ends
-
-
-@pytest.mark.parametrize(
     ("written", "bare"),
     [
         ("The default [S1].\nAnswer: 128", "128"),
@@ -227,13 +203,6 @@ def test_a_bare_answer_is_not_said_twice_and_only_in_its_format():
     assert bare_answer("") == ""
 
 
-def test_escape_sequences_and_unseen_characters_are_taken_out():
-    assert printable("a\x1b[31mred\x1b[0m\x1b]8;;http://x\x07l\x1b\\b\x9b2Jc") == "aredlbc"
-    assert printable("a\u202eb\u200bc\x00d\te\r\nf\rg") == "abcd\te\nf\ng"
-    assert one_line(" a \n b ", 0) == "a b"
-    assert one_line("abcdef", 4) == "abc\u2026"
-
-
 def test_hostile_lengths_take_linear_time():
     began = time.process_time()
     for answer in ["[" * 50_000, "[S1] " * 3_000, "(S9)" * 10_000, " " * 100_000, "`" * 50_000]:
@@ -241,11 +210,6 @@ def test_hostile_lengths_take_linear_time():
     cited_answer(trajectory("\\boxed{" * 10_000, answer_format=AnswerFormat.EXACT))
     printable("\x1b[" * 50_000 + "\x1b]" * 50_000)
     assert time.process_time() - began < 10
-
-
-def test_pieces_tell_claims_from_text():
-    kinds = [type(p) for p in cited_answer(trajectory('A <cite id="S1">b</cite> c')).pieces]
-    assert kinds == [Text, Cited, Text]
 
 
 def repaired(answer: str, *repairs: tuple[str, str]) -> str:
@@ -273,14 +237,3 @@ def test_a_removed_claim_takes_its_line_or_leaves_a_note_and_a_rewritten_one_sta
     assert repaired(answer, ("Bad.", "")) == left
     rewritten = 'One.\n<cite id="S1">- Bad.</cite>'
     assert repaired(rewritten, ("Bad.", "It grows.")) == "One.\n- It grows [1]."
-
-
-def test_a_trajectory_is_read_once_and_what_verification_adds_is_seen():
-    run = trajectory('<cite id="S1">It grows.</cite>')
-    assert cited_answer(run) is cited_answer(run)
-    doubted = Verification(mode="mark", checker="x", checks=(check("unsupported", "It grows."),))
-    [citation] = cited_answer(run.model_copy(update={"verification": doubted})).citations
-    assert (citation.verdict, cited_answer(run).citations[0].verdict) == (
-        "unsupported",
-        "unchecked",
-    )

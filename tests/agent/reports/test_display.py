@@ -13,10 +13,8 @@ from rubricem.agent.reports.display import (
     live_view,
     print_report,
 )
-from rubricem.agent.reports.report import facts
 from rubricem.agent.transcript.events import (
     Event,
-    LessonsRecalled,
     RunFinished,
     SourceProgress,
     StageStarted,
@@ -24,10 +22,9 @@ from rubricem.agent.transcript.events import (
     ToolCalled,
     ToolReturned,
     TurnRetried,
-    UsageCounted,
     ignore,
 )
-from rubricem.memory.schema import AnswerFormat, Stage, Status, Trajectory, Usage
+from rubricem.memory.schema import Stage, Status, Trajectory
 from tests.support.values import BOUND, PLAN, source, trajectory
 
 FOUND = (source(1, BOUND), source(2, BOUND))
@@ -92,16 +89,6 @@ def test_the_rubric_shows_item_by_item_as_lines_end_and_a_retried_plan_is_read_a
     assert again.plan == "" and again.message == "asked again: x"
 
 
-def test_tokens_are_estimated_until_they_are_counted():
-    progress = after(
-        UsageCounted(Usage(completion_tokens=10, calls=1)),
-        TextWritten(Stage.ANSWER, "a"),
-        TextWritten(Stage.ANSWER, "b"),
-    )
-    assert progress.tokens == 12
-    assert advance(progress, UsageCounted(Usage(completion_tokens=13, calls=2))).tokens == 13
-
-
 def test_the_drawing_by_hand_that_never_wraps():
     assert drawn(after(*RUN[:6])) == [
         "How?",
@@ -117,19 +104,6 @@ def test_the_drawing_by_hand_that_never_wraps():
     long = after(StageStarted(Stage.RESEARCH), ToolCalled("s", "word " * 500, 1))
     lines = drawn(long, width=40)
     assert len(lines) == 7 and all(len(line) <= 40 for line in lines)
-
-
-def test_the_drawing_says_how_a_run_ended():
-    ended = {
-        status: drawn(
-            after(StageStarted(Stage.ANSWER), RunFinished(trajectory("x", status=status)))
-        )
-        for status in Status
-    }
-    assert " \u2713 Answer" in ended[Status.FINISHED]
-    assert " ! Answer" in ended[Status.PARTIAL]
-    assert " \u2717 Answer" in ended[Status.FAILED]
-    assert ended[Status.FINISHED][-1].startswith("   finished: 1,200 tokens read, 80 tokens")
 
 
 def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
@@ -148,23 +122,6 @@ def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
         "asked again: there is no </answer>",
         "review",
         "finished: 1,200 tokens read, 80 tokens written, 0.0 s",
-    ]
-
-
-def test_counts_that_run_up_beside_each_other_are_printed_now_and_then():
-    now, console = 0.0, pipe()
-    listen = PlainLines(console, clock=lambda: now)
-    for at in range(0, 70, 5):
-        now = float(at)
-        listen(SourceProgress(f"model weights, piece 1 of 22: {at}% of 1,117 MB"))
-        listen(SourceProgress(f"reading documents: {at} of 139"))
-    assert written(console).splitlines() == [
-        said
-        for at in (0, 30, 60)
-        for said in (
-            f"model weights, piece 1 of 22: {at}% of 1,117 MB",
-            f"reading documents: {at} of 139",
-        )
     ]
 
 
@@ -210,20 +167,6 @@ def printed(run: Trajectory, console: Console | None = None) -> str:
     return written(console)
 
 
-def test_a_bare_answer_is_printed_last_and_a_missing_one_is_said():
-    exact = trajectory("So.\nAnswer: 128", answer_format=AnswerFormat.EXACT)
-    assert printed(exact).endswith("\n\n128\n")
-    without = trajectory(status=Status.PARTIAL, reason="out of tokens")
-    assert "Ended early: out of tokens\n\nNo answer was written.\n" in printed(without)
-
-
-def test_a_terminal_gets_wrapped_text_and_a_pipe_does_not():
-    words = "word " * 60
-    tty = printed(trajectory(words), terminal(width=40))
-    assert all(len(line) <= 60 for line in tty.splitlines())
-    assert words.strip() in printed(trajectory(words))
-
-
 def test_hostile_text_is_printed_as_text():
     hostile = "[red]x[/red] \x1b[2J\x1b]0;title\x07 [link=http://evil]y[/link] :smile: end"
     told = trajectory(
@@ -236,35 +179,3 @@ def test_hostile_text_is_printed_as_text():
     shown = printed(told)
     assert "\x1b" not in shown and "title" not in shown
     assert shown.count("[red]x[/red]") == 7 and shown.count(":smile:") == 7
-
-
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        (LessonsRecalled(0), ""),
-        (LessonsRecalled(1, own=True), "recalled 1 reflection: one of this very question"),
-        (LessonsRecalled(2), "recalled 2 reflections: 2 of similar questions"),
-        (
-            LessonsRecalled(2, own=True),
-            "recalled 2 reflections: one of this very question, 1 of similar questions",
-        ),
-    ],
-)
-def test_what_was_recalled_is_one_line(event: LessonsRecalled, line: str):
-    plain = pipe()
-    PlainLines(plain)(event)
-    assert written(plain).strip() == line
-    assert line in "\n".join(drawn(after(event), width=120))
-    run = trajectory("It is.").model_copy(update={"recalled": ("a",)})
-    assert "1 reflection recalled" in facts(run)
-
-
-def test_a_page_that_is_opened_is_called_a_page():
-    address = "https://a.test/"
-    opening = ToolCalled("open_page", address, 1)
-    assert any(line.endswith(f"opening  {address}") for line in drawn(after(opening)))
-    console = pipe()
-    lines = PlainLines(console)
-    for event in (opening, ToolReturned(FOUND, 0.12)):
-        lines(event)
-    assert f"page 1: {address} (2 passages, 0.1 s)" in written(console)

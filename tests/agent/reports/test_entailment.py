@@ -117,15 +117,6 @@ def test_what_is_no_classifier_is_refused_in_a_sentence(tmp_path: Path, change: 
     assert "MiniCheck" in refused.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [("lytang/MiniCheck-RoBERTa-Large", True), ("org/tiny-GGUF", False), ("1.5b", False),
-     ("org/repo:file.gguf", False), ("/nowhere/model.gguf", False)],
-)  # fmt: skip
-def test_a_name_stands_for_a_classifier_or_for_a_model(name: str, is_one: bool):
-    assert bool(EntailmentChoice.from_name(name, None)) is is_one
-
-
 async def test_a_classifier_of_the_hub_is_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -83,12 +83,6 @@ def test_hostile_text_stays_text_in_the_page(text: str):
     assert "\x1b" not in shown
 
 
-def test_columns_of_a_table_stand_as_the_answer_says():
-    answer = f"{CITED}\n\n| a | b | c |\n|---|:-:|--:|\n| 1 | 2 | 3 |\n"
-    read = Page(page(trajectory(answer)))
-    assert [cell.get("class") for cell in read.all("td")] == [None, "center", "right"]
-
-
 def test_runs_of_a_thread_are_one_page_in_which_every_id_is_its_own():
     second = trajectory(CITED, question="And in Arabic: ما هي الذاكرة المخبأة؟")
     read = Page(text := page(trajectory(CITED), second, title="Caches"))
@@ -110,13 +104,6 @@ def test_the_page_loads_nothing_and_allows_only_its_own_style():
     assert style and policy
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
-
-
-def test_a_long_passage_is_shown_around_what_it_supports():
-    long = source(1, "Filler here. " * 5_000 + BOUND + " Filler there." * 5_000)
-    text = page(trajectory(CITED, sources=(long,)))
-    assert "<mark>If maxsize is None the cache grows without bound.</mark>" in text
-    assert len(text) < 40_000
 
 
 def test_the_page_marks_them_and_says_why_where_the_passage_opens():

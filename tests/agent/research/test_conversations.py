@@ -5,7 +5,6 @@ Which questions lean on the one before, and what they are searched for with.
 A follow-up knows its thread: reports and passages at hand, nothing fetched twice.
 """
 
-import asyncio
 import json
 import os
 import re
@@ -19,15 +18,12 @@ import pytest
 from rubricem.agent.research.conversations import (
     ConversationStore,
     Parent,
-    background_of,
 )
-from rubricem.agent.research.forced import ForcedDecoder
-from rubricem.agent.research.researcher import Researcher, ask_of
-from rubricem.agent.transcript.events import Event, SourceProgress, ToolReturned
-from rubricem.agent.transcript.question import Ask
+from rubricem.agent.research.researcher import ask_of
+from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Passage, Trajectory
+from rubricem.memory.schema import Passage, Trajectory
 from tests.conftest import ROOT
 from tests.support.policies import (
     PASSAGES,
@@ -41,7 +37,6 @@ from tests.support.policies import (
     researching,
 )
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.slots import SmallModel
 from tests.support.waiting import Process
 
 ADDING = (
@@ -278,18 +273,6 @@ async def test_a_query_of_the_thread_is_answered_from_it_and_its_passages_are_sh
     assert "found before in this thread: functools.cache   UNBOUNDED (3 passages)" in said
 
 
-async def test_a_third_question_reaches_what_the_first_one_found(tmp_path: Path):
-    source = ByQuery()
-    third = (plan("lru_cache maxsize None"), answer('<cite id="S3">heap[0]</cite>.'))
-    with ScriptedServer([*RUN, *SECOND_RUN, *third]) as server:
-        ended = await in_conversation(server, tmp_path, source, QUESTION, SECOND, "What of heapq?")
-        message = message_of(server, len(RUN) + len(SECOND_RUN))
-    assert len(source.queries) == 3, "the third search was made by the first question"
-    assert message.index("Question 1") < message.index("Question 2")
-    assert re.findall(r'<snippet id="(\w+)">', message) == ["S1", "S4"]
-    assert ended[2].sources[-1].id == "S3"
-
-
 async def test_a_broken_follow_up_goes_on_with_what_it_began_with(tmp_path: Path):
     source, store = ByQuery(), RunStore(tmp_path)
     with ScriptedServer([*RUN, SECOND_RUN[0], Fault(400), SECOND_RUN[1]]) as server:
@@ -348,80 +331,3 @@ async def test_a_long_thread_is_cut_at_whole_blocks_newest_first(tmp_path: Path)
     assert shown and {which for which, _ in shown} == {"1"}
     assert "[...]" in message
     assert "Block 1.0" in message
-
-
-def trajectory_of(run: str, *sources: Passage, text: str) -> Trajectory:
-    return Trajectory.model_validate(
-        {
-            "id": run, "thread": run, "question": run, "answer_format": "long",
-            "decoding": "free", "status": "finished", "policy": "p", "seconds": 1,
-            "started_at": "2026-01-01T00:00:00Z",
-            "segments": [
-                {"author": "policy", "stage": "answer", "text": f"<answer>{text}</answer>"}
-            ],
-            "sources": [
-                {"id": f"S{i}", "title": s.title, "location": s.location, "place": s.place,
-                 "text": s.text, "tool": "search", "query": "q"}
-                for i, s in enumerate(sources, 1)
-            ],
-            "searched": [{"tool": "search", "asked": run, "sources": ["S1"]}],
-        }
-    )  # fmt: skip
-
-
-def test_runs_asked_side_by_side_are_numbered_apart():
-    one = trajectory_of("one", PASSAGES[0], PASSAGES[1], text='<cite id="S1">a cache</cite>')
-    two = trajectory_of("two", PASSAGES[2], PASSAGES[1], text='<cite id="S1">the heap</cite>')
-    found = background_of([one, two])
-    assert {s.id: s.text for s in found.sources} == {
-        "S1": PASSAGES[0].text, "S2": PASSAGES[1].text, "S3": PASSAGES[2].text,
-    }  # fmt: skip
-    assert [turn.report for turn in found.turns] == ["a cache [S1]", "the heap [S3]"]
-    assert found.answered == {("search", "one"): ("S1",), ("search", "two"): ("S3",)}
-
-
-async def forced(
-    folder: Path, source: FixedSearch, context: int, template: Ask
-) -> tuple[Trajectory, Trajectory]:
-    """A question and its follow-up on a small model, which says one thing again and again."""
-    policy, store = SmallModel(context_tokens=context), RunStore(folder)
-    researcher = Researcher(policy, ForcedDecoder(), Decoding.FORCED, source, store, template)
-    first = await researcher.ask(replace(template, question=QUESTION), "0")
-    second = await researcher.ask(replace(template, question=SECOND, earlier=("0",)), "1")
-    return first, second
-
-
-async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
-    source = FixedSearch([replace(each, text=f"{each.text} In Python 3.12.") for each in PASSAGES])
-    first, second = await forced(tmp_path, source, 40_000, Ask("", passages=1))
-    assert first.status == second.status == "finished"
-    assert second.alone and second.sources[0].id == "S1"
-    assert '<cite id="S1">' in second.transcript()
-
-
-async def test_a_small_context_gives_the_thread_an_eighth(tmp_path: Path):
-    _, second = await forced(tmp_path, FixedSearch(), 8_000, Ask(""))
-    block = second.segments[0].text.partition("</tool_output>")[0].partition("<tool_output>")[2]
-    # One token a character here.
-    assert "can grow without bound" in block and len(block) <= 1_000
-
-
-async def test_a_run_that_is_cut_off_quotes_what_it_found_itself(tmp_path: Path):
-    source, stop = ByQuery(), asyncio.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, ToolReturned):
-            stop.set()
-
-    with ScriptedServer([*RUN, SECOND_RUN[0], Fault(500)]) as server:
-        await in_conversation(server, tmp_path, source, QUESTION)
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            ask = replace(researcher.template, question=SECOND, earlier=("0",))
-            partial = await researcher.ask(ask, "1", listen, stop)
-    assert partial.status == "partial"
-    assert re.findall(r'<cite id="(\w+)">', partial.transcript()) == ["S4"]
-
-
-def test_the_request_of_an_older_version_is_read():
-    kept = {"ask": {"question": "q", "answer_format": "long"}, "choices": {}}
-    assert ask_of(kept).earlier == ()

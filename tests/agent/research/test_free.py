@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.free import FreeDecoder, TurnEnd, system_prompt
-from rubricem.agent.research.graph import act
+from rubricem.agent.research.free import FreeDecoder, TurnEnd
 from rubricem.agent.sources.web import Scholar
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status
+from rubricem.memory.schema import Author, Sampling, Stage, Status
 from tests.agent.sources.test_web import PAPER, paper
 from tests.support.policies import (
     QUESTION,
@@ -50,12 +49,6 @@ def test_a_turn_ends_where_its_action_ends(text: str, kept: str | None, piece: i
     grown = (text[: at + piece] for at in range(0, len(text), piece))
     found = next(((t, e) for t in grown if (e := end(t)) is not None), None)
     assert (found and found[0][: found[1]]) == kept
-
-
-def test_a_try_that_begins_anew_is_looked_at_from_its_beginning():
-    end = TurnEnd()
-    assert end("x" * 500) is None
-    assert end("</answer>" + "y" * 600) == len("</answer>")
 
 
 THOUGHT = RETURNED.partition("</think>\n")[2]
@@ -140,20 +133,6 @@ async def test_a_model_whose_reviews_always_miss_something_ends(returns: int, tm
     assert parse(run.transcript()).last("answer") == "It."
 
 
-async def test_an_updated_plan_is_research(run_of: Opening):
-    updated = search("next").replace(
-        "<call_tool",
-        "<structured_plan><research_plan>New.</research_plan></structured_plan><call_tool",
-    )
-    run = await run_of(ScriptedPolicy([plan(), updated]))
-    decoder = FreeDecoder()
-    assert await decoder.plan(run) == "lru_cache maxsize None"
-    run.turn = 2
-    assert await decoder.research(run) == "next"
-    stages = [(s.turn, s.stage) for s in run.segments if s.author is Author.POLICY]
-    assert stages == [(1, Stage.PLAN), (1, Stage.RESEARCH), (2, Stage.RESEARCH)]
-
-
 async def test_what_the_policy_wrote_is_kept_token_by_token(run_of: Opening):
     run = await run_of(ScriptedPolicy([plan()]))
     await FreeDecoder().plan(run)
@@ -173,16 +152,6 @@ async def test_a_full_context_ends_the_search(run_of: Opening):
     assert await decoder.research(run) is None
     assert "No further search is possible" in run.text
     assert run.status is Status.FINISHED
-
-
-async def test_a_turn_may_not_be_longer_than_what_fits(tmp_path: Path):
-    policy = ScriptedPolicy([plan()], context_tokens=1000)
-    run = new_run(tmp_path, policy)
-    await run.open("s" * 100, "q" * 100)
-    run.turn = 1
-    await FreeDecoder(Sampling(temperature=0.5)).plan(run)
-    sampling = policy.calls[0][1]
-    assert (sampling.max_tokens, sampling.temperature) == (1000 - 200 - 16, 0.5)
 
 
 async def test_an_answer_asked_for_alone_need_hold_nothing_else(tmp_path: Path):
@@ -210,24 +179,6 @@ async def test_a_call_is_one_line_and_an_unknown_tool_the_search(
     assert await FreeDecoder().plan(run) == line
 
 
-async def test_a_query_that_begins_like_a_tool_is_a_query(tmp_path: Path):
-    source = FixedSearch()
-    for query in ("open_pages of a book", "open_page"):
-        await act(new_run(tmp_path / query, ScriptedPolicy([]), source), FreeDecoder(), query)
-    assert source.queries == ["open_pages of a book", "open_page"]
-
-
-@pytest.mark.parametrize("answer_format", list(AnswerFormat))
-async def test_the_message_ends_with_the_shape_of_the_answer(
-    answer_format: AnswerFormat, tmp_path: Path
-):
-    run = new_run(tmp_path, ScriptedPolicy([]), answer_format=answer_format, tool_calls=7)
-    decoder = FreeDecoder()
-    shapes = {"long": "structured report", "short": "one paragraph", "exact": "very last line"}
-    assert shapes[answer_format] in decoder.message(run).partition("\n\n")[2]
-    assert "search 7 times" in decoder.system(run)
-
-
 CALL = '<call_tool name="search" year="2017-2020" field="computer science">attention</call_tool>'
 
 
@@ -248,11 +199,3 @@ async def test_year_and_field_of_a_call_reach_the_service(tmp_path: Path) -> Non
     assert run.sources[0].query == 'attention year:2017-2020 field:"Computer Science"'
     assert run.sources[0].location == "https://arxiv.org/pdf/1706.03762"
     assert 'year="2019-2021"' in system
-
-
-async def test_narrowing_is_told_of_only_where_papers_are_searched(tmp_path: Path) -> None:
-    with ScriptedServer(RUN) as server:
-        await asked(server.base_url, tmp_path, source=FixedSearch())
-        assert "narrowed by the year" not in server.requests[0].body["messages"][0]["content"]
-    lines = system_prompt(10).count("\n")
-    assert system_prompt(10, papers=True).count("\n") == lines + 1

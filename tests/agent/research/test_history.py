@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,24 +73,13 @@ def test_runs_are_found_by_all_words_of_question_and_report_in_any_script(
     assert found(store, words) == runs
 
 
-def test_pages_go_on_behind_a_run_and_the_preview_shows_the_words(store: RunStore):
+def test_pages_go_on_behind_a_run(store: RunStore):
     history = History(store)
     history.follow()
     first = history.page(limit=3)
     second = history.page(before=first[-1].thread, limit=3)
     assert [run.thread for run in (*first, *second)] == [*reversed(ASKED)]
     assert [run.status for run in first] == ["", "finished", "finished"]
-    long = "word " * 200 + "needle " + "word " * 200
-    store.save(trajectory(long).model_copy(update={"thread": "new"}))
-    history.follow()
-    (run,) = history.page("needle")
-    assert "needle" in run.preview("Needle") and len(run.preview("needle")) < 260
-    assert run.preview("needle")[0] == run.preview("needle")[-1] == "…"
-    marked = "## Caches\n\n- Use `lru_cache(f, **kwargs)` with **care**: 2 * 3\n> quoted"
-    store.save(trajectory(marked).model_copy(update={"thread": "new"}))
-    history.follow()
-    (run,) = history.page("quoted")
-    assert run.preview() == "Caches Use lru_cache(f, kwargs) with care: 2 * 3 quoted"
 
 
 def test_names_and_tags_stand_in_the_runs_folder_and_are_found(store: RunStore):
@@ -126,18 +113,6 @@ def test_the_index_is_made_again_where_it_is_damaged_and_counts_nothing_twice(st
     folder.write_text("")
     with pytest.raises(StoreError):
         History(RunStore(folder)).page()
-
-
-def test_an_index_of_another_version_is_made_anew(store: RunStore):
-    path = store.folder.parent / FILE_NAME
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE runs (number INTEGER)")
-        database.execute("PRAGMA user_version = 3")
-        database.commit()
-    assert found(store, "evict") == ["en"]
-    with closing(sqlite3.connect(path)) as database:
-        plan = database.execute("EXPLAIN QUERY PLAN SELECT thread, state FROM runs").fetchall()
-    assert "COVERING INDEX" in plan[0][-1], "no text is read to follow the folders"
 
 
 def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store: RunStore):

@@ -29,7 +29,6 @@ from tests.support.policies import (
     researching,
 )
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.values import trajectory
 
 
 async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k(tmp_path: Path):
@@ -140,14 +139,6 @@ async def test_the_block_stands_before_the_question_in_the_users_message(
     assert events == [LessonsRecalled(1, own=True)]
 
 
-async def test_a_run_without_memory_recalls_nothing(tmp_path: Path):
-    with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await researcher.ask(Ask(QUESTION))
-    assert run.recalled == ()
-    assert run.segments[0].text.startswith(QUESTION)
-
-
 async def test_a_resumed_run_reads_what_it_read_before(tmp_path: Path):
     recaller = FixedRecaller("FIRST\n\n", "SECOND\n\n")
     with ScriptedServer([RUN[0], Fault(401), *RUN[1:]]) as server:
@@ -172,11 +163,3 @@ async def test_another_run_recalls_anew_and_one_repeated_word_for_word_is_the_sa
     assert [run.segments[0].text.split()[0] for run in (first, other)] == ["FIRST", "SECOND"]
     assert first.id == again.id != other.id
     assert recaller.told == [first.id, first.id, other.id]
-
-
-async def test_a_bank_that_cannot_count_a_use_costs_no_answer(tmp_path: Path):
-    told: list[str] = []
-    bank = bank_in(tmp_path)
-    (tmp_path / "bank").touch()
-    await BankRecaller(bank, tell=told.append).note_use(trajectory("It is."))
-    assert "not counted" in told[0]

@@ -13,26 +13,25 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import Limiter, Price
-from rubricem.agent.models.policy import ChatWriter, TokenWriter
+from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import as_json, markdown
-from rubricem.agent.research.researcher import STARTING, ask_of, new_thread, request_of
+from rubricem.agent.research.researcher import STARTING
 from rubricem.agent.research.setup import open_researcher, reserve
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.events import (
-    BudgetSet,
     Event,
     RunFinished,
     StageStarted,
     ToolCalled,
     TurnRetried,
 )
-from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, Budgets, check_question
-from rubricem.memory.errors import PolicyError, SettingsError, StoreError
+from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, check_question
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
+from rubricem.memory.schema import Author, Stage, Status
 from tests.support.policies import (
     PASSAGES,
     QUESTION,
@@ -69,49 +68,6 @@ async def test_a_finished_run_is_told_kept_returned_and_lets_its_journal_go(tmp_
     assert run.policy.startswith("scripted@127.0.0.1:")
     assert (run.tool_calls, run.usage.calls, run.usage.prompt_tokens) == (2, 3, 300)
     assert [source.id for source in run.sources] == ["S1", "S2", "S3"]
-
-
-class Absent:
-    """A `TokenPolicy` on a server that is away."""
-
-    name, version, context_tokens = "absent", "", 2048
-
-    async def render(self, messages: object) -> tuple[int, ...]:
-        raise PolicyError("nobody listens", "Start it.")
-
-    encode = complete = render
-
-
-class Priced(Absent):
-    price = Price(1, 1, 1)
-
-
-class Weighing(Absent):
-    """One in this process: it also weighs options."""
-
-    weigh = Absent.render
-
-
-@pytest.mark.parametrize(
-    ("model", "told"),
-    [
-        (Priced(), ("2 US dollars",)),
-        (Absent(), ("2 US dollars (not counted: no price is known)",)),
-        (Weighing(), ()),
-    ],
-)
-async def test_what_a_question_may_cost_is_told_where_it_can_cost_anything(
-    model: Any, told: tuple[str, ...], tmp_path: Path
-):
-    events: list[Event] = []
-    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        researcher.policy = TokenWriter(model)
-        budgets = Budgets(tokens=99, cost=2.0)
-        await researcher.ask(
-            replace(researcher.template, question=QUESTION, budgets=budgets), "t", events.append
-        )
-    [limits] = [event.limits for event in events if isinstance(event, BudgetSet)]
-    assert limits[1:] == ("99 tokens", *told)
 
 
 async def test_a_conversation_only_grows_and_each_stage_holds_what_was_written_in_it(
@@ -176,15 +132,6 @@ async def test_runs_that_cannot_begin_hold_up_no_other(tmp_path: Path):
                 assert (await researcher.ask(Ask(QUESTION), "t")).status is Status.FINISHED
 
 
-def test_a_request_comes_back_as_what_was_asked():
-    ask = Ask(QUESTION, AnswerFormat.EXACT, tool_calls=3, seed=5)
-    assert ask_of(request_of(ask, {"model": "m"})) == ask
-
-
-def test_every_thread_has_a_name_of_its_own():
-    assert len({new_thread() for _ in range(100)}) == 100
-
-
 @pytest.mark.parametrize("question", ["", " \n", "x" * (LONGEST_QUESTION + 1)])
 def test_what_is_no_question_is_refused_and_space_around_one_goes(question: str):
     with pytest.raises(SettingsError):
@@ -218,15 +165,6 @@ async def test_a_repeated_query_is_answered_without_a_tool_call(tmp_path: Path):
     assert (source.queries, run.tool_calls, run.status) == (["lru cache"], 1, Status.FINISHED)
     outputs = [s.text for s in run.segments if s.author is Author.TOOL]
     assert outputs[1].count("Shown above.") == 3
-
-
-async def test_a_spent_budget_sends_the_policy_to_the_review(tmp_path: Path):
-    with ScriptedServer([plan("one"), search("two"), answer()]) as server:
-        run = await asked(server.base_url, tmp_path, tool_calls=2)
-        told = [contents(request.body)[-1][1] for request in server.requests]
-    assert (run.status, run.tool_calls) == (Status.FINISHED, 2)
-    assert (run.ended_by, run.cut_in) == ("tool_calls", None)
-    assert ["No further search is possible" in text for text in told] == [False, False, True]
 
 
 def for_ever(body: object, number: int) -> str:
@@ -299,15 +237,6 @@ async def test_what_no_search_found_is_an_honest_end(
     assert f"No evidence: {run.reason}; what follows rests on no source" in markdown(run)
 
 
-async def test_cites_of_unknown_ids_are_dropped_and_counted(tmp_path: Path):
-    text = '<cite id="S1, S9">It grows</cite>. <cite id="S8">It sleeps</cite>.'
-    run = await ran(tmp_path, [plan(), answer(text)])
-    cited = cited_answer(run)
-    assert cited.dropped == 2
-    assert [citation.id for citation in cited.citations] == ["S1"]
-    assert cited.text() == "It grows [1]. It sleeps [no source]."
-
-
 async def test_many_questions_share_one_researcher_and_keep_apart(tmp_path: Path):
     def script(body: dict[str, object], number: int) -> Reply:
         messages = body["messages"]
@@ -343,37 +272,12 @@ async def test_what_follows_the_end_of_a_turn_in_one_piece_is_cut(tmp_path: Path
     assert "invented" not in run.transcript()
 
 
-async def test_thinking_may_name_the_tags_that_end_a_turn(tmp_path: Path):
-    thoughtful = plan().replace("Look it up.", "I must end with </call_tool> or </answer>.")
-    run = await ran(tmp_path, [thoughtful, answer()])
-    assert run.status is Status.FINISHED
-    assert thoughtful in run.transcript()
-
-
 async def test_a_server_that_is_down_fails_the_run_with_a_remedy(tmp_path: Path):
     run = await asked("http://127.0.0.1:9/v1", tmp_path)
     assert run.status is Status.FAILED
     assert run.reason.startswith("no model server answers at http://127.0.0.1:9/v1")
     assert "Start the server" in run.reason
     assert RunStore(tmp_path).load("t") == run, "it is kept like every other"
-
-
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        (Fault(401, "bad key"), "refused the API key (401)"),
-        (Fault(404, "no model"), "has no model 'scripted' (404)"),
-        (Fault(500, "out of memory"), "failed: out of memory (500), also at try 4"),
-        (Reply(""), "sent an empty reply, also at try 4"),
-        (Reply(plan(), cut_after=3), "broke off in the middle of a reply, also at try 4"),
-    ],
-)
-async def test_a_server_that_keeps_failing_fails_the_run(
-    fault: Scripted, sentence: str, tmp_path: Path
-):
-    run = await ran(tmp_path, lambda body, number: fault)
-    assert run.status is Status.FAILED
-    assert sentence in run.reason
 
 
 @pytest.mark.parametrize(
@@ -396,18 +300,6 @@ async def test_one_failure_is_tried_again_when_asked_to_and_leaves_no_trace(
     written = [s.text for s in run.segments if s.turn == 1 and s.author is Author.POLICY]
     assert "".join(written) == plan()
     assert seconds <= tried - refused < seconds + 20, "not by the minute"
-
-
-async def test_a_failure_in_the_middle_goes_on_from_there(tmp_path: Path):
-    with ScriptedServer([RUN[0], Fault(401), *RUN[1:]]) as server:
-        source = FixedSearch()
-        failed = await asked(server.base_url, tmp_path, source=source)
-        assert failed.status is Status.FAILED
-        assert [s.author for s in failed.segments[-2:]] == [Author.POLICY, Author.TOOL]
-        run = await asked(server.base_url, tmp_path, source=source)
-        assert len(server.requests) == 4
-    assert run.status is Status.FINISHED
-    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
 
 
 UNCLOSED = answer().replace("</answer>", "")
@@ -438,14 +330,3 @@ async def test_a_turn_that_does_not_hold_is_asked_again_and_kept_aside(
     assert [role for role, _ in again[:2]] == ["system", "user"]
     assert [type(e) for e in events].count(TurnRetried) == 1
     assert (run.status, run.usage.calls) == (Status.FINISHED, len(script))
-
-
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_thinking_that_the_server_keeps_apart_is_thinking(field: str, tmp_path: Path):
-    turns = [
-        Reply(turn.partition("</think>\n")[2], reasoning="Hm </answer>", reasoning_field=field)
-        for turn in RUN
-    ]
-    run = await ran(tmp_path, turns)
-    assert (run.status, run.usage.calls) == (Status.FINISHED, 3)
-    assert "Hm" not in run.transcript()

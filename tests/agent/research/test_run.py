@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_scope
-from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import CallsBeside
 from rubricem.agent.transcript.question import Budgets, Spending
 from rubricem.agent.transcript.words import nearest
@@ -106,22 +105,6 @@ async def test_a_discarded_attempt_is_kept_outside_the_transcript(run_of: Openin
     assert [(s.text, s.kept) for s in run.segments[1:]] == [("bad", False)]
 
 
-async def test_the_first_reason_to_end_early_stands_but_for_a_failure(run_of: Opening):
-    run = await run_of(ScriptedPolicy([]))
-    run.end_early("first")
-    run.end_early("second")
-    trajectory = run.trajectory("id")
-    assert (trajectory.status, trajectory.reason) == (Status.PARTIAL, "first")
-    assert trajectory.segments[0].author is Author.PROMPT
-    run.end_early("the server is down", Status.FAILED)
-    assert (run.status, run.reason) == (Status.FAILED, "the server is down")
-
-
-async def test_room_counts_every_kept_token(run_of: Opening):
-    run = await run_of(ScriptedPolicy([], context_tokens=100))
-    assert run.room() == 100 - len("systemquestion")
-
-
 async def test_what_the_embedded_model_weighs_beside_a_run_keeps_to_its_tokens_also_in_a_resume(
     tmp_path: Path,
 ):
@@ -177,12 +160,6 @@ class Pages:
             raise SourceError("acme.test answered 404 for that page.")
         parts = self.pages[address].split("|")
         return [Passage("Acme", address, f"part {i}", text) for i, text in enumerate(parts, 1)]
-
-
-def test_the_prompt_names_the_tool_only_where_it_is_there():
-    assert "open_page" not in system_prompt(10)
-    assert '<call_tool name="open_page">' in system_prompt(10, pages=True)
-    assert system_prompt(10, pages=True).count("\n") == system_prompt(10).count("\n") + 1
 
 
 async def test_a_source_s_page_is_opened_read_and_cited(tmp_path: Path):

@@ -13,15 +13,13 @@ from rubricem.agent.reports.report import markdown
 from rubricem.agent.transcript.events import Event, TextWritten
 from rubricem.agent.transcript.question import (
     Budgets,
-    Found,
     OutOfTime,
     Spending,
     snippet,
-    tool_output,
 )
 from rubricem.agent.transcript.words import part_about
 from rubricem.judge.base import cut_off
-from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory, Usage
+from rubricem.memory.schema import Author, Source, Stage, Status, Usage
 from tests.support.policies import (
     PASSAGES,
     QUESTION,
@@ -32,12 +30,10 @@ from tests.support.policies import (
     contents,
     journalled,
     plan,
-    ran,
     researching,
     search,
 )
 from tests.support.scripted_server import Reply, ScriptedServer
-from tests.support.values import trajectory
 
 
 def usage(prompt: int, written: int, cached: int = 0, cost: float | None = None) -> Usage:
@@ -108,11 +104,6 @@ async def test_a_call_in_flight_ends_with_its_budget_of_seconds():
     assert begun == [], "no call is begun without time"
 
 
-async def test_a_run_of_its_own_accord_is_ended_by_nothing(tmp_path: Path):
-    run = await ran(tmp_path, RUN, budgets=Budgets(10**6, 600.0, 1.0))
-    assert (run.status, run.ended_by, run.cut_in) == (Status.FINISHED, "", None)
-
-
 async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp_path: Path):
     # Two calls of 120 tokens are 240, and two more are kept back: 500 - 240 = 260 is enough.
     turns = [plan("one"), search("two"), answer()]
@@ -176,26 +167,6 @@ async def test_a_larger_budget_goes_on_and_repeats_nothing(tmp_path: Path):
     assert journalled(tmp_path) == 5
 
 
-async def test_a_run_that_is_walked_again_took_as_long_as_at_first(tmp_path: Path):
-    slow = [Reply(text, piece_seconds=0.02) for text in (plan(), search("two"), answer())]
-    budgets = Budgets(seconds=3600.0)
-    with ScriptedServer(slow) as server:
-        first = await asked(server.base_url, tmp_path, budgets=budgets)
-        again = await asked(server.base_url, tmp_path, budgets=budgets)
-        assert len(server.requests) == 3
-    assert again.seconds == pytest.approx(first.seconds, abs=0.2)
-    assert first.seconds > 0.5
-
-
-async def test_a_turn_that_broke_the_scaffold_is_shown_where_no_other_follows(tmp_path: Path):
-    broken = answer().replace("</think>", "")
-    with ScriptedServer([plan(), broken, answer()]) as server:
-        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=250))
-        assert len(server.requests) == 2
-    assert run.ended_by == "tokens"
-    assert cited_answer(run).text() == "It is an unbounded cache [1]."
-
-
 async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_path: Path):
     stop, heard = asyncio.Event(), asyncio.Event()
 
@@ -219,13 +190,6 @@ async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_pat
     assert after.status is Status.FINISHED
     written = [s for s in run.segments if s.author is Author.POLICY]
     assert written[-1].text == "<think>" and written[-1].stage is Stage.RESEARCH
-
-
-def test_a_line_from_before_there_were_endings_is_read():
-    line = trajectory("An answer.").model_dump(mode="json", exclude={"ended_by", "cut_in"})
-    kept = Trajectory.model_validate(line)
-    assert (kept.status, kept.ended_by, kept.cut_in) == (Status.FINISHED, "", None)
-    assert all(cut_off(kept, stage) == "" for stage in Stage)
 
 
 def test_while_a_person_is_waited_for_no_time_counts():
@@ -255,12 +219,6 @@ def test_a_snippet_has_so_many_words_of_its_source(text: str, words: int, shown:
     source = Source(id="S1", title="T", location="x", text=text, tool="t", query="q")
     body = f"T\n{shown}" if shown else "T"
     assert snippet(source, words) == f'<snippet id="S1">\n{body}\n</snippet>\n'
-
-
-def test_a_search_that_returns_what_was_shown_before_shows_it_once():
-    source = Source(id="S1", title="T", location="x", text="A long text.", tool="t", query="q")
-    again = tool_output(Found((source,)), 100)
-    assert again == ('<tool_output>\n<snippet id="S1">\nShown above.\n</snippet>\n</tool_output>\n')
 
 
 def test_of_a_long_passage_the_sentences_about_the_question_are_shown():

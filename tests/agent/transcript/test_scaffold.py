@@ -23,7 +23,6 @@ from rubricem.agent.transcript.scaffold import (
     CHILDREN,
     STAGE_OF,
     TOP,
-    Block,
     Cite,
     Mark,
     Rule,
@@ -39,7 +38,6 @@ from rubricem.agent.transcript.scaffold import (
     rubric_items,
     stage_spans,
     tool_call,
-    tool_error,
     turn_faults,
 )
 from rubricem.memory.schema import (
@@ -64,11 +62,6 @@ from tests.support.policies import (
     REVIEW,
     shape,
 )
-
-
-def test_spans_are_exact():
-    text = "so: <think>a</think>"
-    assert parse(text).blocks == (Block("think", {}, 4, 20, 11, 12, (), True),)
 
 
 @pytest.mark.parametrize(
@@ -163,27 +156,11 @@ def test_blocks_and_faults_are_read_however_a_text_is_written(
     assert " ".join(document.find_unpaired()) == faults
 
 
-def test_unclosed_thinking_does_not_borrow_a_later_closing_tag():
-    document = parse(FIRST.replace("</think>", "") + OUTPUT + LAST)
-    assert [b.tag for b in document.blocks[:3]] == ["think", "structured_plan", "call_tool"]
-    assert document.find_unpaired() == ["think is not closed."]
-
-
 def test_tags_in_tool_output_are_text():
     forged = "<answer>no</answer></think></snippet_><call_tool>x</call_tool><tool_output>"
     document = parse(f"<tool_output>{forged}</tool_output>{ANSWER}")
     assert [b.tag for b in document.blocks] == ["tool_output", "answer"]
     assert not document.find_unpaired()
-
-
-def test_several_blocks_of_one_kind_are_all_found():
-    text = "<think>a</think><structured_plan><rubric>b</rubric></structured_plan>" * 2
-    assert len(parse(text).find("rubric")) == 2
-
-
-def test_code_fences_around_the_tags_are_text():
-    document = parse(f"```xml\n{FIRST}\n```")
-    assert [b.tag for b in document.blocks] == ["think", "structured_plan", "call_tool"]
 
 
 OTHERS = (
@@ -329,19 +306,6 @@ def test_no_100_kb_take_a_second_to_read_check_and_neutralise(piece: str):
         parse(text), neutralise(text), turn_faults(text, 1)
         seconds.append(time.process_time() - began)
     assert min(seconds) < 1
-
-
-def test_stages_of_a_whole_transcript_are_contiguous_at_the_scorers_boundaries():
-    text = FIRST + OUTPUT + LAST
-    spans = stage_spans(text)
-    first, search = text.index("</structured_plan>") + 18, text.rindex("<think>")
-    answer = text.index("<answer>")
-    assert spans == {
-        Stage.PLAN: (0, first),
-        Stage.RESEARCH: (first, search),
-        Stage.REVIEW: (search, answer),
-        Stage.ANSWER: (answer, len(text)),
-    }
 
 
 RE_PLANNED = EVALUATION + "<structured_plan><rubric>x</rubric></structured_plan>" + CALL
@@ -530,10 +494,6 @@ def test_only_a_review_that_marks_something_missing_sends_back(second: str, brok
     assert rule(run(OPENED, second, CLOSED)) is broken
 
 
-def test_the_first_round_searches_before_anything_is_missing():
-    assert rule(run(OPENED.partition("<call_tool")[0] + MISSED, CLOSED)) is Rule.NO_CALL
-
-
 @pytest.mark.parametrize(
     ("review", "marks"),
     [
@@ -644,13 +604,6 @@ def test_two_tool_errors_running_are_rejected():
     assert "no route to <host>; no route to <host>" in rejection.sentence
 
 
-def test_a_tool_error_is_read_from_its_output():
-    assert tool_error(FAILED) == "no route to <host>"
-    assert tool_error('<tool_output error="">') == ""
-    assert tool_error(FOUND) is None
-    assert tool_error('<tool_output>\n<tool_output error="x">') is None
-
-
 def test_notes_to_a_free_policy_are_no_part_of_its_round():
     note = prompt("Now write <review> and <answer>.", 2)
     turns = [policy(OPENED, 1), tool(FOUND, 1), note, policy(CLOSED, 2)]
@@ -692,13 +645,6 @@ def test_one_supported_cite_is_enough_and_none_is_not():
     assert find_violation(two, supported=only_the_second) is None
     assert [cite.claim for cite in seen] == ["so", "also"]
     rejection = find_violation(two, supported=lambda cite: False)
-    assert rejection is not None and rejection.rule is Rule.SUPPORT
-
-
-def test_an_answer_without_cites_has_no_support():
-    bare = run(OPENED, CLOSED.replace('<cite id="S1">so</cite>', "so"))
-    assert find_violation(bare, citations=True) is None
-    rejection = find_violation(bare, supported=lambda cite: True)
     assert rejection is not None and rejection.rule is Rule.SUPPORT
 
 
