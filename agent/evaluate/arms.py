@@ -1,16 +1,13 @@
 """The ways to answer a question that an evaluation compares: its arms.
 
 - stages: the product's own run;
-- plain: the same model in a plain search loop, with the same source, limits and journal;
+- plain: the same model in a plain search loop, with the same source, limits and journal: it is
+  shown passages for the question, then writes another query or its answer, as often as allowed;
 - memory: the product's own run, given what earlier runs taught;
 - closed: the same model without any search.
 
-The plain loop is the least that a model needs to research: it is shown passages for the question
-itself, and then writes either another query or its answer with the ids of its passages, until it
-has searched as often as a staged run may. For an exact answer the runner begins the last line in
-every arm, and a model that weighs choices points to a span of what it wrote, as a staged run does,
-so that the same is compared. plain and closed are the bare model, which is given nothing of earlier
-runs.
+For an exact answer the runner begins the last line in every arm, and a model that weighs choices
+points to a span of what it wrote, as a staged run does, so that the same is compared.
 """
 
 import asyncio

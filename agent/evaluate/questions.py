@@ -3,21 +3,12 @@
 Our own format is JSON lines: `question`, and any of `id`, `answer` (a text, or a list of
 alternatives), `pattern` (a regular expression, or a list with one for each fact), `gold` (titles or
 places of the passages with the evidence), `rubric` (a list of `criterion` and `points`), `type`
-(groups the results) and `unanswerable`. Without an id a question is named by its hash.
+(groups the results) and `unanswerable`.
 
-Public sets are recognised by the fields of their first row:
-
-- 2wiki: 2WikiMultihopQA (arXiv:2011.01060), supporting facts and evidence triples;
-- hotpotqa: HotpotQA (arXiv:1809.09600), supporting facts;
-- musique: MuSiQue (arXiv:2108.00573), paragraphs marked as supporting, aliases, unanswerable ones;
-- healthbench: HealthBench (arXiv:2505.08775), a conversation and a checklist with points;
-- deepresearch: DeepResearch Bench (arXiv:2506.11763), the queries, or the criteria with weights.
-
-The last two are graded upstream by a large model. Graded here, by code or by a judge of another
-size, their figures are not comparable with the published ones, and `incomparable` says so.
-
-The first three come with passages for each question. All of them together are a closed corpus,
-which can be searched instead of a source.
+Public sets are recognised by the fields of their first row: 2WikiMultihopQA (arXiv:2011.01060),
+HotpotQA (arXiv:1809.09600) and MuSiQue (arXiv:2108.00573), whose passages are a closed corpus;
+HealthBench (arXiv:2505.08775) and DeepResearch Bench (arXiv:2506.11763), which are graded upstream
+by a large model, so that their figures here are not comparable (`incomparable`).
 """
 
 import re

@@ -1,22 +1,14 @@
-"""Learning from a run that has ended: it is judged and reflected on; the best reflection is kept.
+"""Learning from one run that has ended: it is judged and reflected on; the best reflection is kept.
 
-This happens after the answer, and its failure affects nothing else: the answer stands, and the run
-waits to be learnt from later, with the reason. Every finished call is in a journal beside the run
-until learning is done, so a killed learning repeats none. If a run is learnt from again because
-somebody rated it, no new reflections are written: the existing ones are scored again, with the
-rating shown to the judge. A question of a conversation is judged and reflected on together with the
-questions and reports before it; what it taught is stored under the question as it stands alone,
-by which it is recalled.
-
-Two small files beside each run say whether it is still to be learnt from, and what was learnt:
+This happens after the answer, which stands whatever fails here: the run then waits, with the
+reason. Every finished call is in a journal beside the run until learning is done. A run that
+somebody rated is not reflected on again: its reflections are scored again, with the rating.
 
     runs/THREAD/learn.json          the decision about learning from it: a `LearnMark`
     runs/THREAD/reflections.json    all reflections written on it, scored: it was learnt from
 
-A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt from.
-No separate list has to be kept in step: the folders are the queue. A process that learns in the
-background takes one run after another from a bounded queue; a run that finds it full, or whose turn
-has not come when the process ends, keeps waiting in its folder.
+A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt from:
+the folders are the queue.
 """
 
 import asyncio

@@ -1,23 +1,16 @@
 r"""The cited answer: what the policy wrote, with every citation mark resolved to a passage by code.
 
-The policy writes only ids, which sources get at retrieval. Here ids that were never retrieved are
+The policy writes only ids, which sources get at retrieval. Ids that were never retrieved are
 dropped and counted, sources are numbered in order of first appearance, and each citation gets the
 sentences of its passage on which it rests. A claim left without any id is kept as `Uncited`.
 
-Models write `s1`, `S_1` or `S1.` for S1, and they put `[S1]`, `(S1)` or `[1]` into running text.
-There, known ids become marks and unknown ones are removed. Inside code such marks are plain text,
-as is a term like S3 in round brackets or a number like [1] that the question or a passage itself
-uses.
+In running text `[S1]`, `(S1)` and `[1]` become marks where the id is known, and are removed where
+not. Inside code they are text, as is a term like S3 or [1] that question or passage itself uses.
 
-The result of verification is applied to the pieces: verdicts, and in repair mode changes. Repair
-removes the marks of sources that do not support a claim if another of its sources does, inserts
-rewritten claims, and removes claims that could not be rewritten: a whole line without a trace, a
-part of a line with a note, so that no sentence closes up over a gap. An exact answer is marked but
-never changed; it ends with the bare answer that a script or a grader compares, which some policies
-put into `\boxed{...}`.
+Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, inserts
+rewritten claims, and removes the others. An exact answer is marked but never changed.
 """
 
-import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -194,12 +187,6 @@ class CitedAnswer:
     def of(self, source: Source) -> tuple[Citation, ...]:
         """The citations of this source."""
         return tuple(c for c in self.citations if c.id == source.id)
-
-    async def read_ahead(self) -> None:
-        """Compute what the citations rest on ahead of use, yielding to the event loop between."""
-        for citation in self.citations:
-            await asyncio.sleep(0)
-            _grounds(citation.claim, citation.passage)
 
     def text(self, mark: Mark = bracket_marks) -> str:
         """The answer with its marks; in the format `exact` the last line is the bare answer."""

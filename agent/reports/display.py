@@ -493,9 +493,9 @@ def print_judge_eval(report: PairReport, console: Console | None = None) -> None
     console.print(Text(cost, style="dim"))
 
 
-def _table(columns: str, rows: Iterable[Sequence[str | float | None]], caption: str = "") -> Table:
+def _table(columns: str, rows: Iterable[Sequence[str | float | None]]) -> Table:
     """Shares and scores with three decimals, "-" for none; counts and texts as they are."""
-    table = Table(*columns.split(", "), caption=caption)
+    table = Table(*columns.split(", "))
     for row in rows:
         cells = (f"{v:.3f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row)
         table.add_row(*(Text(one_line(cell)) for cell in cells))

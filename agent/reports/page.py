@@ -1,16 +1,12 @@
 """A trajectory as one self-contained page, and as a file of every format.
 
 The page loads nothing and runs no script: its content policy allows only the one style sheet in it,
-by hash. Other pages of the package use the same frame, page.html. Citation marks open native
-popovers with the cited passage. All text is escaped; the answer's Markdown is rendered without HTML
-or images, its formulas as MathML. The stages on the way to the answer are folded.
+by hash. Citation marks open native popovers with the cited passage. All text is escaped; the
+answer's Markdown is rendered without HTML or images, its formulas as MathML, and nh3 lets only the
+markup listed here pass. The server's page gets formulas as they were written.
 
-The HTML of an answer is made of escaped text and is cleaned by nh3 nevertheless: only the markup
-listed here passes. The server's page gets formulas as they were written and typesets them itself.
-
-For print, weasyprint makes a PDF of the page without the way to the answer. Meanwhile no address is
-requested and no file is read but the system's fonts: the fetcher refuses whatever the page names.
-The cited sources are given to reference managers as BibTeX and RIS.
+For print, weasyprint makes a PDF of the page without the way to the answer; its fetcher refuses
+whatever the page names. Cited sources are given to reference managers as BibTeX and RIS.
 """
 
 import base64
@@ -233,6 +229,9 @@ class _Turn:
         return _numbers(self.trajectory)
 
 
+_PACKAGE = "rubricem.agent.reports"
+
+
 def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
     """The whole page: of one run, or of the runs of a thread, which has its own title."""
     one = len(trajectories) == 1
@@ -240,27 +239,21 @@ def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -
         _Turn.of(each, "" if one else f"{number}-", maths)
         for number, each in enumerate(trajectories, start=1)
     ]
-    return page_of(
-        "rubricem.agent.reports",
+    style = fill_template(_PACKAGE, "page_style.html").strip()
+    sheet = _STYLE.search(style)
+    assert sheet, "there is a style sheet, which the page's policy names by its hash"
+    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
+    return fill_template(
+        _PACKAGE,
         "report_page.html",
+        style=style,
+        style_hash=f"sha256-{digest}",
         turns=turns,
         title=title or trajectories[0].question,
         verdicts=_VERDICTS,
         report=report,
         around=_around,
     )
-
-
-def page_of(package: str, template: str, **values: Any) -> str:
-    """A package's template with its values, all of them escaped, in the frame page.html.
-
-    The package's page_style.html is the only style sheet that the page's policy allows.
-    """
-    style = fill_template(package, "page_style.html").strip()
-    sheet = _STYLE.search(style)
-    assert sheet, "there is a style sheet, which the page's policy names by its hash"
-    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
-    return fill_template(package, template, style=style, style_hash=f"sha256-{digest}", **values)
 
 
 def fill_template(package: str, template: str, **values: Any) -> str:
@@ -276,9 +269,7 @@ def cell(text: str) -> str:
 @cache
 def _templates(package: str) -> Environment:
     def read(name: str) -> str:
-        # The frame is the one beside this module.
-        folder = files("rubricem.agent.reports" if name == "page.html" else package)
-        return (folder / name).read_text(encoding="utf-8")
+        return (files(package) / name).read_text(encoding="utf-8")
 
     environment = Environment(
         loader=FunctionLoader(read), autoescape=select_autoescape(("html", "svg")),
@@ -286,13 +277,9 @@ def _templates(package: str) -> Environment:
         keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {
-        "plain": printable,
         "line": one_line,
         "cell": cell,
         "as_json": partial(json.dumps, ensure_ascii=False),
-        "duration": report.duration,
-        "number": report.decimal,
-        "percent": report.percent,
     }
     return environment
 
@@ -420,20 +407,8 @@ def write_report(trajectory: Trajectory, path: Path) -> None:
     Raises SettingsError for another suffix, StoreError if the file cannot be written.
     """
     check_report_path(path)
-    _write(render(trajectory, path.suffix.lower()), path)
-
-
-def write_page(trajectories: Sequence[Trajectory], title: str, path: Path) -> None:
-    """Write the runs of a thread as one page; raises SettingsError if the suffix is not .html."""
-    if path.suffix.lower() != ".html":
-        raise SettingsError(f"{path.name!r} is no page.", "Give a file name that ends in .html.")
-    check_report_path(path)
-    _write(page(*trajectories, title=title), path)
-
-
-def _write(content: str | bytes, path: Path) -> None:
     try:
-        write_atomically(path.resolve(), content)
+        write_atomically(path.resolve(), render(trajectory, path.suffix.lower()))
     except StoreError as error:
         raise StoreError(str(error), "Choose another folder, or change its rights.") from error
 

@@ -259,15 +259,12 @@ _PROMISED = (
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
 
-def markdown(trajectory: Trajectory, *, titled: bool = True) -> str:
-    """The report as Markdown; in the format `exact` its last line is the bare answer.
-
-    `titled`: with the question above it, for a reader who does not see it elsewhere.
-    """
+def markdown(trajectory: Trajectory) -> str:
+    """The report as Markdown; in the format `exact` its last line is the bare answer."""
     answer = cited_answer(trajectory)
     body = render_marked(answer, prose, bracket_marks) if answer.pieces else NO_ANSWER
-    title = [f"# {literal(trajectory.question)}"] if titled else []
-    parts = [*title, *map(literal, notes(trajectory, answer)), body]
+    title = f"# {literal(trajectory.question)}"
+    parts = [title, *map(literal, notes(trajectory, answer)), body]
     if answer.sources:
         parts += ["## Sources", *(_source(answer, source) for source in answer.sources)]
     if recalled := recalled_lines(trajectory):
@@ -372,14 +369,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def decimal(value: float | None, form: str = ".2f", none: str = "none") -> str:
-    return none if value is None else format(value, form)
-
-
-def percent(value: float | None) -> str:
-    return decimal(value, ".1%" if value is not None and 0 < value < 0.1 else ".0%")
 
 
 def price(usage: Usage) -> str:

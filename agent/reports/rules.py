@@ -7,15 +7,8 @@ unsupported. Otherwise a logistic model of four features gives the probability o
 claim is at most partially supported. The rules are blind to changes of meaning that keep the words
 (who did what to whom), and a free paraphrase can look unsupported to them.
 
-A number counts with its scale and its percent sign ("5 million", "12%"), and number words are
-numbers ("three" and "third" are 3); so a changed number is seen however it is written, and a date
-is the same in digits and in words. A name is an identifier, an acronym or a capitalised word that
-does not merely begin a sentence; "Libya" also covers "Libyan". A quotation is what is between
-double quotation marks; of a quoted title only the words must be there.
-
-Three signs say that a claim reverses a sentence: a word negated in only one of them ("blocks",
-"does not block"), an opposite comparison, and a word against its antonym ("oldest", "newest"). They
-are read from words alone, so only if the two share most of their words.
+Numbers count with their scale and percent sign, in digits or words; a name is an identifier, an
+acronym or a capitalised word that does not merely begin a sentence.
 """
 
 import asyncio

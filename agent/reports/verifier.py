@@ -1,17 +1,14 @@
 """The verify stage: checks every citation of an answer, and in repair mode repairs what fails.
 
-The policy's model determines the checker. A chat server is asked about a batch of claims per call
-and replies with verdicts as validated JSON; the rule that numbers, names and quotations must occur
-in the cited text overrides its reply, so no passage can talk the model out of it. From an embedded
-model the probability of "Yes" is read, once for "does the passage say this" and once for "does the
-claim say more", and combined with the rules' log-odds. It is not asked about a pair that the rules
-find at fault (a small model overlooks a changed number) or far from the passage: such a claim is
-unsupported. If the model fails or may not be called any more, the lexical rules check instead, and
-the result says so.
+A chat server is asked about a batch of claims per call and replies with verdicts as validated JSON;
+the rule that numbers, names and quotations must occur in the cited text overrides its reply, so no
+passage can talk the model out of it. From an embedded model the probability of "Yes" is read both
+ways and combined with the rules' log-odds; it is not asked about a pair that the rules find at
+fault or far from the passage. If the model fails or may not be called any more, the rules check
+instead, and the result says so.
 
-The transcript is not changed: the result is stored beside it, and reports mark, rewrite or remove
-claims accordingly. Repair tries once to rewrite an unsupported claim from what its source says.
-Every model call goes through the run's journal.
+The transcript is not changed: the result is stored beside it. Every model call goes through the
+run's journal.
 """
 
 import asyncio
@@ -203,18 +200,14 @@ class ChatChecker:
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
         messages = [Message("system", template("verify")), Message("user", list_pairs(pairs))]
-        reading = asyncio.create_task(_must_occur(pairs))  # while the call waits
-        try:
-            reply, usage = await ask_json(
-                self._model,
-                messages,
-                GivenClaimVerdicts,
-                check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
-                failure=PolicyError,
-            )
-            faults = await reading
-        finally:
-            reading.cancel()
+        reply, usage = await ask_json(
+            self._model,
+            messages,
+            GivenClaimVerdicts,
+            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
+            failure=PolicyError,
+        )
+        faults = await asyncio.to_thread(lambda: [pair.must_occur() for pair in pairs])
         given = sorted(reply.verdicts, key=lambda v: v.number)
         found = []
         for wrong, one in zip(faults, given, strict=True):
@@ -222,15 +215,6 @@ class ChatChecker:
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), usage)
-
-
-async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
-    """For each pair what the claim names that no source has; yields to the loop between pairs."""
-    faults = list[str]()
-    for pair in pairs:
-        await asyncio.sleep(0)
-        faults.append(pair.must_occur())
-    return faults
 
 
 def list_pairs(pairs: Sequence[Pair]) -> str:
@@ -360,14 +344,9 @@ class AnswerVerifier:
         work = _work(self.policy, calls)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
-        # What the report needs besides is computed while the model's calls wait.
-        reading = asyncio.create_task(answer.read_ahead())
-        try:
-            with call_scope(trajectory.thread):
-                await work.check(pairs)
-                repairs = await self._repair(trajectory, work)
-        finally:
-            reading.cancel()
+        with call_scope(trajectory.thread):
+            await work.check(pairs)
+            repairs = await self._repair(trajectory, work)
         checker = work.checker.name
         return self._outcome(
             checker, work.note, _lower_doubted(work.found, answer), repairs

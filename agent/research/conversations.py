@@ -2,17 +2,10 @@
 
     threads/ID.json     one conversation; the runs themselves stay in runs/
 
-A file is replaced as a whole, under a lock on the folder that all processes share, so that two of
-them that add a run at once lose none. A file that cannot be read is reported and left alone.
-
-A question begins with the earlier reports, and every passage under its id. Ids are numbered through
-a whole conversation: a passage keeps its first id, and new ones are numbered after all of them.
-Runs that were asked side by side may have given one id to two passages; those of the later run are
-then renumbered here, also in its report.
-
-"And in Python 3.12?" means nothing by itself. The judge of the run reads the latest questions and
-reports before it, as context. The search and the memory know nothing of them: they are asked the
-question as the model rewords it (`graph.rewrite`).
+A file is replaced as a whole, under a lock on the folder that all processes share. A question
+begins with the earlier reports, and every passage under its id, which it keeps through
+the conversation. The search and the memory are asked the question as the model rewords it
+(`graph.rewrite`).
 
 For people a conversation is a thread, on the page, in the chat and in the server's paths and JSON.
 In the code `thread` is the name of one run, as in files and flags.

@@ -67,10 +67,6 @@ class Evidence:
         uses = self.answered.items()
         return tuple(ToolUse(tool=tool, asked=asked, sources=ids) for (tool, asked), ids in uses)
 
-    def queries(self, tool: str) -> list[str]:
-        """What this run asked a tool so far, case-folded, in order, each once."""
-        return [asked for name, asked in self.answered if name == tool]
-
     def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
         """The sources with these ids; those of the conversation become sources of this run."""
         for identifier in ids:

@@ -1,21 +1,12 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
 Two more nodes contain only an interrupt, for runs in which a person takes part: `clarify` before
-the plan, `approve` after it. LangGraph restarts an interrupted node from its beginning, so these
-contain nothing else, and a decision is journaled before it takes effect: a run that is killed
-afterwards does not ask again. What a person writes is appended as a note after the policy's text;
-nothing that was sent to the model is changed.
-
-The nodes have no state of their own: a decoder writes the stages, a `Run` holds the transcript,
-and the journal returns every finished call for free. LangGraph's state is the position alone: which
-run, and the next query (`researcher`).
+the plan, `approve` after it. A decision is journaled before it takes effect. The nodes have no
+state of their own: a decoder writes the stages, a `Run` holds the transcript, and the journal
+returns every finished call for free.
 
 A run that is cut still ends with a report, without another call: an answer that was begun is
-closed and says that it breaks off; if there is none, code quotes the passages that were found,
-each with its citation, and claims nothing of its own.
-
-The order below: the steps, the ways between them, tools, a person's decisions, and the closing of
-a run that was cut.
+closed and says that it breaks off; if there is none, code quotes the passages that were found.
 
 Neither this module nor anything it imports may import the judge: the policy must not read its
 rubric.

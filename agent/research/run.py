@@ -73,9 +73,6 @@ from rubricem.memory.text import storable
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
-"""the passages that are shown, of those found"""
-
-
 @dataclass
 class CallsBeside:
     """Calls the policy's model outside the transcript, within the run's budgets.

@@ -2,19 +2,13 @@
 
 A budget - tokens, seconds, US dollars - has a reserve: when less than it is left, the research
 ends, so that an answer can still be written; when nothing is left, the run is cut. Tokens are those
-newly processed, read and written: what a server read from its cache is not counted. Cost is limited
-if a price is known. A call is not begun if, at the size of the previous one, it would exceed the
-tokens or dollars left; seconds also end a call in flight. These decisions are derived from the
-journal for calls that it holds: the clock stands still while finished calls are replayed, so a
-resumed run decides as it did at first.
+newly processed: what a server read from its cache is not counted. A call is not begun if, at the
+size of the previous one, it would exceed the tokens or dollars left; seconds also end a call in
+flight. The clock stands still while finished calls are replayed, so a resumed run decides as at
+first.
 
-The policy's next action is one line of text, which is held in the graph's state and shown to a
-person: a query, `open_page S3 words to find`, whose address only the guard of pages decides on, or
-a tool of an MCP server by its name, `wiki.page {"title": "..."}`. The result is shown to the policy
-as numbered snippets, untrusted text made harmless.
-
-A `Person` decides when asked: `approve_plan` comes with the plan, `clarify` with the policy's
-question.
+The policy's next action is one line of text: a query, `open_page S3 words to find`, or a tool of an
+MCP server by its name. Its result is shown as numbered snippets, untrusted text made harmless.
 """
 
 import asyncio

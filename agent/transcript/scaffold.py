@@ -1,20 +1,13 @@
 """The scaffold: the tags of the four stages, a parser of what models write, and its interpretation.
 
-The tags are those of RubricEM (arXiv:2605.10899), appendix B; the main text's other names are
-accepted as aliases. One rule makes the parser tolerant and linear: a block extends to its own
-closing tag, and what cannot be nested in it is text up to there; only if that closing tag is
-missing does the next tag that could follow the block end it. So thinking is free text, tool output
-opaque, and `a < b`, HTML and unknown tags open nothing. The schema is three levels deep, so that
-neither parsing nor walking can exhaust the stack. Spans are offsets in characters into the text as
-written; nothing is unescaped.
+The tags are those of RubricEM (arXiv:2605.10899), appendix B, with the main text's names as
+aliases. One rule makes the parser tolerant and linear: a block extends to its own closing tag, and
+what cannot be nested in it is text up to there; only if that closing tag is missing does the next
+tag that could follow the block end it. Spans are offsets in characters; nothing is unescaped.
 
-The parser finds the blocks. What they mean to a scorer and to the verifier of citations is derived
-from them: stages, citations, rubric items.
-
-Last come the rules by which a trajectory is unfit to be imitated. The first four are those of
-appendix B.2.3; section 3.2 also names citation format and grounding, for which the last two are
-optional. A round is what the policy wrote between tool outputs, with the tags that the runner wrote
-for it in forced decoding. Rules are tried in order, so the first violated one is named.
+From the blocks are derived: stages, citations, rubric items, and the rules by which a trajectory is
+unfit to be imitated (appendix B.2.3; the last two, of section 3.2, are optional). A round is what
+the policy wrote between tool outputs. Rules are tried in order, so the first violated one is named.
 """
 
 import re

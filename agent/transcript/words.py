@@ -155,11 +155,6 @@ def fold(query: str) -> str:
     return " ".join(query.casefold().split())
 
 
-def phrase(text: str) -> str:
-    """The words of a text alone, case folded: what stands in another whole stands there as such."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
 def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
     """The passages with most of the words sought, then of the question's, in the page's order."""
     language = language_of(question)

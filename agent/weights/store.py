@@ -234,14 +234,6 @@ class WeightsStore:
             raise WeightsError(message, _REMEDY) from error
         return await asyncio.to_thread(_check_embedder, folder)
 
-    async def classifier(self, name: str) -> Path:
-        """The folder of a classifier of the hub with its tokenizer, fetched if not on disk."""
-        repo, _ = _hub_name(name)
-        weights = self.on_hand(repo) or await _look_up(repo, classifier=True)
-        if weights.embedder or not weights.files[0].path.endswith(_WEIGHTS):
-            raise SettingsError(f"{repo} is no classifier.", "Name one that has a config.json.")
-        return await self.obtain(weights)
-
     def find_embedder(self, name: str) -> Weights | Path | None:
         """Weights in the catalogue or a folder on disk for a name; None: ask the hub."""
         weights = lookup(name)
@@ -461,7 +453,7 @@ def _hub_name(name: str) -> tuple[str, str | None]:
     return match["repo"], match["file"]
 
 
-async def _look_up(repo: str, file: str | None = None, *, classifier: bool = False) -> Weights:
+async def _look_up(repo: str, file: str | None = None) -> Weights:
     """The weights of a hub name: the named GGUF file, an embedder, else the q4_k_m file."""
     async with _client() as http, _hub_boundary(repo):
         reply = await http.get(f"/api/models/{repo}", params={"blobs": "true"})
@@ -469,7 +461,7 @@ async def _look_up(repo: str, file: str | None = None, *, classifier: bool = Fal
         info = reply.json()
         listed = {entry["rfilename"]: entry for entry in info["siblings"]}
         revision = str(info.get("sha") or "main")
-        if classifier or (file is None and MODULES in listed):
+        if file is None and MODULES in listed:
             files = await _all_files(http, repo, revision, listed)
         else:
             path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)

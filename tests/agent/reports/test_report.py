@@ -185,9 +185,6 @@ def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():
     report = as_json(RECALLING)
     assert report["recalled"] == ["0a1b", "2c3d"]
     assert report["recollections"][0] == OWN.model_dump()
-    assert OWN.model_dump().keys() == {
-        *("id", "kind", "why", "question", "own", "similarity", "score"),
-    }
     nothing = trajectory("It is.")
     assert TITLE not in markdown(nothing) and TITLE not in page(nothing)
 
