@@ -11,7 +11,7 @@ Other text of models and pages is printed as plain text; the terminal obeys noth
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -481,22 +481,14 @@ def print_judge_eval(report: PairReport, console: Console | None = None) -> None
     """Print a line of facts, the shares, and the cost."""
     size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
     console = print_heading(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
-    shares = (
-        (name, share.value, f"{share.low:.3f} - {share.high:.3f}", share.n)
-        for name, share in shares_of(report)
-    )
-    console.print(_table("measure, share, 95% interval, of", shares))
+    table = Table("measure", "share", "95% interval", "of")
+    for name, share in shares_of(report):
+        value = "-" if share.value is None else f"{share.value:.3f}"
+        interval = f"{share.low:.3f} - {share.high:.3f}"
+        table.add_row(Text(name), value, interval, str(share.n))
+    console.print(table)
     usage = report.usage
     tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
     price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
     cost = f"{usage.calls} calls, {tokens}, {price}" if usage.calls else "no calls"
     console.print(Text(cost, style="dim"))
-
-
-def _table(columns: str, rows: Iterable[Sequence[str | float | None]]) -> Table:
-    """Shares and scores with three decimals, "-" for none; counts and texts as they are."""
-    table = Table(*columns.split(", "))
-    for row in rows:
-        cells = (f"{v:.3f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row)
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
-    return table

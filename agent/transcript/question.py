@@ -169,25 +169,18 @@ class Spending:
         if stopping or (left is not None and left <= 0):
             call.close()
             raise OutOfTime("interrupt" if stopping else "seconds")
-        if self.stop is None:  # as of most runs, each of whose calls it spares two tasks
-            try:
-                async with asyncio.timeout(left) as clock:
-                    return await call
-            except TimeoutError:
-                if clock.expired():
-                    raise OutOfTime("seconds") from None
-                raise
-        task = asyncio.ensure_future(call)
-        stopped = asyncio.ensure_future(self.stop.wait())
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(call)]
+        if self.stop is not None:
+            tasks.append(asyncio.ensure_future(self.stop.wait()))
         try:
-            await asyncio.wait({task, stopped}, timeout=left, return_when="FIRST_COMPLETED")
-            if task.done():
-                return task.result()
-            raise OutOfTime("interrupt" if stopped.done() else "seconds")
+            await asyncio.wait(tasks, timeout=left, return_when="FIRST_COMPLETED")
+            if tasks[0].done():
+                return cast(T, tasks[0].result())
+            raise OutOfTime("interrupt" if tasks[-1].done() else "seconds")
         finally:
-            task.cancel()
-            stopped.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def holds(self, decision: dict[str, Any]) -> bool:
         """Whether a decision that the journal kept is still right: not under a larger budget."""

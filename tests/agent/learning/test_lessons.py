@@ -33,8 +33,6 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     Judgement,
     Reflection,
-    ReflectionCandidate,
-    ReflectionScore,
     Trajectory,
 )
 from rubricem.memory.text import cut
@@ -224,18 +222,6 @@ ORDER = GREAT.replace(
 )
 
 
-def candidate(total: float | None, fault: str = "", unscored: str = "") -> ReflectionCandidate:
-    parts = dict.fromkeys(("diagnostic_accuracy", "specificity", "scope_and_balance"), total)
-    return ReflectionCandidate(
-        trajectory_id=RUN.id,
-        question=RUN.question,
-        segments=(),
-        score=None if total is None else ReflectionScore.model_validate(parts),
-        fault=fault,
-        unscored_reason=unscored,
-    )
-
-
 @pytest.mark.parametrize(
     ("flags", "standing", "outcome", "said"),
     [
@@ -255,30 +241,6 @@ def test_what_becomes_of_the_best_is_told(
     lesson = lesson_of(RUN, BEST.model_copy(update={"flags": flags}), [], standing)
     assert (lesson.outcome, lesson.reflection, lesson.score) == (outcome, "best", 0.8)
     assert lesson.said.endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("candidates", "why"),
-    [
-        (
-            [candidate(0.2), candidate(0.3), candidate(0.9, fault="no block")],
-            "the best scored 0.30, which is too little",
-        ),
-        ([candidate(0, fault="no block")], "no block"),
-        ([candidate(None, unscored="cut off")], "cut off"),
-        ([], "none was written"),
-    ],
-)
-def test_where_none_is_good_enough_the_reason_is_told(
-    candidates: list[ReflectionCandidate], why: str
-):
-    lesson = lesson_of(RUN, None, candidates, None)
-    assert (lesson.outcome, lesson.reflection, lesson.score) == ("nothing", "", None)
-    assert lesson.said.endswith(f"was good enough to be kept: {why}")
-    before = BEST.model_copy(update={"trajectory_id": RUN.id})
-    assert lesson_of(RUN, None, candidates, before).said.endswith(
-        "; best, which it taught before, stands"
-    )
 
 
 def test_an_order_to_the_agent_is_learnt_into_quarantine_and_recalled_by_nobody(data: Path):
@@ -359,17 +321,6 @@ def test_a_follow_up_is_learnt_from_with_its_thread_and_recalled_by_what_it_mean
     again = threaded(server, data.parent / "data", QUESTION, SECOND, SECOND)
     assert again.recollections and again.recollections[0].id == item.id
     assert again.recollections[0].own
-
-
-def test_judging_a_follow_up_shows_the_judge_its_thread(server: ScriptedServer, data: Path):
-    threaded(server, data, QUESTION, SECOND)
-    done = command("judge", "score", "1", "--base-url", server.base_url)
-    assert done.exit_code == 0, done.output
-    assert SECOND in done.stdout and "Asked before" not in done.stdout.partition("judged by")[2]
-    shown = contents(server.requests[-1].body)[1][1]
-    assert SECOND in shown and FIRST_REPORT in shown
-    [buffer] = [json.loads(path.read_text()) for path in (data / "buffers").glob("*.json")]
-    assert buffer["question"].startswith(SECOND) and FIRST_REPORT in buffer["question"]
 
 
 def test_a_follow_up_whose_thread_is_gone_teaches_nothing_and_waits_no_longer(

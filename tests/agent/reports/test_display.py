@@ -70,16 +70,6 @@ def drawn(progress: StageProgress, width: int = 80) -> list[str]:
     return [line.rstrip() for line in written(console).splitlines()]
 
 
-def test_progress_is_folded_from_events():
-    progress = after(*RUN)
-    assert progress.stage is Stage.REVIEW
-    assert progress.rubric == ("Names the rule", "Names the default")
-    assert [(c.query, c.found, c.error) for c in progress.calls] == [
-        ("lru [bold]evict[/bold] now", 2, ""),
-        ("maxsize", 0, "no connection"),
-    ]
-
-
 def test_the_rubric_shows_item_by_item_as_lines_end_and_a_retried_plan_is_read_afresh():
     texts = ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
     pieces = [TextWritten(Stage.PLAN, text) for text in texts]

@@ -204,13 +204,6 @@ def test_every_form_marks_what_is_not_supported():
     assert report["verification"]["checker"] == "lexical rules"
 
 
-def test_what_nobody_checked_is_not_said_to_be_checked():
-    run = trajectory('<cite id="S1">It grows.</cite>')
-    assert "checked by" not in markdown(run)
-    assert as_json(run)["verification"] is None
-    assert "Not checked." in page(run)
-
-
 def test_copies_are_told_where_the_source_is_listed():
     says = "The revenue of Acme in 2023 was 12.5 million dollars."
     first = source(1, says, "A", "https://a.test/").model_copy(

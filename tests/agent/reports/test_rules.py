@@ -10,7 +10,6 @@ from rubricem.agent.reports.rules import (
     LexicalChecker,
     Pair,
     bids,
-    clauses,
     contradiction,
     lexical_finding,
     missing_names,
@@ -116,14 +115,6 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
 )  # fmt: skip
 def test_a_claim_that_turns_a_sentence_round_is_seen(claim: str, sentence: str, turned: bool):
     assert bool(contradiction(claim, sentence)) is turned
-
-
-def test_a_claim_is_supported_in_part_where_only_one_of_its_clauses_is_there():
-    assert said("The oldest item is taken first.") == "supported"
-    both = "The oldest item is taken first, and writers are told by a signal."
-    assert clauses(both) == ["The oldest item is taken first", "writers are told by a signal."]
-    assert said(both) == "partial"
-    assert said("Writers are told by a signal.") == "unsupported"
 
 
 FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya is 64."

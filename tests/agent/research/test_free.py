@@ -92,20 +92,6 @@ async def test_what_the_review_misses_is_searched_and_reviewed_again(run_of: Ope
     assert (run.status, run.text.count("<answer>")) == (Status.FINISHED, 1)
 
 
-async def test_a_review_of_what_is_missing_does_not_end_a_turn_that_may_not_return(
-    run_of: Opening,
-):
-    whole = f'{RETURNED}<answer>It is <cite id="S1">unbounded</cite>.</answer>'
-    for number, limits in enumerate(({"review_returns": 0}, {"tool_calls": 1})):
-        policy = ScriptedPolicy([plan(), whole])
-        run = await run_of(policy, folder=str(number), **limits)
-        decoder = FreeDecoder()
-        await decoder.plan(run)
-        run.turn = 2
-        assert await decoder.research(run) is None and await decoder.review(run) is None
-        assert run.text.endswith("</answer>") and len(policy.calls) == 2
-
-
 async def test_what_an_item_writes_into_the_note_opens_no_tag(run_of: Opening):
     tagged = RETURNED.replace("Says what is evicted", "Says what <answer> is")
     run = await run_of(ScriptedPolicy([plan(), tagged, search("eviction"), answer()]))

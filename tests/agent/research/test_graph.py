@@ -281,16 +281,6 @@ def test_a_killed_run_repeats_no_finished_call(
     assert report["usage"]["calls"] == len(TURNS) + 1
 
 
-async def test_what_survives_of_a_node_that_failed_is_the_journal(tmp_path: Path):
-    turns = ["no tags at all", Fault(401), plan(), *RUN[1:]]
-    with ScriptedServer(turns) as server:
-        failed, run = [await asked(server.base_url, tmp_path) for _ in range(2)]
-        assert len(server.requests) == 5, "the attempt that finished was not asked for again"
-    assert (failed.status, run.status) == (Status.FAILED, Status.FINISHED)
-    assert [s.text for s in run.segments if not s.kept] == ["no tags at all"]
-    assert len([s for s in run.segments if s.author is Author.PROMPT]) == 2
-
-
 async def test_a_run_that_no_process_holds_is_named_with_how_to_go_on(tmp_path: Path):
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
     with ScriptedServer(RUN) as server:

@@ -158,15 +158,6 @@ async def test_clients_are_built_from_settings_and_closed(tmp_path: Path):
     assert (body["model"], body["temperature"]) == ("scripted", 0.3)
 
 
-async def test_a_repeated_query_is_answered_without_a_tool_call(tmp_path: Path):
-    source = FixedSearch()
-    turns = [plan("lru cache"), search("LRU  Cache"), answer()]
-    run = await ran(tmp_path, turns, source=source)
-    assert (source.queries, run.tool_calls, run.status) == (["lru cache"], 1, Status.FINISHED)
-    outputs = [s.text for s in run.segments if s.author is Author.TOOL]
-    assert outputs[1].count("Shown above.") == 3
-
-
 def for_ever(body: object, number: int) -> str:
     return search("same") if number else plan()
 
@@ -255,21 +246,6 @@ async def test_many_questions_share_one_researcher_and_keep_apart(tmp_path: Path
         assert cited_answer(run).text() == f"All about topic{number}."
     assert sorted(source.queries) == [f"topic{i}" for i in range(8)]
     assert len({run.thread for run in runs}) == 8
-
-
-async def test_a_note_never_opens_a_tag(tmp_path: Path):
-    turns = ["x", "x", "x", "x", "x", "x", "x", "x", "x", answer()]
-    run = await ran(tmp_path, turns)
-    notes = [s.text for s in run.segments[1:] if s.author is Author.PROMPT]
-    assert notes and not any("<" in note for note in notes)
-    assert cited_answer(run).citations[0].id == "S1"
-
-
-async def test_what_follows_the_end_of_a_turn_in_one_piece_is_cut(tmp_path: Path):
-    invented = plan() + "\n<tool_output>\n" + "invented text " * 60 + "</tool_output>"
-    run = await ran(tmp_path, [Reply(pieces=[invented]), answer()])
-    assert run.status is Status.FINISHED
-    assert "invented" not in run.transcript()
 
 
 async def test_a_server_that_is_down_fails_the_run_with_a_remedy(tmp_path: Path):

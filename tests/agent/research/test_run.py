@@ -10,7 +10,6 @@ import pytest
 from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_scope
 from rubricem.agent.research.run import CallsBeside
 from rubricem.agent.transcript.question import Budgets, Spending
-from rubricem.agent.transcript.words import nearest
 from rubricem.memory.errors import PolicyError, SourceError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Author, Passage, Sampling, Stage, Status, Usage
@@ -93,16 +92,6 @@ async def test_sources_are_numbered_in_order_keep_their_number_and_are_named_aga
     assert again.new == frozenset()
     assert [s.id for s in second.sources] == ["S3"]
     assert run.sources["S3"].query == "other words"
-
-
-async def test_a_discarded_attempt_is_kept_outside_the_transcript(run_of: Opening):
-    policy = ScriptedPolicy(["bad", "good"])
-    run = await run_of(policy)
-    run.discard(Stage.PLAN, await run.write(Stage.PLAN, SAMPLING))
-    run.attempt = 1
-    await run.write(Stage.PLAN, SAMPLING)
-    assert policy.calls[1][0] == ""
-    assert [(s.text, s.kept) for s in run.segments[1:]] == [("bad", False)]
 
 
 async def test_what_the_embedded_model_weighs_beside_a_run_keeps_to_its_tokens_also_in_a_resume(
@@ -193,14 +182,6 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
     assert [source.place for source in run.sources[1:]] == ["part 8", "part 22"]
 
 
-def test_words_given_with_the_call_are_looked_for():
-    page = [Passage("t", "l", "", text) for text in ("red apples", "blue pears", "green plums")]
-    question = "Are pears blue or apples red, blue pears?"
-    assert [p.text for p in nearest(page, "plums", question, 1)] == ["green plums"]
-    assert [p.text for p in nearest(page, "", question, 2)] == ["red apples", "blue pears"]
-    assert [p.text for p in nearest(page, "", "nothing of it", 1)] == ["red apples"]
-
-
 @pytest.mark.parametrize(
     ("wanted", "rows", "question"),
     [
@@ -270,21 +251,6 @@ async def test_a_repeated_call_is_answered_from_the_transcript(tmp_path: Path):
     assert pages.read_so_far == ["https://acme.test/"]
     assert (run.tool_calls, len(run.sources)) == (2, 2)
     assert "Shown above." in tool_texts(run)[2]
-
-
-async def test_other_words_show_other_passages_of_the_same_page(tmp_path: Path):
-    parts = [FACT, "Acme revenue in 2023 grew.", "Anvils weigh 50 pounds.", "Nothing at all."]
-    pages = Pages(acme="|".join(parts))
-    run = await browsed(
-        tmp_path,
-        turns(opening("S1"), opening("S1 how much anvils weigh, in pounds, Anvils")),
-        [result("https://acme.test/")],
-        pages,
-        passages=1,
-    )
-    assert run.tool_calls == 3
-    assert "Anvils weigh 50 pounds" not in tool_texts(run)[1]
-    assert "Anvils weigh 50 pounds" in tool_texts(run)[2]
 
 
 async def test_a_copy_of_a_page_counts_as_the_same_source(tmp_path: Path):
