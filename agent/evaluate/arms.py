@@ -42,7 +42,6 @@ class Arm:
     """A way to answer, with or without what earlier runs taught."""
 
     way: str
-    """one of `WAYS`"""
     memory: bool = False
 
     @property

@@ -54,9 +54,7 @@ class EvalGrade(Value):
     pattern: float | None = None
     """share of the patterns that match"""
     pattern_reason: str = ""
-    """why the share is unknown"""
     evidence: float | None = None
-    """share of the gold passages that were retrieved"""
     rubric: float | None = None
     """a judge's score for the question's own rubric"""
     rubric_reason: str = ""

@@ -38,7 +38,6 @@ class EvalQuestion(Value):
     id: str
     question: str
     answers: tuple[str, ...] = ()
-    """each alternative is right"""
     patterns: tuple[str, ...] = ()
     """one for each fact that the answer should state"""
     gold: tuple[str, ...] = ()
@@ -61,7 +60,6 @@ class QuestionSet:
     format: str
     questions: tuple[EvalQuestion, ...]
     passages: tuple[Passage, ...] = ()
-    """passages that came with the questions, without duplicates"""
 
     @property
     def incomparable(self) -> str:

@@ -185,9 +185,7 @@ class Lesson(Value):
     thread: str
     outcome: Outcome
     said: str
-    """in a sentence"""
     reflection: str = ""
-    """id of the one put into the bank"""
     score: float | None = None
 
 
@@ -327,7 +325,6 @@ class _LearningWork:
     learner: RunLearner
     ended: Trajectory
     background: Background
-    """earlier questions and reports of its conversation"""
     folder: Path
     calls: JournaledCalls
     mark: LearnMark
@@ -424,9 +421,7 @@ class _LearningWork:
 
 
 MOST = 200
-"""most runs waiting here"""
 KEPT = 20
-"""most lessons kept, the latest"""
 Learn = Callable[[], Awaitable[Lesson]]
 
 

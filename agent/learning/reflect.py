@@ -57,10 +57,8 @@ class Reflected(Value):
     trajectory_id: str
     candidates: tuple[ReflectionCandidate, ...] = ()
     reflection: Reflection | None = None
-    """the one for the bank"""
     notes: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
-    """of writing and judging them"""
 
 
 @dataclass(frozen=True, slots=True)

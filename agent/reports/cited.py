@@ -83,7 +83,6 @@ class Citation:
     source: Source
     verdict: CitationSupport = "unchecked"
     reason: str = ""
-    """a phrase that says why the verdict is not better"""
     certain: bool = True
     """False: the model that wrote the claim doubts it"""
 
@@ -363,7 +362,6 @@ def _remove(shown: list[Written], after: str) -> None:
 
 
 NOTHING_HELD = "None of what was written is supported by the sources that were found."
-"""the answer if repair removed all of it"""
 
 
 @dataclass

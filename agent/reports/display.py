@@ -81,9 +81,7 @@ class StageProgress:
     message: str = ""
     """what is being prepared, or why the last turn was repeated"""
     limits: str = ""
-    """what the run may spend"""
     recalled: str = ""
-    """what was recalled from earlier runs for this question"""
     usage: Usage = NO_USAGE
     pieces: int = 0
     """pieces of text since `usage` was last counted: about a token each"""
@@ -177,7 +175,6 @@ AGAIN = 30.0
 SHOWN = 8
 """most rubric items, and most searches, shown during a run"""
 WIDEST = 100
-"""most columns of a report"""
 
 Clock = Callable[[], float]
 
@@ -423,7 +420,6 @@ LONGEST = 160
 """most characters of a question or a justification"""
 JUDGEMENT_WIDTH = 160
 EVAL_WIDTH = 120
-"""columns of a table in a file or a pipe"""
 
 
 def print_heading(

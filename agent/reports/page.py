@@ -51,7 +51,6 @@ SUFFIXES = (".md", ".html", ".pdf", ".json", ".bib", ".ris")
 LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
 """most characters that are coloured, and that are typeset"""
 SHOWN = 20_000
-"""most characters of one block"""
 
 _LABELS = {
     "think": "Thinking",

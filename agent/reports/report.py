@@ -214,7 +214,6 @@ def _entities(text: str) -> str:
 
 TITLE = "Recalled from earlier runs"
 QUESTION = 200
-"""most characters of a question"""
 
 
 def recalled_lines(trajectory: Trajectory) -> list[str]:
@@ -245,7 +244,6 @@ NOT_CERTAIN = (
     "the model itself doubts what is marked so below; hold it against the sentence that it rests on"
 )
 QUOTE_LIMIT = 400
-"""most characters of a quoted sentence"""
 
 _ENDED = {
     Status.PARTIAL: "Ended early",

@@ -403,9 +403,7 @@ class Checker(Protocol):
 NAME = "lexical rules"
 IN_PART = "the source has the words of only a part of it"
 SENTENCES = 5
-"""most sentences of a source that a claim is compared with"""
 EVIDENCE_CHARACTERS = 1200
-"""most characters of them together"""
 AGAIN = 0.3
 """factor on the weight of a word that a chosen sentence has already"""
 WORDY = 1000
@@ -417,7 +415,6 @@ ENOUGH = 0.6
 TOO_FEW = 0.4
 """share of them below which it does not"""
 MOST_MISSING = 3
-"""missing names, above which more make no difference"""
 WEIGHTS = (-3.32, 3.50, 1.81, 0.67, -1.96)
 """for a constant and `figures_of`: a logistic fit to labelled claims without a fault, of WiCE's
 development set (87, the half that thresholds may be tuned on) and of AttributionBench's (839),

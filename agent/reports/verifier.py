@@ -75,7 +75,6 @@ on 46 claims of WiCE's development set, from the half on which thresholds may be
 fitted bias (-1.0) was as good there and doubts fewer claims that hold"""
 TINY = 1e-4
 SUPPORTED = 0.5
-"""from this probability on a claim counts as supported"""
 
 
 class ChoiceChecker:
@@ -231,7 +230,6 @@ def list_pairs(pairs: Sequence[Pair]) -> str:
 REWRITE_CHARACTERS = 1500
 """shown of the passage"""
 LONGEST = 400
-"""characters of a rewritten claim"""
 SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
 
 

@@ -53,7 +53,6 @@ class Conversation(Value):
     title: str = ""
     """"" until somebody names it: the first question says what it is about"""
     runs: tuple[str, ...] = ()
-    """keys of the runs, in the order in which they were asked"""
     parent: Parent | None = None
     created_at: datetime
     changed_at: datetime
@@ -255,7 +254,6 @@ class Background(Value):
     sources: tuple[Source, ...] = ()
     searched: tuple[ToolUse, ...] = ()
     notes: tuple[str, ...] = ()
-    """why an earlier run is left out"""
 
     @property
     def questions(self) -> tuple[str, ...]:

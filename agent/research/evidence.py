@@ -46,7 +46,6 @@ class Evidence:
     _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
     """address -> sketch of the page opened there, and ids of the passages shown of it"""
     _highest: int = 0
-    """the highest number given as an id"""
 
     def __post_init__(self) -> None:
         for source in self.background.sources:

@@ -68,9 +68,7 @@ class Position(TypedDict, total=False):
     """The state that LangGraph keeps: small, and enough to find everything else."""
 
     run: str
-    """the run's key"""
     query: str | None
-    """the next query to search"""
     question: str
     """input of a caller that drives the graph itself: a new run begins with it"""
     report: str

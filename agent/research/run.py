@@ -136,7 +136,6 @@ class Run:
     background: Background = NOTHING
     verifier: AnswerVerifier | None = None
     recalled: Recall = field(default_factory=Recall)
-    """the bank items that are put before the question"""
     scaffold: ScaffoldedPrompt | None = None
     doubt: str = ""
     """the policy's clarifying question before it plans; "": none"""
@@ -145,7 +144,6 @@ class Run:
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     path: list[str] = field(default_factory=list)
-    """the nodes of the graph passed so far"""
     turn: int = 0
     attempt: int = 0
     tool_calls: int = 0
@@ -160,7 +158,6 @@ class Run:
     returns: int = 0
     """how often the review sent the run back to research"""
     search_error: str = ""
-    """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended: Trajectory | None = None
     """what is kept of it, once it has ended"""

@@ -97,7 +97,6 @@ class Setup:
     stores: Stores
     memory: Literal["on", "off", "read-only"]
     recalls: bool
-    """whether lessons are put before a question"""
     reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
     checker: Literal["auto", "lexical"]

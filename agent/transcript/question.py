@@ -217,14 +217,12 @@ class Ask:
     answer_format: AnswerFormat = AnswerFormat.LONG
     tool_calls: int = 10
     passages: int = 5
-    """passages shown for each search"""
     passage_words: int = 160
     """words shown of each passage; the source keeps its whole text"""
     max_tokens: int = 4096
     """tokens the policy may write in one turn"""
     seed: int = 0
     approve_plan: bool = False
-    """a person decides on the plan before it is followed"""
     review_returns: int = 1
     """times that a review which names something missing sends the run back to research"""
     clarify: bool = False
