@@ -1,9 +1,4 @@
-"""What a person is told came of learning from a run.
-
-`rubricem ask --memory`: what a run teaches, and what the next one is given of it.
-
-A follow-up is judged and learnt from with its thread, and recalled by what it means alone.
-"""
+"""What a run teaches, and what the next one is given of it."""
 
 import asyncio
 import json

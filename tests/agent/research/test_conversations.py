@@ -1,9 +1,4 @@
-"""Conversations keep their runs in order, whoever else writes, and whatever is damaged.
-
-Which questions lean on the one before, and what they are searched for with.
-
-A follow-up knows its thread: reports and passages at hand, nothing fetched twice.
-"""
+"""Conversations keep their runs in order; a follow-up has reports and passages at hand."""
 
 import json
 import os

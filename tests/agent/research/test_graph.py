@@ -1,9 +1,4 @@
-"""The graph: its nodes and edges, its limit of supersteps, and that it never meets the judge.
-
-People in the loop: plans approved, changed, rejected; a question back; nothing asked twice.
-
-A run that is killed goes on where it was: nothing that finished is asked for again.
-"""
+"""The graph: its limit of supersteps, people in the loop, and runs that were killed."""
 
 import asyncio
 import json

@@ -1,17 +1,8 @@
-"""Text from outside stays text: pages that hold our tags, chat markers, orders, forged ids and
-hidden words change neither which tools are called, nor which addresses are asked for, nor what
-the report claims.
+"""Text from outside stays text: pages with tags, chat markers, orders, forged ids or hidden words
+change neither which tools are called, nor which addresses are asked for, nor what is claimed.
 
-Two policies read them. One answers as it always would: whatever a page holds, the transcript has
-the same blocks and the report the same claims. The other does what pages tell it, and code stops
-it.
-
-A poisoned page, from the page to the bank to a later run: its words stop at the quarantine.
-
-The scripted policy does the worst: it reads the page and reflects with the page's own words; the
-scripted judge likes that best. A person who releases such a reflection gets words alone.
-
-A page that wants to live on in the bank, and the reflections that obey it.
+Two policies read them. One answers as it always would. The other does what pages tell it, and code
+stops it. A poisoned page's words, copied into a reflection, stop at the quarantine.
 """
 
 import asyncio

@@ -84,17 +84,6 @@ def test_a_recalled_text_opens_no_tag_and_keeps_to_its_length():
     assert reference_block(None, [], 600) == ""
 
 
-def test_all_that_is_recalled_shares_one_length_and_nothing_of_it_is_wasted():
-    short, long = "word " * 20, "word " * 1000
-    own = reflection("cache", "own", short)
-    similar = [reflection("heap " * 200, "a", long), reflection("queue", "b", long)]
-    block = reference_block(own, similar, 2000)
-    assert 1950 < len(block) <= 2000
-    # What the short one left went to the others, in equal parts.
-    first, second, third = (part.count("word") for part in block.split("question")[-3:])
-    assert first == 20 and second > 100 and abs(second - third) < 5
-
-
 async def test_what_was_recalled_is_kept_with_its_similarity_and_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

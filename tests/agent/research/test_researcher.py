@@ -1,9 +1,4 @@
-"""What the researcher keeps of a run, and how the clients are built from settings.
-
-Whole runs over real HTTP: what the policy writes well, badly, and not at all.
-
-Whole runs against servers that fail: each failure is one sentence, and nothing is lost.
-"""
+"""Whole runs over real HTTP: what the policy writes well and badly, and servers that fail."""
 
 import asyncio
 import threading

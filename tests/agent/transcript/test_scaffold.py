@@ -1,13 +1,4 @@
-"""The scaffold is read as models really write it, with exact spans.
-
-Whatever is written: spans nest, tags are neutralised, time is linear.
-
-Stages, citations, the answer and rubric items are read out of a transcript.
-
-Every rejection rule is named when it is broken, and only then.
-
-A turn asks for one thing, and what is wrong with it is said in sentences.
-"""
+"""The scaffold is read as models write it; stages, cites and rules are derived from it."""
 
 import time
 from datetime import UTC, datetime
@@ -534,7 +525,6 @@ def test_a_whole_trajectory_is_fit():
     [
         ([], Rule.NO_ANSWER, UNANSWERED),
         ([OPENED, CLOSED.removesuffix("</answer>")], Rule.NO_ANSWER, UNANSWERED),
-        ([OPENED, CLOSED.split("It is")[0] + " </answer>"], Rule.NO_ANSWER, UNANSWERED),
         ([OPENED, MORE], Rule.NO_ANSWER, UNANSWERED),
         ([OPENED, MORE.split("<call")[0], CLOSED], Rule.NO_CALL, "Round 2 makes no tool call."),
         ([OPENED.replace("rubric>", "b>"), CLOSED], Rule.STRUCTURE, "Round 1: rubric is missing."),
@@ -542,11 +532,6 @@ def test_a_whole_trajectory_is_fit():
             [OPENED, MORE.replace("state_evaluation>", "b>"), CLOSED],
             Rule.STRUCTURE,
             "Round 2: state_evaluation is missing.",
-        ),
-        (
-            [OPENED, MORE.replace("</state_evaluation>", ""), CLOSED],
-            Rule.STRUCTURE,
-            "Round 2: state_evaluation is not closed.",
         ),
         (
             [OPENED.removesuffix("</call_tool>"), CLOSED],
@@ -557,12 +542,6 @@ def test_a_whole_trajectory_is_fit():
             [OPENED, "</review>" + CLOSED],
             Rule.STRUCTURE,
             "Round 2: A closing tag at character 0 closes nothing.",
-        ),
-        (
-            [OPENED.replace("<rubric>c</rubric>", "").replace(
-                "<deep_analysis>", "<rubric>c</rubric><deep_analysis>"), CLOSED],
-            Rule.STRUCTURE,
-            "Round 1: deep_analysis must come before rubric.",
         ),
         (
             [OPENED, CLOSED.replace(STATED, "").replace("<answer>", STATED + "<answer>")],
