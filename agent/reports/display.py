@@ -11,7 +11,7 @@ Other text of models and pages is printed as plain text; the terminal obeys noth
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -418,31 +418,26 @@ def _source(answer: CitedAnswer, source: Source) -> Text:
 
 LONGEST = 160
 """most characters of a question or a justification"""
-JUDGEMENT_WIDTH = 160
-EVAL_WIDTH = 120
+TABLE_WIDTH = 160
+"""columns of a table in a file or a pipe"""
 
 
-def print_heading(
-    title: str, facts: Iterable[str], columns: int, console: Console | None
-) -> Console:
-    """Print the heading; the console for tables, so many columns wide in a file or a pipe."""
-    console = console or Console(highlight=False)
+def print_heading(title: str, fact: str) -> Console:
+    """Print the heading; the console for the table below it."""
+    console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, columns)
+        console.width = max(console.width, TABLE_WIDTH)
     console.print(Text(one_line(title), style="bold"))
-    for line in facts:
-        console.print(Text(line, style="dim"))
+    console.print(Text(fact, style="dim"))
     return console
 
 
-def print_judgement(
-    trajectory: Trajectory, judgement: Judgement, console: Console | None = None
-) -> None:
+def print_judgement(trajectory: Trajectory, judgement: Judgement) -> None:
     """Print a line of facts, then a table: stage, score, criterion, points, justification."""
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     facts = f"{facts}, rubrics {judgement.rubric_version}"
     question = one_line(trajectory.question, LONGEST)
-    console = print_heading(question, [facts], JUDGEMENT_WIDTH, console)
+    console = print_heading(question, facts)
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
     for score in judgement.stages:
         mean = "unscored" if score.score is None else f"{score.score:.2f}"
@@ -473,10 +468,10 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def print_judge_eval(report: PairReport, console: Console | None = None) -> None:
+def print_judge_eval(report: PairReport) -> None:
     """Print a line of facts, the shares, and the cost."""
     size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
-    console = print_heading(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
+    console = print_heading(f"{report.judge} on {report.data}", size)
     table = Table("measure", "share", "95% interval", "of")
     for name, share in shares_of(report):
         value = "-" if share.value is None else f"{share.value:.3f}"
