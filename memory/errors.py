@@ -70,18 +70,20 @@ class JudgeError(RubricemError):
     """its model is unavailable: the same call can succeed later"""
 
 
-def import_extra(module: str, extra: str, what: str = "This", instead: str = "") -> Any:
-    """The module. Raises SettingsError with the name of the extra if it is not installed.
+def import_extra(module: str, extra: str | None, what: str = "This", instead: str = "") -> Any:
+    """The module. Raises SettingsError with what installs it if it is not there.
 
-    `what` needs it; `instead` is an alternative.
+    `extra`: None if the package stands in none of ours; `what` needs it; `instead` is an
+    alternative.
     """
     try:
         return import_module(module)
     except ImportError as cause:
         package = module.partition(".")[0].replace("_", "-")
+        install = install_of(extra) if extra else f"{sys.executable} -m pip install {package}"
         raise SettingsError(
             f"{what} needs {package}, which is not installed.",
-            f"Install it: {install_of(extra)}{instead and ', '}{instead}",
+            f"Install it: {install}{instead and ', '}{instead}",
         ) from cause
 
 

@@ -77,7 +77,7 @@ def _outward_classes() -> tuple[type[Any], type[Any]]:
 
     They are made here because their base exists only if the package is installed.
     """
-    base = import_extra("openenv.core.rubrics", "openenv").Rubric
+    base = import_extra("openenv.core.rubrics", None).Rubric
 
     def begin(self: Any, ours: Rubric) -> None:
         base.__init__(self)

@@ -122,7 +122,7 @@ class OnlineLog:
 
     def __init__(self, tracker: Tracker, out: Path, record: Mapping[str, Any]) -> None:
         """Raises SettingsError if the tracker is not installed."""
-        module = import_extra(tracker, tracker, "That tracker")
+        module = import_extra(tracker, None, "That tracker")
         own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
         plain = {name: value for name, value in record.items() if isinstance(value, (int, float))}
         with boundary(SettingsError, f"beginning a run of {tracker}"):

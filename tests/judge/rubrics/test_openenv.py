@@ -9,7 +9,7 @@ import pytest
 
 from rubricem.judge.rubrics import Gate, Rubric, Sequential, WeightedSum
 from rubricem.judge.rubrics.openenv import _outward_classes, from_openenv, to_openenv
-from rubricem.memory.errors import SettingsError, install_of
+from rubricem.memory.errors import SettingsError
 from tests.judge.rubrics.upstream import TESTS, chosen, main, renamed
 from tests.support.values import Fixed, Slow
 
@@ -28,7 +28,7 @@ def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.Monke
     _outward_classes.cache_clear()
     with pytest.raises(SettingsError, match="not installed") as refused:
         to_openenv(Fixed(0.5))
-    assert install_of("openenv") in refused.value.remedy
+    assert "pip install openenv" in refused.value.remedy
 
 
 @needs_openenv
