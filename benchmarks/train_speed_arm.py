@@ -128,8 +128,6 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
         "model": arm.model,
         "adaptation": arm.adaptation,
         "learning_rate": RATE,
-        "threads": 1,
-        "device": "cpu",
         "dtype": "float32",
         "micro_batch": 4 if arm.layout == "padded" else 1,
         "save_every": arm.steps + 1,

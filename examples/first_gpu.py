@@ -69,7 +69,7 @@ class Checks:
     def config(self) -> EngineConfig:
         return EngineConfig.model_validate({
             "out": str(self.work / "out"), "model": self.model, "rank": 8, "alpha": 16.0,
-            "device": "cpu" if self.cpu else "cuda", "max_row_tokens": 8192,
+            "max_row_tokens": 8192,
             "dtype": "float32" if self.cpu else "bfloat16",
         })  # fmt: skip
 
@@ -183,7 +183,7 @@ class Checks:
         path.write_text("\n".join(lines) + "\n")
         rubricem = "from rubricem.agent.cli import main; main()"
         command = [sys.executable, "-c", rubricem, "train", "ss-grpo", str(path)]
-        code, said = await told_by(command, self.limit)
+        code, said = await told_by(command, self.limit, on_cpu=self.cpu)
         kept = self.work / "round" / "rounds.jsonl"
         rounds = kept.read_text().splitlines() if kept.is_file() else []
         told = said.strip().splitlines()[-1][:200] if said.strip() else ""
@@ -208,18 +208,20 @@ class Checks:
 
     async def _step(self, model: Path, ranks: int, device: str) -> tuple[float, float]:
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        own = [__file__, "--step", device, "--model", str(model)]
+        own = [__file__, "--step", "--model", str(model)]
         command = [sys.executable, *(launch if ranks else []), *own]
-        code, said = await told_by(command, self.limit)
+        code, said = await told_by(command, self.limit, on_cpu=device == "cpu")
         if code:
             raise RuntimeError(said.strip().splitlines()[-1])
         loss, norm = json.loads(said.strip().splitlines()[-1])
         return loss, norm
 
 
-async def told_by(command: Sequence[str], limit: float) -> tuple[int, str]:
+async def told_by(command: Sequence[str], limit: float, on_cpu: bool) -> tuple[int, str]:
     """The exit status and what a command printed; it ends with the check."""
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    if on_cpu:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment
     )
@@ -246,15 +248,14 @@ def row_of(
     )  # fmt: skip
 
 
-def step(model: Path, device: str) -> None:
+def step(model: Path) -> None:
     """One step of all weights, as torchrun or nobody started it; prints loss and gradient."""
     config = EngineConfig.model_validate({
-        "out": "unused", "device": device, "dtype": "float32", "adaptation": "full",
-        "parallel": "fsdp",
+        "out": "unused", "dtype": "float32", "adaptation": "full", "parallel": "fsdp",
     })  # fmt: skip
     prompt, written = range(2, 18), range(20, 52)
     rows = [row_of(n, prompt, [i + n for i in written], [-2.0] * len(written)) for n in range(ROWS)]
-    ranks = Ranks.join(config.device)
+    ranks = Ranks.join()
     learner: Learner = load_learner(config, model, ranks)
     found = learner.ss_grpo_step(rows, 1e-6)
     if ranks.first:
@@ -271,10 +272,10 @@ def main() -> None:
     parser.add_argument("--tokenizer", default="", help="its folder, where MODEL is a GGUF file")
     parser.add_argument("--most-gap", type=float, default=MOST_GAP, help="nats a token")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of one check")
-    parser.add_argument("--step", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--step", action="store_true", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.step:
-        step(Path(told.model), told.step)
+        step(Path(told.model))
         return
     Path(told.work).mkdir(parents=True, exist_ok=True)
     sys.exit(0 if asyncio.run(Checks(told).run()) else 1)

@@ -26,7 +26,7 @@ What does functools.cached_property do on the first access, and how is its value
 What does heapq.nsmallest return when n is larger than the iterable?
 QUESTIONS
 
-"$rubricem" collect imitate.txt --out traces --model 0.5b --judge none decoding=forced group_size=1
+"$rubricem" collect imitate.txt --out traces --model 0.5b --judge none settings.decoding=forced group_size=1
 cat >sft.toml <<'TOML'
 out = "sft"
 rows = ["traces"]

@@ -93,7 +93,7 @@ def train(kills: int) -> Stood:
         at = Path(folder)
         written(at / "rows.jsonl", policy_rows(8))
         tiny = write_tiny(at / "tiny.gguf")
-        shape = {"model": str(tiny), "batch": 1, "epochs": 2, "rank": 4, "alpha": 8.0, "threads": 1}
+        shape = {"model": str(tiny), "batch": 1, "epochs": 2, "rank": 4, "alpha": 8.0}
         settings = {"rows": [str(at / "rows.jsonl")], "dtype": "float32", **shape}
         places = [at / "whole", at / "killed"]
         for place in places:

@@ -45,9 +45,7 @@ def steps(tiny: Path, ranks: Ranks) -> Steps:
     """Of each case, loss and gradient norm of three steps."""
     found: Steps = {}
     for name, settings in CASES.items():
-        config = EngineConfig.model_validate(
-            {"out": "unused", "dtype": "float32", "device": "cpu", **settings}
-        )
+        config = EngineConfig.model_validate({"out": "unused", "dtype": "float32", **settings})
         learner = load_learner(config, tiny, ranks)
         metrics = [learner.ss_grpo_step(window(), 0.01) for _ in range(3)]
         found[name] = [(step["loss"], step["grad_norm"]) for step in metrics]
@@ -57,7 +55,7 @@ def steps(tiny: Path, ranks: Ranks) -> Steps:
 def run_settings(tiny: Path) -> dict[str, Any]:
     """Of a whole run of three steps."""
     files = {"rows": ["rows.jsonl"], "model": str(tiny)}
-    sizes = {"rank": 4, "batch": 1, "threads": 1, "dtype": "float32", "device": "cpu"}
+    sizes = {"rank": 4, "batch": 1, "dtype": "float32"}
     return {**files, **sizes, "learning_rate": 0.01, "schedule": "linear"}
 
 
@@ -73,7 +71,7 @@ async def refused(config: TrainConfig) -> str:
 def main(tiny: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     settings = {"out": "sharded", "parallel": "fsdp", **run_settings(tiny)}
-    ranks = Ranks.join("cpu")
+    ranks = Ranks.join()
     found = steps(tiny, ranks)
     if ranks.first:
         (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")

@@ -200,7 +200,7 @@ def pairs_file(path: Path, count: int, first: int = 0) -> Path:
 
 def toml(path: Path, table: str, told: dict[str, Any], **engine: Any) -> Path:
     """A configuration for the tiny model beside it."""
-    settings = {"out": "out", "model": "tiny.gguf", "rank": 4, "alpha": 8.0, "threads": 1,
+    settings = {"out": "out", "model": "tiny.gguf", "rank": 4, "alpha": 8.0, 
                 "dtype": "float32", "max_row_tokens": 8192, **engine}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
     tables = {table: {k: v for k, v in told.items() if not isinstance(v, dict)}}

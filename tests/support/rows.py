@@ -97,7 +97,6 @@ def config_of(folder: Path, tiny: Path, rows: list[TrainRow], **settings: Any) -
         "learning_rate": 0.01,
         "rank": 4,
         "alpha": 8.0,
-        "threads": 1,
         "dtype": "float32",
     }
     given = {name: value for name, value in (values | settings).items() if value is not None}

@@ -6,24 +6,25 @@ What most runs choose is an option; everything else is a key, in a TOML file or 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 import click
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rubricem.agent.cli.options import QUIET, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.training.cli.train import OVERRIDES, run, tell
-from rubricem.training.local.local_config import JudgeOptions, check_table, read_toml
+from rubricem.training.local.local_config import GroupsConfig, check_table, read_toml
+
+BEGUN = "sigmoid"
+"""the decay of a scaffold that is shown as at the beginning of a training"""
 
 
-class CollectConfig(JudgeOptions):
+class CollectConfig(GroupsConfig):
     """What is collected, and how."""
 
-    questions: str = ""
-    """a .txt, .jsonl, .csv or .parquet file; of the same question twice, one is asked"""
-    out: Path | None = None
+    out: Path
     """the run's folder; the same command resumes it"""
     column: str = "question"
     """what holds the question"""
@@ -31,50 +32,13 @@ class CollectConfig(JudgeOptions):
     """questions at most; None: all"""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """share of the questions that is never collected, by the hash of their text"""
-    group_size: int = Field(default=4, ge=1, le=256)
-    """rollouts of each question"""
     step_size: int = Field(default=4, ge=1, le=4096)
     """questions in a step; rubrics and bank change between steps"""
-    windows: int = Field(default=0, ge=0, le=4096)
-    """steps of new questions after which the same are asked again; 3 in the paper, 0: never"""
-    decoding: Literal["free", "forced"] = "free"
-    """free: what reinforcement learning needs; forced: traces for imitation"""
-    short: bool = False
-    """a short system prompt, for a model trained on it"""
-    passages: int | None = Field(default=None, ge=1, le=50)
-    """shown for each search; None: 5, embedded 3"""
-    passage_words: int | None = Field(default=None, ge=10)
-    """shown of each passage; None: 160, embedded 110"""
     teacher: bool = False
     """the model writes traces for imitation, in place of the policy"""
-    judge_model: str | None = None
-    """None: the policy's"""
-    judge_base_url: str | None = None
-    """a server that judges"""
-    reflections: int = Field(default=8, ge=0, le=64)
-    """candidates written for each judged group"""
-    scaffold: str | None = None
-    """how much of their rubric rollouts are shown: `linear`, `binary:MEMBERS`, `full`; None:
-    nothing"""
-    scaffold_decay: str = "sigmoid"
-    """how the scaffold fades over the training: `sigmoid:STEEPNESS:MIDDLE`, `linear`, `power:N`,
-    `constant`"""
-    progress: float = Field(default=0.0, ge=0, le=1)
-    """how far the training is, for the scaffold's decay"""
-    max_run_cost: float | None = Field(default=None, gt=0)
-    """US dollars that the whole run may cost: rollouts, judge and reflections"""
-    ray_workers: int = Field(default=0, ge=0, le=4096)
-    """Ray's workers, each with a core and a model of its own; 0: this process"""
-    ray_address: str | None = None
-    """a running Ray cluster (auto, HOST:PORT); None: one is started on this machine"""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """settings of every answer, such as `tool_calls`, in place of the user's own"""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.scaffold is None and self.model_fields_set & {"scaffold_decay", "progress"}:
-            raise ValueError("scaffold_decay and progress need a scaffold")
-        return self
+    """settings of every answer, such as `tool_calls`, in place of the user's own; `decoding` is
+    `free`, as reinforcement learning needs it, or `forced`, for traces of imitation"""
 
 
 def read_config(
@@ -91,12 +55,12 @@ def read_config(
     values["settings"] = {**values.get("settings", {}), **own}
     if not is_file:
         values["questions"] = str(questions)
-    config = check_table(values, CollectConfig, "the collecting run")
-    if not config.questions or config.out is None:
+    if not values.get("questions") or not values.get("out"):
         raise SettingsError(
             "A collecting run has questions and a folder.",
             "Name them: rubricem collect QUESTIONS --out RUN.",
         )
+    config = check_table(values, CollectConfig, "the collecting run")
     if not is_file:
         return config
     beside: dict[str, Any] = {"questions": str(questions.parent / config.questions)}
@@ -151,7 +115,6 @@ def collect(
     config = read_config(questions, overrides, given, flags)
     settings, options = _options(config)
     asked = select_questions(config.questions, config.column, config.held_out, config.limit)
-    assert config.out is not None
     folder = RunDirectory(config.out)
 
     async def collect_all(interrupts: Interrupts) -> None:
@@ -180,18 +143,20 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     from rubricem.training.collect.setup import CollectOptions
 
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
-    sampled = {"temperature": 1.0} if config.decoding == "free" else {}
-    settings = load_settings({"decoding": config.decoding, **sampled, **config.settings})
-    scaffold = scaffold_rule(config.scaffold, config.scaffold_decay, config.progress)
-    ray = RayOptions(config.ray_workers, config.ray_address) if config.ray_workers else None
+    chosen = {"decoding": "free", **config.settings}
+    sampled = {"temperature": 1.0} if chosen["decoding"] == "free" else {}
+    settings = load_settings({**sampled, **chosen})
+    scaffold = scaffold_rule(config.scaffold, BEGUN, 0.0)
+    ray = RayOptions(config.ray_workers) if config.ray_workers else None
     options = CollectOptions(
         taught=config.teacher,
         scaffold=scaffold,
+        short=config.system_prompt == "short",
         ray=ray,
         judging=resolve_judge("relative", config.rubric, settings.data_dir, settings.seed),
     )
     names = (
         "group_size", "step_size", "windows", "judge", "judge_model", "judge_base_url", "gated",
-        "reflections", "max_run_cost", "short", "passages", "passage_words",
+        "reflections", "max_run_cost", "passages", "passage_words",
     )  # fmt: skip
     return settings, replace(options, **{name: getattr(config, name) for name in names})

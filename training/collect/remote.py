@@ -63,8 +63,6 @@ class RayOptions:
 
     workers: int = 2
     """groups at the same time, each with a core and a model of its own"""
-    address: str | None = None
-    """of a Ray cluster; None: one is started on this machine, for this run"""
     runs: int = 1
     """simultaneous runs with this many workers each, which share their cores"""
 
@@ -326,21 +324,21 @@ async def open_workers(
 
 @asynccontextmanager
 async def connect(options: RayOptions) -> AsyncIterator[Any]:
-    """Ray, connected to a cluster; a cluster started here ends here.
+    """Ray, connected to the cluster at RAY_ADDRESS, or to one that starts and ends here.
 
     Nested calls share the connection: for several runs at the same time.
     """
     if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
         yield begun
         return
-    folder = None
-    if options.address is None:
+    folder, address = None, os.environ.get("RAY_ADDRESS")
+    if not address:
         for name, value in (*_LOCAL.items(), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
             os.environ.setdefault(name, value)
         folder = tempfile.mkdtemp(prefix="ray-")
     try:
         ray = import_extra("ray", "ray")
-        await asyncio.to_thread(_init, ray, options, folder)
+        await asyncio.to_thread(_init, ray, options.workers, address, folder)
         try:
             yield ray
         finally:
@@ -350,27 +348,27 @@ async def connect(options: RayOptions) -> AsyncIterator[Any]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
-    where: dict[str, Any] = {"address": options.address}
+def _init(ray: Any, workers: int, address: str | None, folder: str | None) -> None:
+    where: dict[str, Any] = {"address": address}
     if folder:
         where = {
             "address": "local",
-            "num_cpus": options.workers,
+            "num_cpus": workers,
             "num_gpus": 0,
             "object_store_memory": 80 * 2**20,  # little more than Ray's minimum
             "include_dashboard": False,
             "_temp_dir": folder,
         }
     try:
-        host, _, port = (options.address or "").removeprefix("ray://").rpartition(":")
+        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdigit():  # Ray itself would try for a quarter of an hour
             socket.create_connection((host, int(port)), 10.0).close()
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of a node that is too slow to start Ray raises a bare one
-        doing = "started here" if folder else f"reached at {options.address}"
+        doing = "started here" if folder else f"reached at {address}"
         raise SettingsError(
             f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
-            "Collect without ray_workers, or name a running cluster by ray_address.",
+            "Collect without ray_workers, or name a running cluster in RAY_ADDRESS.",
         ) from error
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings import Settings
@@ -49,7 +49,12 @@ from rubricem.training.judge_training.pairs import (
     show_once,
     take_table,
 )
-from rubricem.training.local.local_config import TrainConfig, check_config, read_toml
+from rubricem.training.local.local_config import (
+    SpendingConfig,
+    TrainConfig,
+    check_config,
+    read_toml,
+)
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 from rubricem.training.rows.compile import write_rows
@@ -76,7 +81,7 @@ class TeacherConfig(TableConfig):
         return self
 
 
-class DistilConfig(PairsConfig):
+class DistilConfig(PairsConfig, SpendingConfig):
     """Who writes the traces."""
 
     teacher: TeacherConfig
@@ -84,8 +89,6 @@ class DistilConfig(PairsConfig):
     second_teacher: TeacherConfig | None = None
     """redoes what the first got wrong, shown the right verdict and the wrong trace; None: wrong
     ones are dropped"""
-    max_run_cost: float | None = Field(default=None, gt=0)
-    """US dollars that all calls to teachers may cost"""
 
 
 def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig, DistilConfig]:

@@ -53,7 +53,12 @@ from rubricem.training.judge_training.pairs import (
     show_once,
     take_table,
 )
-from rubricem.training.local.local_config import EngineConfig, check_config, read_toml
+from rubricem.training.local.local_config import (
+    EngineConfig,
+    SampledConfig,
+    check_config,
+    read_toml,
+)
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.rollouts import refresh_server
 from rubricem.training.rounds.update import (
@@ -72,35 +77,22 @@ from rubricem.training.show.events import Phase, PhaseChanged, StepTaken, Watch,
 BETA = 1e-3
 
 
-class GrpoConfig(PairsConfig):
+class GrpoConfig(PairsConfig, SampledConfig):
     """What is sampled between updates."""
 
     held_out: tuple[Path, ...] = ()
     """pairs that are never trained on; judged in both orders before and after"""
-    rounds: int = Field(ge=1)
-    """updates, each of new samples"""
     pairs_per_round: int = Field(default=8, ge=1)
     """pairs whose samples make one update"""
     samples: int = Field(default=7, ge=2)
     """samples of each pair; together they are one group"""
     max_tokens: int = Field(default=2048, ge=16)
     """tokens of one sample; a sample cut off by this limit is unscored"""
-    base_url: str | None = None
-    """a server that samples in place of the embedded model, in token ids"""
-    model: str | None = None
-    """the server's name of the weights that training begins with"""
-    refresh: tuple[str, ...] = ()
-    """a command that has the server sample from the checkpoint whose folder replaces {checkpoint};
-    the last thing it prints is the model to ask for; if it prints nothing, the name stays the
-    same"""
 
     @model_validator(mode="after")
-    def _server_follows(self) -> Self:
-        if len({bool(self.base_url), bool(self.model), bool(self.refresh)}) > 1:
-            raise ValueError(
-                "a server needs base_url, model and refresh: without the last it would go on "
-                "sampling the first judge"
-            )
+    def _refreshed_by_command(self) -> Self:
+        if isinstance(self.refresh, str):
+            raise ValueError("a judge's server is given a checkpoint by a command, as a list")
         return self
 
 

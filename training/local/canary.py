@@ -174,7 +174,7 @@ async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
     else:
         base = load_base(session.base.path, config.dtype)
         without = learner.weights.as_in(dict(base.named_parameters()))
-    threads = config.threads or torch.get_num_threads()
+    threads = torch.get_num_threads()
     found = await canary(learner.model, without, gguf, exported, row, threads)
     if not found.sound:
         raise PolicyError(

@@ -33,6 +33,8 @@ from rubricem.training.objective.objective import (
 )
 from rubricem.training.rows.row import TrainRow
 
+MAX_GRAD_NORM = 1.0
+"""a larger gradient is scaled down to this norm"""
 Metrics = dict[str, float]
 OnRow = Callable[[int, int], None]
 """Called with parts of the window done, and parts in all, of this rank."""
@@ -76,7 +78,7 @@ class Learner:
         self._score = score or partial(batch_logprobs, model)
         self._reference = weights.snapshot() if config.objective.beta else {}
         self.optimizer = torch.optim.AdamW(
-            weights.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True
+            weights.parameters(), lr=0.0, weight_decay=0.0, fused=True
         )
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
@@ -186,7 +188,7 @@ class Learner:
         report = self._together(mine, loss, read)
         parameters = self.weights.parameters()
         self.ranks.sum_gradients(parameters)
-        norm = whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
+        norm = whole(nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM))
         report["grad_norm"] = float(norm)  # before it was clipped
         check_numbers(report, self._most_gap)
         for group in self.optimizer.param_groups:
@@ -218,7 +220,7 @@ def check_numbers(report: Metrics, most_gap: float) -> None:
     if not (math.isfinite(report["loss"]) and math.isfinite(report["grad_norm"])):
         raise NotFinite(
             f"the loss is {report['loss']:g} and its gradient's size {report['grad_norm']:g}.",
-            "Set a lower learning_rate or max_grad_norm.",
+            "Set a lower learning_rate.",
         )
     gap = report.get("sampler_gap", 0.0)
     if gap > most_gap:

@@ -21,11 +21,18 @@ from rubricem.training.show.events import Tracker
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
-Device = Literal["auto", "cpu", "cuda"]
 
 
-class JudgeOptions(TableConfig):
-    """Which judge rollouts have, and how it works, as the flags of `rubricem collect` say it."""
+class SpendingConfig(TableConfig):
+    """What calls may cost."""
+
+    max_run_cost: float | None = Field(default=None, gt=0)
+    """US dollars that all calls to models may cost; prices go by the models' names, and a
+    checkpoint's is that of `model`"""
+
+
+class JudgedConfig(TableConfig):
+    """How groups are scored and reflected upon, and what their rollouts are shown of a rubric."""
 
     judge: str = "stage"
     """as `--judge` of `rubricem collect` takes it"""
@@ -34,6 +41,60 @@ class JudgeOptions(TableConfig):
     gated: bool = False
     """stages of broken form and badly cited answers get 0, and the judge is asked about the rest; a
     stage that it has nothing to say about gets 1"""
+    reflections: int = Field(default=8, ge=0, le=64)
+    """candidates on one trajectory of each judged group"""
+    scaffold: str | None = None
+    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
+    (`training.collect.scaffolding`); None: nothing"""
+
+
+class GroupsConfig(JudgedConfig, SpendingConfig):
+    """How judged groups of rollouts are collected, by a collecting run and by rounds."""
+
+    questions: str
+    """a .txt, .jsonl, .csv or .parquet file; of the same question twice, one is asked"""
+    group_size: int = Field(default=4, ge=1, le=256)
+    """rollouts of each question"""
+    windows: int = Field(default=0, ge=0, le=4096)
+    """steps of new questions after which the same are asked again; 3 in the paper, 0: never"""
+    system_prompt: Literal["full", "short"] = "full"
+    """`short`: for a model trained on it"""
+    passages: int | None = Field(default=None, ge=1, le=50)
+    """shown for each search; None: 5, embedded 3"""
+    passage_words: int | None = Field(default=None, ge=10)
+    """shown of each passage; None: 160, embedded 110"""
+    judge_model: str | None = None
+    """None: the policy's; in rounds the weights that training began with, never the adapter in
+    training"""
+    judge_base_url: str | None = None
+    """a server that judges"""
+    ray_workers: int = Field(default=0, ge=0, le=4096)
+    """Ray's workers, which write rollouts, judge them and reflect, each with a core and a model of
+    its own, on this machine or at RAY_ADDRESS; 0: this process does"""
+
+
+class SampledConfig(TableConfig):
+    """Rounds of samples and updates, and what samples them."""
+
+    rounds: int = Field(ge=1)
+    """updates, each of new samples; you may raise it when you resume a folder"""
+    base_url: str | None = None
+    """a server that samples in place of the embedded model, or a router before several"""
+    model: str | None = None
+    """the server's name of the weights that training begins with"""
+    refresh: Literal["vllm-lora"] | tuple[str, ...] = ()
+    """how the server gets a checkpoint: `vllm-lora` loads it as an adapter by vLLM's interface; a
+    command is given the checkpoint's folder as {checkpoint} and prints, last, the name of the model
+    to ask for, which no other checkpoint of a policy has had"""
+
+    @model_validator(mode="after")
+    def _server_follows(self) -> Self:
+        if len({bool(self.base_url), bool(self.model), bool(self.refresh)}) > 1:
+            raise ValueError(
+                "a server needs base_url, model and refresh: without the last it would go on "
+                "sampling what training began with"
+            )
+        return self
 
 
 class EngineConfig(TableConfig):
@@ -70,16 +131,8 @@ class EngineConfig(TableConfig):
     """the adapter's output is scaled by alpha / rank"""
     objective: ObjectiveConfig = ObjectiveConfig()
     """the table [objective]"""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """larger gradients are scaled down to this norm"""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """of AdamW"""
     seed: int = Field(default=0, ge=0)
     """seed of the order of rows and of a new adapter"""
-    threads: int | None = Field(default=None, ge=1)
-    """torch's threads; None: torch's own choice"""
-    device: Device = "auto"
-    """`auto`: a GPU if torch finds one"""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """how several processes of torchrun share the work: each has all weights (`ddp`), or a part of
     them (`fsdp`)"""

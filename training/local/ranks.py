@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
-from rubricem.training.local.local_config import Device
 from rubricem.training.objective.batch import Part
 
 T = TypeVar("T")
@@ -57,13 +56,13 @@ class Ranks:
     device: torch.device = CPU
 
     @classmethod
-    def join(cls, device: Device) -> "Ranks":
+    def join(cls) -> "Ranks":
         """Join the processes that torchrun started, if it did, until this process ends.
 
-        Raises SettingsError for a GPU that is not there, or that this process would have to share.
+        Raises SettingsError for a GPU that this process would have to share.
         """
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        place = device_of(device, local)
+        place = device_of(local)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls(device=place)
         on_gpu = place.type == "cuda"
@@ -189,18 +188,18 @@ def put(target: Tensor, values: Tensor) -> None:
         part.copy_(values[start : start + len(part)].to(part.dtype))
 
 
-def device_of(wanted: Device, local: int = 0) -> torch.device:
-    """Where a process of this number on its machine computes; errors as `Ranks.join` has them."""
-    there = torch.cuda.is_available()
-    if wanted == "cuda" and not there:
-        raise SettingsError("torch finds no GPU here.", 'Set device to "cpu" or "auto".')
-    if wanted == "cpu" or not there:
+def device_of(local: int = 0) -> torch.device:
+    """Where a process of this number on its machine computes: on a GPU if torch finds one.
+
+    Errors as `Ranks.join` has them. An empty CUDA_VISIBLE_DEVICES means the processor.
+    """
+    if not torch.cuda.is_available():
         return CPU
     if local >= (gpus := torch.cuda.device_count()):
         raise SettingsError(
             f"this is process {local + 1} of its machine, where torch finds {gpus} GPUs: each "
             "process needs one of its own.",
-            f'Start torchrun with --nproc-per-node={gpus}, or set device to "cpu".',
+            f"Start torchrun with --nproc-per-node={gpus}, or with CUDA_VISIBLE_DEVICES empty.",
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)

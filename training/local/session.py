@@ -54,7 +54,7 @@ from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
 RESUMABLE = {
-    "out", "threads", "device", "parallel", "gradient_checkpointing", "save_every", "micro_batch",
+    "out", "parallel", "gradient_checkpointing", "save_every", "micro_batch",
     "start_adapter", "judge", "trackers",
 }  # fmt: skip
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
@@ -94,8 +94,6 @@ class TrainingSession:
     def learner(self) -> Learner:
         """The model as the newest checkpoint has it, or as the training begins."""
         config = self.config
-        if config.threads:
-            torch.set_num_threads(config.threads)
         self.tell(f"reading {self.base.path.name} as {config.dtype}; half a minute for the 0.5b")
         with memory_told(self.ranks.device), self.ranks.report_lost():
             learner = load_learner(config, self.base.path, self.ranks)
@@ -259,7 +257,7 @@ async def open_session(
     `memory` as in `TrainingSession`. Raises SettingsError for a configuration or a folder that do
     not fit, WeightsError for weights that cannot be had, StoreError for a folder in use.
     """
-    ranks = Ranks.join(config.device)
+    ranks = Ranks.join()
     # The first process of a machine fetches weights that are not on disk.
     if ranks.local:
         await asyncio.to_thread(ranks.wait)
@@ -343,7 +341,7 @@ async def settle(config: Config, weights_dir: Path | None = None) -> Config:
     Raises SettingsError and WeightsError as `row_limit` does, and SettingsError where the ranks
     were not given the same.
     """
-    ranks = Ranks.join(config.device)
+    ranks = Ranks.join()
     await asyncio.to_thread(ranks.check_alike, _common_facts(config))
     if config.dtype == "auto":
         on_gpu = ranks.device.type == "cuda"
@@ -360,7 +358,7 @@ async def settle(config: Config, weights_dir: Path | None = None) -> Config:
     return config
 
 
-PLACES = {"out", "threads", "start_adapter", "rows", "judge"}
+PLACES = {"out", "start_adapter", "rows", "judge"}
 """settings that may differ between ranks, or are compared by what they name"""
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.objective.objective_config import TOKEN_BUDGET, ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
 
 
@@ -73,7 +73,7 @@ class WindowWeights:
             case "sequence-mean":
                 size = sizes.rows * sum(row.loss_mask)
             case "token-sum":
-                size = sizes.rows * float(self.config.token_budget or 1)
+                size = sizes.rows * float(TOKEN_BUDGET)
         return mask / size if any(row.loss_mask) else mask
 
 
@@ -87,7 +87,7 @@ def window_weights(
     computed under another prompt.
     """
     settings = config or ObjectiveConfig()
-    _refuse_unsuited(rows, bypass=settings.correction == "bypass")
+    _refuse_unsuited(rows, bypass=settings.importance == "bypass")
     kinds = {row.objective for row in rows}
     parts = {kind: _sizes([row for row in rows if row.objective == kind]) for kind in kinds}
     return WindowWeights(settings, parts, _sizes(rows))
@@ -108,13 +108,12 @@ def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
         raise SettingsError(
             f"bypass forms the ratio to what the sampler computed, and row {row.id} was sampled "
             "under another prompt.",
-            "Set correction to decoupled, or make the rows with the scaffold_ratio behaviour.",
+            "Set importance to truncate, or make the rows with the scaffold_ratio behaviour.",
         )
     if row is not None:
         raise SettingsError(
             f"row {row.id} forms its ratio to what the sampler computed under another prompt.",
-            "Set correction to bypass and importance to none, or make the rows with another "
-            "scaffold_ratio.",
+            "Set importance to bypass, or make the rows with another scaffold_ratio.",
         )
 
 

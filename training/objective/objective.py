@@ -9,7 +9,7 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
 
 - decoupled: r = exp(logprobs - old) is the ratio to the policy before the update, recomputed by
   the trainer (PPO, arXiv:1707.06347, as in GRPO, arXiv:2402.03300), and w = exp(old - behaviour)
-  corrects per token for the difference between that policy and the sampler: truncated at `cap`
+  corrects per token for the difference between that policy and the sampler: truncated at 2
   (TIS). For a row sampled under another prompt w is 1;
 - bypass: r = exp(logprobs - behaviour), the ratio to the sampler, and w = 1;
 - k3 = exp(ref - logprobs) - (ref - logprobs) - 1 estimates the divergence from a reference.
@@ -35,7 +35,7 @@ from torch import Tensor
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Stage
 from rubricem.training.objective.batch import Batch
-from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.objective.objective_config import LARGEST_IMPORTANCE, ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES
 
 BOUNDS = (2, 10, 100)
@@ -191,7 +191,7 @@ class ClippedTerms:
         new = _mask_out(logprobs, batch.mask)
         before = new.detach() if old is None else _mask_out(old, batch.mask).detach()
         behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
-        ratio = _bounded_exp(new - (behaviour if config.correction == "bypass" else before))
+        ratio = _bounded_exp(new - (behaviour if config.importance == "bypass" else before))
         importance = _importance(before - behaviour, config)
         start = None if reference is None else _mask_out(reference, batch.mask).detach()
         return cls(
@@ -214,9 +214,9 @@ def _clip(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
 
 def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
     """The weight w of the equation in the module docstring; `gap` is old - behaviour."""
-    if config.importance == "none":
+    if config.importance != "truncate":
         return torch.ones_like(gap)
-    return _bounded_exp(gap).clamp(max=config.cap)
+    return _bounded_exp(gap).clamp(max=LARGEST_IMPORTANCE)
 
 
 def _mask_out(values: Tensor, mask: Tensor) -> Tensor:
@@ -320,7 +320,7 @@ def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[st
     }
     if config.importance == "truncate":
         weight = _bounded_exp(terms.old - terms.behaviour)
-        found["importance_truncated"] = weight > config.cap
+        found["importance_truncated"] = weight > LARGEST_IMPORTANCE
     return found
 
 

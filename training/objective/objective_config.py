@@ -16,9 +16,12 @@ Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
 - `token-sum`: the sum of a row's tokens over a constant, then the mean over rows: no row's length
   changes what its tokens count (Dr. GRPO, arXiv:2503.20783)
 """
-Correction = Literal["decoupled", "bypass"]
-Importance = Literal["truncate", "none"]
-READ_BY_IMITATION = {"aggregation", "token_budget"}
+Importance = Literal["truncate", "none", "bypass"]
+LARGEST_IMPORTANCE = 2.0
+"""at which `truncate` holds a token's weight"""
+TOKEN_BUDGET = 4096
+"""the constant of `token-sum`"""
+READ_BY_IMITATION = {"aggregation"}
 """what of it imitation looks at"""
 
 
@@ -33,33 +36,18 @@ class ObjectiveConfig(TableConfig):
 
     aggregation: Aggregation = "token-mean"
     """how a window's tokens become one number, separately for each objective"""
-    token_budget: int | None = Field(default=None, ge=1)
-    """tokens a row may have; only `token-sum` uses it, as its divisor"""
     clip: tuple[float, float] = (0.2, 0.2)
     """how far below 1 and above 1 the ratio may go"""
     beta: float = Field(default=0.0, ge=0)
     """weight of k3, the divergence from the reference"""
-    correction: Correction = "decoupled"
-    """the ratio is taken to the policy before the update (`decoupled`), or to the sampler
-    (`bypass`)"""
     importance: Importance = "truncate"
-    """a token's weight old / behaviour: held at `cap` (`truncate`), or always 1 (`none`)"""
-    cap: float = Field(default=2.0, ge=1)
-    """the limit of `truncate`"""
+    """the ratio is taken to the policy before the update, and a token's weight, old / behaviour, is
+    held at 2 (`truncate`) or always 1 (`none`); `bypass`: the ratio is taken to the sampler"""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if not (0 < self.clip[0] < 1 and self.clip[1] > 0):
             raise ValueError("clip is how far the ratio may fall (below 1) and rise, both above 0")
-        if (self.aggregation == "token-sum") != (self.token_budget is not None):
-            raise ValueError("token_budget goes with the aggregation token-sum, and only with it")
-        if self.correction == "bypass" and self.importance != "none":
-            raise ValueError(
-                "bypass forms the ratio to the sampler itself, which leaves nothing to weigh: "
-                'set importance to "none"'
-            )
-        if "cap" in self.model_fields_set and self.importance != "truncate":
-            raise ValueError("cap goes with the importance truncate, and only with it")
         return self
 
     def with_gradient(self, rows: Sequence[TrainRow]) -> list[TrainRow]:

@@ -283,12 +283,12 @@ class Sampled:
             return
         from rubricem.training.local.sampler import TorchConfig, open_torch
 
-        training, device = self.training, device_of(self.training.device)
+        training, device = self.training, device_of()
         dtype = await asyncio.to_thread(settle_dtype, training, device.type == "cuda")
         self.tell(f"torch samples from {settings.model} in {dtype}; half a minute for the 0.5b")
         config = TorchConfig(
             slots=model_of(settings).at_once, context_tokens=settings.context_tokens,
-            dtype=dtype, device=device, threads=training.threads or settings.threads,
+            dtype=dtype, device=device, threads=settings.threads,
         )  # fmt: skip
         async with open_torch(settings.model, settings.weights_dir, config) as policy:
 

@@ -22,8 +22,9 @@ from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
 from rubricem.training.local.local_config import (
     Config,
     EngineConfig,
-    JudgeOptions,
+    GroupsConfig,
     Method,
+    SampledConfig,
     TrainConfig,
     check_config,
     check_table,
@@ -46,66 +47,28 @@ MOST_LAG = 2
 """updates between the policy that wrote a row and the one it trains; older rows are dropped"""
 
 
-class RoundsConfig(JudgeOptions):
+class RoundsConfig(GroupsConfig, SampledConfig):
     """What is collected between updates."""
 
-    questions: str
-    """a file, as `rubricem collect` takes it"""
     held_out: str | None = None
     """questions that are never trained on; asked before, between and after the rounds"""
     held_out_every: int = Field(default=1, ge=1)
     """rounds between two evaluations of the held-out questions; they are always asked before the
     first round and after the last"""
-    rounds: int = Field(ge=1)
-    """number of rounds; you may raise it when you resume a folder"""
     questions_per_round: int = Field(default=4, ge=1)
     """questions of one round"""
-    group_size: int = Field(default=4, ge=2)
-    """rollouts of each question"""
-    windows: int = Field(default=0, ge=0)
-    """after this many rounds of new questions the same ones are asked again; the paper has 3; 0:
-    never"""
-    base_url: str | None = None
-    """a server that samples in place of the embedded model, or a router before several"""
-    model: str | None = None
-    """the server's name of the weights that training begins with"""
-    refresh: Literal["vllm-lora"] | tuple[str, ...] = ()
-    """how the server gets a checkpoint: `vllm-lora` loads it as an adapter by vLLM's interface; a
-    command is given the checkpoint's folder as {checkpoint} and prints, last, the name of the model
-    to ask for, which no other checkpoint has had"""
-    judge_model: str | None = None
-    """None: the weights that training began with, never the adapter in training"""
-    judge_base_url: str | None = None
-    """a server that judges"""
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
     """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)
     """tool calls of a rollout, at most"""
     max_tokens: int = Field(default=4096, ge=16)
     """tokens of one turn, at most"""
-    system_prompt: Literal["full", "short"] = "full"
-    """as `rubricem collect` takes it"""
-    passages: int | None = Field(default=None, ge=1, le=50)
-    """as `rubricem collect` takes it"""
-    passage_words: int | None = Field(default=None, ge=10)
-    """as `rubricem collect` takes it"""
-    reflections: int = Field(default=8, ge=0, le=64)
-    """candidates on one trajectory of each group; they become rows of their own one round later"""
-    scaffold: str | None = None
-    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
-    (`training.collect.scaffolding`); None: nothing"""
     scaffold_decay: str = "sigmoid"
     """how the scaffold fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`,
     `linear`, `power:N`, `constant`"""
-    max_run_cost: float | None = Field(default=None, gt=0)
-    """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
-    prices go by the models' names, and a checkpoint's is that of `model`"""
     ahead: int = 1
     """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
     lag by as many updates, and reflections by one more"""
-    ray_workers: int = Field(default=0, ge=0, le=4096)
-    """Ray workers that write the rollouts of a round, judge them and reflect, for all rounds under
-    way; 0: this process does"""
     sampler: Literal["llama.cpp", "torch"] = "llama.cpp"
     """what the embedded model writes rollouts with; `torch` is faster with many slots on a
     processor with bfloat16 instructions, and takes 2 GB more for the 0.5B"""
@@ -135,8 +98,7 @@ class RoundsConfig(JudgeOptions):
             "scaffold_decay needs a scaffold": self.scaffold is None and "scaffold_decay" in given,
             "held_out_every needs held_out": self.held_out is None and "held_out_every" in given,
             "windows replay what reflections taught": self.windows and not self.reflections,
-            "a server needs base_url, model and refresh: without the last it would go on sampling "
-            "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,
+            "a group to learn from has two rollouts or more": self.group_size < 2,
             "the sampler torch is one process and no server: leave base_url and ray_workers out": (
                 self.sampler == "torch" and bool(self.base_url or self.ray_workers)
             ),
@@ -234,11 +196,6 @@ class TrainingJob:
         return config.model_copy(update={"rows": tuple(files)})
 
 
-TOKEN_BUDGET = 4096
-"""by which dr-grpo divides where no longest row is set: what is learnt must not depend on the
-memory of a machine"""
-
-
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJob:
     """The job of values whose paths are relative to a folder."""
     if RULES in values:
@@ -304,13 +261,11 @@ def _settle_objective(config: Config, rule: RowRule, told: Mapping[str, Any]) ->
     """
     implied: dict[str, Any] = {}
     if told.get(CREDIT) == DR_GRPO:
-        budget = config.max_row_tokens or TOKEN_BUDGET
-        implied |= {"aggregation": "token-sum", "token_budget": budget}
+        implied["aggregation"] = "token-sum"
     if rule.ratio == "behaviour":
-        implied |= {"correction": "bypass", "importance": "none"}
+        implied["importance"] = "bypass"
     given = config.objective.model_dump(exclude_unset=True)
-    wrong = sorted(n for n in implied.keys() & given.keys() - {"token_budget"}
-                   if given[n] != implied[n])  # fmt: skip
+    wrong = sorted(n for n in implied.keys() & given.keys() if given[n] != implied[n])
     if wrong:
         need = ", ".join(f"{name} = {implied[name]!r}" for name in wrong)
         names = " and ".join(f"{name} {value}" for name, value in told.items())
@@ -329,11 +284,11 @@ def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -
             f"{RATIO} is about rollouts under a scaffold, and [{TABLE}] shows none.",
             f"Set scaffold under [{TABLE}], or leave out {RATIO}.",
         )
-    bypass = config.objective.correction == "bypass"
+    bypass = config.objective.importance == "bypass"
     if rounds.scaffold is not None and rule.ratio == "unscaffolded" and bypass:
         raise SettingsError(
             "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
-            f'Set {RATIO} to "behaviour" if that is meant, or correction to "decoupled".',
+            f'Set {RATIO} to "behaviour" if that is meant, or importance to "truncate".',
         )
 
 

@@ -22,8 +22,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import Field
-
 from rubricem.agent.learning.reflect import accept, mark_best
 from rubricem.agent.learning.scoring import gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
@@ -60,7 +58,7 @@ from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
-from rubricem.training.local.local_config import JudgeOptions, check_table
+from rubricem.training.local.local_config import JudgedConfig, check_table
 from rubricem.training.rows.credit import reflection_scores
 from rubricem.training.verl.plugin import ABSENT, Told
 
@@ -72,13 +70,9 @@ REFLECTIONS = "reflections"
 _LOG = logging.getLogger(__name__)
 
 
-class GroupOptions(JudgeOptions):
+class GroupOptions(JudgedConfig):
     """The options in verl's configuration under `rubricem`, as `+rubricem.judge=stage`."""
 
-    reflections: int = Field(default=8, ge=0, le=64)
-    """candidates on one rollout of each group, as additional rows of its batch"""
-    scaffold: str | None = None
-    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`"""
     scaffold_decay: str = "sigmoid"
     """how that fades over the steps: `sigmoid:STEEPNESS:MIDDLE`, `linear`, `power:N`, `constant`"""
     seed: int = 0

@@ -300,7 +300,7 @@ def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
 ) -> None:
     rows = written(tmp_path / "rows.jsonl", [row(n) for n in range(8)])
     settings = {"out": "out", "rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 500,
-                "rank": 4, "threads": 1, "dtype": "float32"}  # fmt: skip
+                "rank": 4, "dtype": "float32"}  # fmt: skip
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     path, out = tmp_path / "train.toml", TrainingFolder(tmp_path / "out")
     path.write_text(text, encoding="utf-8")

@@ -27,7 +27,7 @@ from rubricem.training.local.load import (
     row_limit,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
-from rubricem.training.local.ranks import ALONE, Ranks
+from rubricem.training.local.ranks import ALONE
 from rubricem.training.local.session import open_session, settle
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
@@ -50,7 +50,7 @@ def folder_of(path: Path, kind: str, **settings: Any) -> Path:
 
 
 def engine(**settings: Any) -> EngineConfig:
-    return EngineConfig(**{"out": Path("unused"), "dtype": "float32", "device": "cpu"} | settings)
+    return EngineConfig(**{"out": Path("unused"), "dtype": "float32"} | settings)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -360,10 +360,3 @@ def test_weights_too_large_for_the_memory_are_told_with_the_remedy(tmp_path: Pat
     with pytest.raises(PolicyError, match="the memory is not enough") as told:
         load_base(base)
     assert "max_row_tokens" in told.value.remedy
-
-
-def test_a_gpu_that_is_not_there_is_told() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(SettingsError, match="no GPU"):
-        Ranks.join("cuda")

@@ -142,7 +142,7 @@ CONFIGS = {
     "token-mean": ObjectiveConfig(),
     "stage-mean": ObjectiveConfig(aggregation="stage-mean"),
     "sequence-mean": ObjectiveConfig(aggregation="sequence-mean"),
-    "token-sum": ObjectiveConfig(aggregation="token-sum", token_budget=10),
+    "token-sum": ObjectiveConfig(aggregation="token-sum"),
 }
 
 
@@ -158,7 +158,7 @@ def trained(values: Tensor, of: TrainRow) -> list[float]:
         # plan has two tokens, research three, answer one; each stage counts a third
         ("stage-mean", [1 / 6, 1 / 9, 1 / 9, 1 / 9], [1 / 6, 1 / 3]),
         ("sequence-mean", [1 / 8] * 4, [1 / 4] * 2),
-        ("token-sum", [1 / 20] * 4, [1 / 20] * 2),
+        ("token-sum", [1 / 8192] * 4, [1 / 8192] * 2),
     ],
 )
 def test_weights_by_hand(aggregation: Aggregation, of_a: list[float], of_b: list[float]) -> None:

@@ -99,7 +99,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "bypass forms the ratio to the sampler and clips there": {
         "a": (1, 1), "p": (0.4, 0.5), "new": (0.44, 0.9), "old": (0.9, 0.9),
-        "settings": {"correction": "bypass", "importance": "none"},
+        "settings": {"importance": "bypass"},
         "loss": -(1.1 + 1.2) / 2, "gradient": [-1.1 / 2, 0.0],
     },
     "the divergence from the reference pulls by 1 - ref / new": {
@@ -211,12 +211,7 @@ def test_token_logprobs_of_nothing_are_nothing() -> None:
     [
         ({"clip": (1.0, 0.2)}, "how far the ratio may fall"),
         ({"clip": (0.2, 0.0)}, "how far the ratio may fall"),
-        ({"importance": "none", "cap": 3.0}, "cap goes with the importance truncate"),
-        ({"cap": 0.5}, "greater than or equal to 1"),
         ({"beta": float("nan")}, "finite number"),
-        ({"aggregation": "token-sum"}, "token_budget goes with the aggregation token-sum"),
-        ({"token_budget": 100}, "token_budget goes with the aggregation token-sum"),
-        ({"correction": "bypass"}, 'set importance to "none"'),
         ({"clip_high": 0.3}, "Extra inputs are not permitted"),
     ],
 )
@@ -298,7 +293,7 @@ def test_a_ledger_reads_nothing_outside_its_tokens() -> None:
     assert ledger.close().report() == {"tokens": 0.0, "x": 2.0, "x_max": 2.0}
 
 
-BYPASS = {"correction": "bypass", "importance": "none"}
+BYPASS = {"importance": "bypass"}
 UNDER_SCAFFOLD, WITHOUT, AFTER = 0.8, 0.4, 0.44
 """probabilities of the one token: the sampler's, the old policy's without scaffold, the new"""
 
@@ -374,7 +369,7 @@ def test_a_rollout_without_scaffold_is_the_same_row_by_every_ratio(ratio: str):
 def test_a_ratio_across_prompts_is_refused_where_it_would_not_be_formed():
     with pytest.raises(SettingsError, match="computed under another prompt") as told:
         loss(rows("behaviour")[0], logs(AFTER), logs(WITHOUT))
-    assert "correction to bypass" in told.value.remedy
+    assert "importance to bypass" in told.value.remedy
     with pytest.raises(SettingsError, match="was sampled under another prompt") as told:
         loss(rows("unscaffolded")[0], logs(AFTER), logs(WITHOUT), **BYPASS)
     assert "scaffold_ratio behaviour" in told.value.remedy

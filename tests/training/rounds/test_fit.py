@@ -158,7 +158,7 @@ def trained_in_pieces(folder: Path, config: Path, kills: int) -> None:
 async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path) -> None:
     rows = written(tmp_path / "rows.jsonl", policy_rows(8))
     settings = {"rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 2, "rank": 4}
-    settings |= {"threads": 1, "dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
+    settings |= {"dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
     whole = await train(
         check_config({**settings, "out": "whole"}, tmp_path, TrainConfig), "ss-grpo", quiet
     )

@@ -87,7 +87,7 @@ def written(folder: Path, **rounds: Any) -> Path:
     table = {"questions": "asked.txt", "questions_per_round": 2, "group_size": 2, **rounds}
     # With this seed each round has a group whose scores differ; the replies go by it.
     engine = {"out": "out", "seed": SEED, "model": "tiny.gguf", "rank": 4, "alpha": 8.0,
-              "threads": 1, "dtype": "float32", "max_row_tokens": 8192}  # fmt: skip
+              "dtype": "float32", "max_row_tokens": 8192}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in engine.items()]
     lines += ["[rounds]\n", *(f"{name} = {json.dumps(value)}\n" for name, value in table.items())]
     path = folder / "rounds.toml"

@@ -69,7 +69,7 @@ SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lo
     ("changed", "fault"),
     [
         ({"rounds": 0}, "rounds: .*greater than or equal to 1"),
-        ({"group_size": 1}, "group_size: .*greater than or equal to 2"),
+        ({"group_size": 1}, "two rollouts or more"),
         ({"lr": 1.0}, "lr: Extra inputs"),
         ({"judge": "none"}, "nothing to learn from"),
         ({"windows": 3, "reflections": 0}, "replay what reflections taught"),
@@ -89,12 +89,12 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
 ):
     with pytest.raises(SettingsError, match=fault) as told:
         rounds_of(tmp_path, **changed)
-    assert "It may set judge, " in told.value.remedy and "questions, held_out" in told.value.remedy
+    assert "judge, " in told.value.remedy and "held_out, " in told.value.remedy
 
 
 def test_a_key_that_is_gone_says_what_takes_its_place_also_in_a_table(tmp_path: Path):
-    values = {"out": "x", "rows": ["r"], "pack_tokens": 9, "objective": {"dual_clip": 3.0}}
-    with pytest.raises(SettingsError, match=r"dual_clip.*gone.*pack_tokens.*gone: set micro_batch"):
+    values = {"out": "x", "rows": ["r"], "pack_tokens": 9, "objective": {"cap": 3.0}}
+    with pytest.raises(SettingsError, match=r"cap.*gone.*pack_tokens.*gone: set micro_batch"):
         build_job(values, tmp_path, "sft")
 
 
@@ -125,8 +125,8 @@ LINEAR = {**ROUNDS, "scaffold": "linear"}
                      "objective": {"aggregation": "token-mean"}},
          "credit dr-grpo goes with aggregation = 'token-sum'"),
         ("ss-grpo", {"rounds": LINEAR, "scaffold_ratio": "behaviour",
-                     "objective": {"correction": "decoupled"}}, "goes with correction = 'bypass'"),
-        ("ss-grpo", {"rounds": LINEAR, "objective": {"correction": "bypass", "importance": "none"}},
+                     "objective": {"importance": "none"}}, "goes with importance = 'bypass'"),
+        ("ss-grpo", {"rounds": LINEAR, "objective": {"importance": "bypass"}},
          "saw a scaffold that the rows have not"),
     ],
 )  # fmt: skip
@@ -295,7 +295,7 @@ async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Pa
 async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
     folder_of(tmp_path / "base", "qwen2", vocab_size=132)
-    config, rule = config_of(tmp_path, [str(run)], model="base", threads=1)
+    config, rule = config_of(tmp_path, [str(run)], model="base")
     with pytest.raises(SettingsError, match="has no tokenizer"):
         await TrainingJob(config, None, rule).with_rows("sft", print)
     write_tokenizer(tmp_path / "base")
@@ -348,15 +348,11 @@ def test_ablations_show_all_to_the_end_all_to_everyone_or_nothing(tmp_path: Path
 
 def test_a_credit_or_ratio_brings_the_objective_it_is_defined_by(tmp_path: Path):
     dr_grpo = job(tmp_path, credit="dr-grpo", max_row_tokens=512).config.objective
-    assert (dr_grpo.aggregation, dr_grpo.token_budget) == ("token-sum", 512)
+    assert dr_grpo.aggregation == "token-sum"
     across = job(tmp_path, rounds=LINEAR, scaffold_ratio="behaviour", objective={"beta": 0.1})
-    assert across.config.objective == ObjectiveConfig(
-        correction="bypass", importance="none", beta=0.1
-    )
+    assert across.config.objective == ObjectiveConfig(importance="bypass", beta=0.1)
     assert job(tmp_path, credit="identity").config.objective == ObjectiveConfig()
     assert job(tmp_path, rounds=LINEAR).rule.ratio == "unscaffolded"
-    budget = {"aggregation": "token-sum", "token_budget": 99}
-    assert job(tmp_path, credit="dr-grpo", objective=budget).config.objective.token_budget == 99
 
 
 def test_rewards_are_told_by_place_in_a_group_that_was_shown_its_rubric():
