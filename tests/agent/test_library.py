@@ -16,13 +16,13 @@ import pytest
 
 from rubricem import Report, RubricemError, SettingsError, learnt, research, research_sync
 from rubricem.agent.learning.lessons import find_queued
-from rubricem.agent.library import _QUEUES, Options
+from rubricem.agent.library import Options
 from rubricem.agent.settings import Settings
 from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
-from tests.support.bank_cli import CALLS, QUESTION, Failing, Server, kept
+from tests.support.bank_cli import CALLS, QUESTION, Server, kept
 from tests.support.policies import RUN, SUPPORTED, plan
 from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
@@ -188,29 +188,6 @@ def test_the_synchronous_form_has_learnt_when_it_returns(taught: Path):
         report = research_sync(QUESTION, **options(server))
     assert report.status is Status.FINISHED and len(kept(taught)) == 1
     assert find_queued(RunStore(taught)) == []
-
-
-def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
-    told: list[Event] = []
-    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
-        report = research_sync(QUESTION, on_event=told.append, **options(server))
-    assert report.status is Status.FINISHED
-    assert find_queued(RunStore(taught)) == [report.trajectory.thread]
-    last = told[-1]
-    assert isinstance(last, SourceProgress) and "nothing was learnt" in last.message
-
-
-async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(taught: Path):
-    script = Server(at=Failing(Hang()))
-    with ScriptedServer(script) as server:
-        report = await research(QUESTION, **options(server))
-        waiting = asyncio.ensure_future(learnt())
-        while "criteria" not in script.asked:
-            await asyncio.sleep(0.02)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        await _QUEUES[asyncio.get_running_loop()].stop()
-    assert find_queued(RunStore(taught)) == [report.trajectory.thread]
 
 
 def test_the_options_are_typed_and_are_the_settings() -> None:

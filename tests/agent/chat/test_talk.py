@@ -1,7 +1,6 @@
 """The chat: line by line from a pipe; in a real terminal interrupted, killed, gone on with."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -113,25 +112,6 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.expect("supported: ")
     (thread,) = ConversationStore(data).list_all().conversations
     assert RunStore(data).load(thread.runs[1]).status == "partial"
-
-
-@pytest.mark.slow
-def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(documents: Path, data: Path):
-    with ScriptedServer(terminal.silent) as server, terminal.chatting(server, documents) as chat:
-        chat.ask(terminal.QUESTION, 1)
-        chat.expect("unbounded cache [1].")
-        chat.ask(terminal.FOLLOW_UP, 2)
-        while len(server.requests) < 6:
-            chat._more(0.1)
-        # Both at once: the second falls into the ending of the first.
-        os.killpg(chat.process.pid, 2)
-        os.killpg(chat.process.pid, 2)
-        chat.expect("3>")
-        server._script = terminal.turns
-        chat.enter("/resume")
-        chat.expect("there either.")
-    (thread,) = ConversationStore(data).list_all().conversations
-    assert RunStore(data).load(thread.runs[1]).status == "finished"
 
 
 def test_after_a_kill_the_conversation_is_there_and_nothing_finished_is_asked_again(

@@ -311,25 +311,6 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(
     assert install_of(extra) in told
 
 
-@pytest.mark.parametrize(
-    ("origin", "wanted"),
-    [
-        ({}, "'rubricem[pdf]'"),
-        ({"url": "file:///a%20b/r", "dir_info": {"editable": True}}, "-e '/a b/r[pdf]'"),
-        ({"url": "file:///r", "dir_info": {}}, "'/r[pdf]'"),
-    ],
-)
-def test_an_extra_is_installed_from_where_the_package_came_from(
-    origin: dict[str, object], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    info = tmp_path / "rubricem-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rubricem\nVersion: 1\n")
-    (info / "direct_url.json").write_text(json.dumps(origin))
-    monkeypatch.syspath_prepend(tmp_path)
-    assert install_of("pdf") == f"{shlex.quote(sys.executable)} -m pip install {wanted}"
-
-
 def test_the_package_is_run_as_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "rubricem", "bank", "--help"], capture_output=True, text=True

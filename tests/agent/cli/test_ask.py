@@ -30,7 +30,6 @@ from tests.support.policies import (
     answer,
     client,
     contents,
-    journalled,
     opening,
     plan,
     researching,
@@ -125,13 +124,6 @@ def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, t
     assert "It is an unbounded cache [1]" in shown.stdout
     assert "functools.cache unbounded" in shown.stderr
     assert "## Sources" in (tmp_path / "report.md").read_text()
-
-
-def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
-    with ScriptedServer(RUN) as server:
-        refusal("ask", *where(server, Path("nowhere"), "--run", "mine", "--quiet"))
-        assert rubricem("runs").stdout == "0 runs\n", "what cannot be asked leaves no run behind"
-        rubricem("ask", *where(server, documents, "--run", "mine", "--quiet"))
 
 
 @pytest.mark.parametrize(
@@ -240,15 +232,6 @@ async def test_no_more_citations_are_checked_at_once_than_a_budget_allows(tmp_pa
         assert await checking(server, tmp_path, tokens=800) == found
         assert len(server.requests) == 3 + 3, "what was spent before is spent in a resume"
     assert "the budget of 800 tokens ran out" in found.note and len(found.checks) == 40
-
-
-async def test_a_resume_repeats_no_check(tmp_path: Path):
-    with ScriptedServer([*RUN, UNSUPPORTED]) as server:
-        first = await checking(server, tmp_path)
-        kept = journalled(tmp_path)
-        (tmp_path / "runs" / "t" / "trajectory.json").unlink()
-        assert await checking(server, tmp_path) == first
-        assert (len(server.requests), journalled(tmp_path)) == (4, kept)
 
 
 CLAIM = "The revenue of Acme in 2023 was 12.5 million dollars."

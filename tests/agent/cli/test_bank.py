@@ -55,13 +55,6 @@ def test_what_a_model_wrote_cannot_move_the_cursor_or_fake_a_line(data: Path):
     assert bank_json("show", "x")["reflection"]["takeaways"] == nasty
 
 
-def test_an_id_is_found_by_its_beginning_unless_another_begins_so(data: Path):
-    put(data, reflection("abc1", "A?"), reflection("abc2", "B?"), reflection("abc", "C?"))
-    assert bank_json("show", "abc1")["reflection"]["question"] == "A?"
-    assert bank_json("show", "abc")["reflection"]["question"] == "C?"
-    assert "3 items begin with 'ab': abc1, abc2, abc" in bank("show", "ab", exit_code=2).stderr
-
-
 @pytest.mark.parametrize("command", ["show", "edit", "release", "rm"])
 def test_an_unknown_id_is_said_by_every_command(data: Path, command: str):
     put(data, reflection("abc"))

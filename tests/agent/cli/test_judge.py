@@ -77,17 +77,6 @@ def test_a_thread_is_scored_shown_and_kept_and_again_at_no_cost(data: Path, thre
     assert judgement.rubric_version == buffer.label
 
 
-def test_a_file_is_scored_and_json_is_one_object(tmp_path: Path):
-    path = tmp_path / "kept.json"
-    path.write_text(varied("a", "No idea.").model_dump_json())
-    with ScriptedServer(scripted) as server:
-        done = score(server, path, "--json")
-    value = json.loads(done.stdout)
-    assert value["file"] == str(tmp_path / "judgement.json")
-    answer = value["groups"][0]["judgements"][0]["stages"][-1]
-    assert (answer["score"], answer["verdicts"][0]["justification"]) == (0, "so [it] is")
-
-
 def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: Path):
     folder = Path(runs_in(tmp_path / "run", "It is LRU.", "It is FIFO.", "It is LRU!"))
     groups = [{"question": QUESTION, "trajectories": names} for names in (["a", "b"], ["c"])]
@@ -101,21 +90,6 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
     with ScriptedServer(scripted) as server:
         score(server, folder)
     assert len(server.requests) >= 1, "one contrast of all"
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "told"),
-    [
-        ("nothing-here", 2, "nothing-here"),
-        ("../not-there/nothing", 2, "nothing"),
-        ("", 2, "neither trajectory.json nor trajectories.jsonl"),
-        ("other.json", 1, "other.json cannot be read: "),
-    ],
-)
-def test_what_is_no_run_is_a_sentence(tmp_path: Path, name: str, code: int, told: str):
-    (tmp_path / "other.json").write_text("{}")
-    run = str(tmp_path / name) if name in ("", "other.json") else name
-    assert told in refusal("judge", "score", run, "--base-url", "http://127.0.0.1:9/v1", code=code)
 
 
 def two_runs(folder: Path) -> str:

@@ -6,12 +6,7 @@ The end of `rubricem ask --memory on` on the embedded model: learning is offered
 """
 
 import json
-import os
-import pty
-import select
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +18,6 @@ from tests.conftest import COMMAND, ROOT
 from tests.judge.test_reflection import by_content
 from tests.support.bank_cli import (
     CALLS,
-    QUESTION,
     Failing,
     Server,
     ask,
@@ -35,7 +29,7 @@ from tests.support.bank_cli import (
 from tests.support.policies import contents
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.support.values import trajectory
-from tests.support.waiting import PATIENCE, Process, wait_for
+from tests.support.waiting import Process, wait_for
 
 
 @pytest.fixture
@@ -146,53 +140,6 @@ def ended(data: Path, run: Trajectory = RUN, memory: str = "on") -> Trajectory:
     return run
 
 
-@contextmanager
-def on_terminal(*command: str) -> Iterator[tuple[Process, int]]:
-    """A command whose input and errors are a terminal, and that terminal's other end."""
-    ours, theirs = pty.openpty()
-    with Process(
-        command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True
-    ) as process:
-        os.close(theirs)
-        try:
-            yield process, ours
-        finally:
-            process.kill()
-            os.close(ours)
-
-
-def read_until(terminal: int, end: str) -> str:
-    """What the terminal shows up to these words; to its end, where they do not come."""
-    shown = ""
-    while end not in shown:
-        assert select.select([terminal], [], [], PATIENCE)[0], f"nothing came after {shown!r}"
-        try:
-            piece = os.read(terminal, 4096)
-        except OSError:  # how Linux says that the other end was closed
-            break
-        shown += piece.decode()
-    return shown
-
-
-@pytest.mark.slow
-def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Path, tiny: Path):
-    with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
-        ask(server, data, "--memory", "on", "--run", "one")
-        failing.on = False
-        more = ("--model", str(tiny), "--source", str(data.parent / "notes"), "--tool-calls", "1")
-        named = ("ask", QUESTION, "--memory", "on", "--run", "two", *more)
-        with on_terminal(*COMMAND, *named) as (process, terminal):
-            read_until(terminal, "2 runs can be learnt from: learn now? [y/N]: ")
-            assert process.stdout and process.stdout.readline() == f"{QUESTION}\n"
-            os.write(terminal, b"y\n")
-            told = read_until(terminal, "nothing more")
-            assert process.wait() == 0
-    assert "one: kept reflection" in told
-    # A model of random weights writes no reflection.
-    assert "loading tiny.gguf" in told and "\r\ntwo: no" in told
-    assert [item.question for item in kept(data)] == [QUESTION]
-
-
 COMMENT = "It leaves out what is evicted."
 
 
@@ -272,17 +219,6 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
         [asked] = server.requests[before:]
     assert COMMENT in json.dumps(asked.body)
     assert command("learn").stdout.startswith("Nothing waits")
-
-
-def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: Path):
-    with ScriptedServer(Rejudging("0.1")) as server:
-        ask(server, data, "--memory", "on", "--run", "one")
-        [item] = kept(data)
-        command("rate", "one", "1")
-        done = command("learn")
-    assert "the best scored 0.10" in done.stdout
-    assert f"{item.id}, which it taught before, stands" in done.stdout
-    assert kept(data) == [item]
 
 
 @pytest.mark.parametrize("score", ["0", "6", "9", "good", "3.5", "٣", "²", ""])

@@ -87,20 +87,6 @@ def test_a_change_of_view_puts_the_focus_on_its_heading(page: Page):
     expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 
 
-def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, site: pages.Site):
-    with pages.opened(browser, site, color_scheme="light") as page:
-        paper = "getComputedStyle(document.body).backgroundColor"
-        assert page.evaluate(paper) == "rgb(251, 250, 247)"
-        page.get_by_role("radio", name="Dark theme").check(force=True)
-        assert page.evaluate(paper) == "rgb(22, 24, 27)"
-        page.reload()
-        assert page.evaluate(paper) == "rgb(22, 24, 27)"
-        page.get_by_role("radio", name="Theme of the system").check(force=True)
-        assert page.evaluate(paper) == "rgb(251, 250, 247)"
-        page.emulate_media(color_scheme="dark")
-        assert page.evaluate(paper) == "rgb(22, 24, 27)"
-
-
 def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: pages.Site):
     # It waits for its plan to be approved, so that the page is there before anything is said.
     run = pages.begun(site, f"{pages.QUESTION} slowly", approve_plan=True)["run"]

@@ -1,19 +1,15 @@
 """Asking on the page: watched, approved, stopped, reloaded in the middle, gone on with.
 
-Chosen there: how claims are checked, what is uploaded. What runs teach is steered in its memory.
+Chosen there: what is uploaded.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.agent.page.conftest import faults
 from tests.support import pages
-from tests.support.bank_cli import Server
-from tests.support.scripted_server import Fault, Hang, Json, Scripted
 from tests.support.waiting import PATIENCE
 
 
@@ -108,15 +104,6 @@ def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
     pages.is_told(site, "Names the author")
 
 
-def test_what_the_server_refuses_is_said_and_the_question_stays(page: Page):
-    page.get_by_role("textbox", name="Question").fill("   ")
-    page.get_by_role("button", name="Ask", exact=True).click()
-    expect(page.get_by_role("alert")).to_be_visible()
-    page.get_by_role("textbox", name="Question").fill("Half a question")
-    page.reload()
-    expect(page.get_by_role("textbox", name="Question")).to_have_value("Half a question")
-
-
 def test_a_stream_that_breaks_off_is_taken_up_where_it_was(page: Page, site: pages.Site):
     run = pages.finished(site)["run"]
     whole = httpx.get(f"{site.url}api/runs/{run}/events", timeout=PATIENCE).text.split("\n\n")
@@ -166,79 +153,3 @@ def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site)
     page.reload()
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     expect(page.get_by_text("Uploaded documents")).to_be_hidden()
-
-
-LONG = 120_000
-"""milliseconds for a run to be judged and reflected on"""
-
-
-class Model:
-    """The scripted model of the page; its stage judge answers with `judge`, where that is set."""
-
-    def __init__(self) -> None:
-        self.judge: Scripted | None = None
-        self._learning = Server()
-
-    def __call__(self, body: Json, number: int) -> Scripted:
-        system = str(body["messages"][0]["content"])
-        if system.startswith(("You review finished", "You judge reviews")):
-            return self._learning(body, number)
-        usual = pages.reply(body, number)
-        judging = "You are a research agent" not in system and not system.startswith("You check")
-        return self.judge if judging and self.judge is not None else usual
-
-
-@pytest.fixture
-def model() -> Model:
-    return Model()
-
-
-@pytest.fixture
-def taught(tmp_path: Path, model: Model) -> Iterator[pages.Site]:
-    with pages.website(tmp_path, model_says=model, memory="on") as found:
-        yield found
-
-
-def waiting(site: pages.Site) -> int:
-    """How many runs wait and are not learnt from just now."""
-    state = httpx.get(f"{site.url}api/learning").json()
-    return 0 if state["now"] else int(state["waiting"])
-
-
-def panel(page: Page) -> "Page":
-    return page.get_by_role("region", name="Learning")  # type: ignore[return-value]
-
-
-def test_what_waits_is_learnt_from_stopped_and_learnt_from_again(
-    browser: Browser, taught: pages.Site, model: Model
-):
-    model.judge = Fault(401)
-    with pages.opened(browser, taught, "#/memory", reduced_motion="reduce") as page:
-        expect(page.get_by_role("heading", name="No lessons yet")).to_be_visible()
-        expect(panel(page)).to_have_count(0)
-        pages.finished(taught)
-        page.reload()
-        said = panel(page).get_by_role("status")
-        learn = panel(page).get_by_role("button", name="Learn from them now")
-        expect(said).to_have_text("1 run waits to be learnt from.", timeout=LONG)
-        panel(page).get_by_text("What the latest runs taught").click()
-        expect(panel(page).get_by_text("Failed; it waits")).to_be_visible()
-        assert faults(page) == []
-        expect(panel(page)).to_contain_text("API key")
-        model.judge = Hang()
-        learn.click()
-        expect(said).to_contain_text(f"Judging this run: “{pages.QUESTION}”", timeout=LONG)
-        stop = panel(page).get_by_role("button", name="Stop")
-        expect(stop).to_be_focused()
-        stop.click()
-        expect(said).to_have_text("1 run waits to be learnt from.", timeout=LONG)
-        model.judge = None
-        expect(learn).to_be_focused()
-        learn.press("Enter")
-        expect(said).to_contain_text("Nothing waits to be learnt from.", timeout=LONG)
-        expect(said).to_contain_text("Runs are learnt from as they end.")
-        expect(panel(page).get_by_text("Kept", exact=True)).to_be_visible()
-        items = page.locator("main .list").get_by_role("listitem")
-        expect(items).to_have_count(1)
-        panel(page).get_by_role("link", name="what it taught").click()
-        expect(page.get_by_role("heading", level=1, name=pages.QUESTION)).to_be_visible()

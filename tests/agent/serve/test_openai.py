@@ -240,17 +240,3 @@ def test_a_long_history_leaves_room_for_the_question(characters: int):
     told = dialogue(messages, "messages").as_question()
     assert check_question(told).startswith(question)
     assert ("Assistant: turn 7 " in told) == (characters <= LONGEST_QUESTION - LONGEST_TURN - 100)
-
-
-def test_of_a_short_history_everything_is_told_in_its_order_also_of_messages_in_parts():
-    said = history(3, "said")
-    said[1]["content"] = [{"type": "text", "text": said[1]["content"]}]
-    said.append({"role": "user", "content": [{"type": "text", "text": QUESTION}]})
-    told = dialogue(said, "messages").as_question()
-    assert told.split("\n\n") == [
-        QUESTION,
-        "What was said before this question:",
-        "User: turn 0 said",
-        "Assistant: turn 1 said",
-        "User: turn 2 said",
-    ]

@@ -228,24 +228,6 @@ async def test_a_judge_that_failed_leaves_no_score_and_says_why(
     assert (await judged(client))["state"] == "done"
 
 
-async def test_what_lies_in_the_folder_is_told_unscored_outdated_or_damaged(
-    client: httpx.AsyncClient, store: RunStore
-):
-    await judged(client)
-    path = store.folder / "a" / "judgement.json"
-    kept = path.read_text().replace('"score": 1.0', '"score": null, "unscored_reason": "too long"')
-    path.write_text(kept.replace(' "unscored_reason": ""', ' "missing": false'))
-    found = (await client.get("/api/runs/a/judgement")).json()
-    plan = found["stages"][0]
-    assert (plan["score"], plan["reason"], found["note"]) == (None, "too long", "")
-    store.save(run_of(name="a").model_copy(update={"id": "later"}))
-    found = (await client.get("/api/runs/a/judgement")).json()
-    assert found["note"] == "The run has continued since it was judged."
-    path.write_text("{")
-    reply = await client.get("/api/runs/a/judgement")
-    assert reply.status_code == 500 and reply.json()["remedy"] == "Have the run judged again."
-
-
 async def test_a_rating_is_kept_and_shown(client: httpx.AsyncClient, store: RunStore):
     given = await client.post("/api/runs/a/rate", json={"rating": 4, "note": "good \u202e"})
     assert given.status_code == 200 and "does not wait" in given.json()["said"]

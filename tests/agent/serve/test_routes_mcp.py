@@ -8,28 +8,17 @@ from typing import Any
 
 import httpx
 import httpx2
-import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from rubricem.agent.mcp import server as tools_server
-from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.routes_mcp import router
 from rubricem.memory.runs import RunStore
 from tests.agent.mcp.test_server import TOOLS
-from tests.support.pages import QUESTION, app_at, run_settings, scripted_site, served
+from tests.support.pages import QUESTION, app_at, run_settings, scripted_site
 from tests.support.policies import RUN, SUPPORTED, answer, plan
 from tests.support.scripted_server import Hang, ScriptedServer
 
 KEY = "sk-not-to-be-seen-0123"
-ACCEPTED = {"Accept": "application/json, text/event-stream"}
-HANDS = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "a", "version": "1"},
-}
-BEGUN = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDS}
 
 
 @asynccontextmanager
@@ -90,19 +79,3 @@ async def test_a_run_that_its_client_gives_up_ends_and_can_be_resumed(tmp_path: 
                     await asyncio.sleep(0.01)
             [run] = RunStore(chosen.data_dir).threads()
             assert httpx.get(f"{address}/api/runs/{run}").json()["status"] == "partial"
-
-
-async def test_sessions_are_few_and_one_that_lies_idle_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(tools_server, "MOST_SESSIONS", 2)
-    monkeypatch.setattr(tools_server, "SESSION_SECONDS", 2.0)
-    with ScriptedServer([]) as model:
-        async with served(router(RunDesk(run_settings(tmp_path, model)))) as http:
-
-            async def begun() -> int:
-                return (await http.post("/mcp", json=BEGUN, headers=ACCEPTED)).status_code
-
-            assert [await begun() for _ in range(3)] == [200, 200, 503]
-            while await begun() == 503:  # until the first ones have ended
-                await asyncio.sleep(0.1)

@@ -82,11 +82,6 @@ async def test_documents_join_a_folder_replace_those_of_their_name_and_are_delet
         assert (await client.delete(f"/api/uploads/{path}")).status_code in (404, 405)
 
 
-async def test_sets_sent_at_once_do_not_mix(client: httpx.AsyncClient):
-    await asyncio.gather(*(sent(client, (f"{n}.md", b"x"), folder=f"f{n % 2}") for n in range(8)))
-    assert await names(client) == {f"f{n}": [f"{k}.md" for k in range(n, 8, 2)] for n in range(2)}
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
