@@ -95,7 +95,6 @@ class Report:
     """the whole run; pass its `thread` to `research` to continue it"""
 
     def _repr_markdown_(self) -> str:
-        """What a notebook displays."""
         return self.markdown
 
 

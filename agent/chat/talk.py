@@ -39,7 +39,6 @@ from rubricem.memory.schema import Status, Trajectory
 from rubricem.memory.text import one_line, pluralise, printable
 
 FAILED, PARTIAL = 1, 3
-"""exit statuses, as those of `rubricem ask`"""
 HISTORY = "chat_history"
 """in the data directory, readable for its owner alone"""
 
@@ -60,20 +59,15 @@ class Talk:
     console: Console = field(default_factory=lambda: Console(highlight=False))
     conversation: Conversation | None = None
     last: Trajectory | None = None
-    """the latest run here that ended"""
     over: bool = False
-    """the person has left"""
     status: int = 0
-    """exit status of the worst result so far"""
     interrupts: Interrupts = field(default_factory=lambda: Interrupts(tell))
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The runs of the conversation, the latest last."""
         return self.conversation.runs if self.conversation else ()
 
     def say(self, text: str) -> None:
-        """Print text of any origin as plain text."""
         click.echo(printable(text))
 
     async def work(self, line: str) -> bool:
@@ -108,7 +102,6 @@ class Talk:
         await COMMANDS[name][0](self, argument.strip())
 
     async def ask(self, question: str) -> None:
-        """Ask the next question of the conversation."""
         run, question = new_thread(), check_question(question)
         ask = await asyncio.to_thread(reserve, self.setup, run, question, self.runs)
         here, store = self.conversation.id if self.conversation else None, self.setup.stores.runs
@@ -116,7 +109,6 @@ class Talk:
         await self.run(run, ask)
 
     async def run(self, run: str, ask: Ask) -> None:
-        """Run a question, which is recorded, and show its report, or why there is none."""
         person, _ = person_here(self.interrupts)
         with live_view(ask.question, quiet=self.quiet) as view, self.interrupts.running() as stop:
             ended = await self.researcher.ask(ask, run, view, stop, person)
@@ -136,7 +128,6 @@ class Talk:
         return next((run for run in reversed(self.runs) if not store.whole(run)), None)
 
     async def open(self, conversation: Conversation) -> None:
-        """Open a conversation, and print its questions."""
         self.conversation, store = conversation, self.setup.stores.runs
         for number, run in enumerate(conversation.runs, 1):
             listed = ListedRun.of(store, run)
@@ -149,7 +140,6 @@ class Talk:
 
 
 def is_attended() -> bool:
-    """Whether a person types here, not a program."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -209,7 +199,6 @@ COMMANDS: dict[str, tuple[Callable[[Talk, str], Awaitable[None]], str]] = {
     "help": (_help, "this list"),
     "quit": (_quit, "leave; the conversation stays (also ^D)"),
 }
-"""the slash commands, and what they are for"""
 
 
 async def talk_with(flags: dict[str, Any], resume: str, *, quiet: bool) -> int:

@@ -115,21 +115,12 @@ def read_earlier(run: str, question: str, flags: dict[str, Any]) -> "tuple[str, 
 
 
 def latest(store: "RunStore") -> str:
-    """The run asked last of those that failed, ended early or were killed.
-
-    One that another process is at, or whose first call never ended, only where there is no other.
-    """
-    last = store.threads()[-LOOKED_THROUGH:]
-    others = list[str]()
-    for run in (each for each in reversed(last) if not store.whole(each)):
-        if store.has_begun(run) and not store.running(run):
+    """The run asked last of those that failed, ended early or were killed."""
+    for run in reversed(store.threads()[-LOOKED_THROUGH:]):
+        if not (store.whole(run) or store.running(run)):
             return run
-        others.append(run)
-    if others:
-        return others[0]
-    ended = f"the last {LOOKED_THROUGH:,} have" if len(last) == LOOKED_THROUGH else "all have"
     raise SettingsError(
-        f"There is no run to resume: {ended} ended.",
+        f"There is no run to resume: the last {LOOKED_THROUGH:,} have ended.",
         "rubricem runs lists them; name one by --resume RUN.",
     )
 

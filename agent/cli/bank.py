@@ -43,16 +43,13 @@ from rubricem.memory.screening import orders, screen
 from rubricem.memory.text import one_line, pluralise, printable, storable
 
 BY = "terminal"
-"""where a person decided"""
 HEADING = f"{'id':12}  score  written     recalled  mean  {'state':10}  question"
 EMPTY = (
     "Nothing was learnt yet. `rubricem ask --memory on` learns from its run, or later "
     "`rubricem learn RUN`."
 )
 _FOUND = 20
-"""found by meaning at most"""
 _LISTED = 5
-"""ids that are named where a beginning fits several"""
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 IDENTIFIER = click.argument("identifier", metavar="ID")
@@ -241,7 +238,6 @@ def _line(item: BankItem) -> str:
 
 
 def _print_whole(item: BankItem) -> None:
-    """Its facts and its words."""
     facts = [(name, value) for name, value in _provenance(item) if value]
     for name, value in facts:
         click.echo(f"{name:11}  {value}")
@@ -249,7 +245,6 @@ def _print_whole(item: BankItem) -> None:
 
 
 def _provenance(item: BankItem) -> Iterator[tuple[str, str]]:
-    """Where an item comes from and what became of it; "" for what is unknown."""
     held, parts = item.reflection, item.reflection.reflection_score
     yield "id", one_line(held.id, 80)
     yield "question", one_line(held.question)

@@ -73,7 +73,6 @@ def fault_of(name: str, error: RubricemError) -> Check:
 
 
 async def run_checks(settings: Settings) -> list[Check]:
-    """Everything that `ask` would need under these settings, in the order it would need it."""
     checks = [check_program(), check_data_dir(settings.data_dir)]
     try:
         choice = model_of(settings)
@@ -119,7 +118,6 @@ def check_llama() -> Check:
 
 
 async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
-    """Whether the weights are on disk and complete."""
     name, store = choice.model_name, WeightsStore(folder)
     repo, _, file = name.partition(":")
     weights = lookup(name) or store.on_hand(repo, file or None)
@@ -180,7 +178,6 @@ async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) ->
 
 
 async def check_source(name: str, settings: Settings) -> Check:
-    """A source; of a service nothing is searched for."""
     if name in (WEB, AUTO):
         return check_web(name, await web_answers())
     try:
@@ -279,7 +276,6 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
 
 
 def _lines(rows: Mapping[str, dict[str, object]]) -> list[str]:
-    """The settings that somebody made."""
     made = {name: row for name, row in rows.items() if row["origin"] != DEFAULT_ORIGIN}
     return [
         f"  {name}: {json.dumps(row['value'], default=str, ensure_ascii=False)}  [{row['origin']}]"

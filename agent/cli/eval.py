@@ -166,7 +166,6 @@ def judge_model_of(
 
 
 def row_line(row: "EvalRow", done: int, total: int) -> str:
-    """One line of progress."""
     score = row.grade.score
     graded = row.status.value if score is None else f"{score:.2f}"
     searches = pluralise(row.searches, "search" if row.searches == 1 else "searche")

@@ -39,7 +39,6 @@ class CommandGroup(click.Group):
 
 
 WHOLE = 500
-"""characters of a sentence of help"""
 
 
 def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], Command]:
@@ -75,7 +74,6 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("seed", "Seed of the sampling (0).", {"type": int}),
 )
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
-"""flags for the budget of one question"""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 ONLY_JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
@@ -117,7 +115,6 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
 
 def setting_flags(*names: str) -> Callable[[Command], Command]:
-    """Flags of settings, in this order."""
     known = {name: (said, kind) for name, said, kind in _FLAGS}
 
     def add_flags(command: Command) -> Command:
@@ -132,7 +129,6 @@ def setting_flags(*names: str) -> Callable[[Command], Command]:
 
 
 def judge_flags(command: Command) -> Command:
-    """`--rubric` and `--gated`."""
     said = "0 for stages of broken form and badly cited answers; ask the judge about the rest."
     command = click.option("--gated", is_flag=True, help=said)(command)
     said = "Standards of a relative judge, in place of the default ones."

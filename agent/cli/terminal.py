@@ -53,7 +53,6 @@ class Interrupts:
     ending: str = "Ending with what was found"
     """what the first ^C does, in a sentence for the person"""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """ends the run with what it has found"""
     _running: bool = False
     _ignored: bool = False
     _last_resort: threading.Timer | None = None
@@ -81,7 +80,6 @@ class Interrupts:
 
     @contextmanager
     def running(self) -> Iterator[asyncio.Event]:
-        """A run is in progress, which the first ^C ends."""
         self._running = True
         try:
             yield self.stop
@@ -99,7 +97,6 @@ class Interrupts:
             self._running, self._ignored = before
 
     def finish(self) -> None:
-        """The cancelled work has ended, and the process continues."""
         if self._last_resort:
             self._last_resort.cancel()
 
@@ -164,7 +161,6 @@ NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing
 
 
 def person_here(interrupts: Interrupts) -> tuple[Person, str]:
-    """The person at the terminal, or nobody, with a sentence that says so."""
     if sys.stdin.isatty() and sys.stderr.isatty():
         return TerminalPerson(interrupts), ""
     return Nobody(), NOBODY_HERE

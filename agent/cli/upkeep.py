@@ -10,6 +10,7 @@ terminal, a plain line at each new step elsewhere.
 """
 
 import asyncio
+import errno
 import io
 import json
 import os
@@ -85,7 +86,6 @@ def backup(file: Path) -> None:
 
 
 def write_backup(data_dir: Path, file: Path) -> int:
-    """Write the copy of a data directory; returns the number of files in it."""
     partial, kept = file.with_name(f".{file.name}.partial"), 0
     with writable(file):
         try:
@@ -110,7 +110,6 @@ def write_backup(data_dir: Path, file: Path) -> int:
 
 
 def _files(data_dir: Path) -> Iterator[Path]:
-    """Every file to save, those that refer to others first."""
     found = [data_dir / name for name in KNOWN if (data_dir / name).is_file()]
     for name in KNOWN:
         for place, folders, names in os.walk(data_dir / name):
@@ -216,15 +215,11 @@ def exchange(held: list[Path], staged: Path, aside: Path) -> None:
         ) from error
 
 
-SPARED = 256_000_000
-"""bytes of the disk left free for others, whose journals are on it, too"""
-
-
 def unpack(file: Path, folder: Path) -> tuple[list[str], str]:
     """Unpack a copy into an empty folder: its files' names, and when it was made.
 
     It holds plain files of the names in `KNOWN` alone. Raises SettingsError for a file that is no
-    copy, or an incomplete one, StoreError if it does not fit on the disk.
+    copy, or an incomplete one.
     """
     wrong = SettingsError(f"{file} is not a complete backup of rubricem.", "Take another copy.")
     found, made = list[str](), dict[str, Any]()
@@ -235,11 +230,6 @@ def unpack(file: Path, folder: Path) -> tuple[list[str], str]:
                 if entry.name == MANIFEST and (read := archive.extractfile(entry)):
                     made = json.loads(read.read(1 << 28))
                 elif _fits(entry) and entry.name not in found:
-                    if entry.size > shutil.disk_usage(folder).free - SPARED:
-                        raise StoreError(
-                            f"The disk of {folder.parent} has no room for what is in the copy.",
-                            "Make room there; everything is as it was.",
-                        )
                     entry.mode = 0o600
                     archive.extract(entry, folder)
                     found.append(entry.name)
@@ -260,6 +250,8 @@ def unpack(file: Path, folder: Path) -> tuple[list[str], str]:
         raise
     except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, TypeError,
             RecursionError, zlib.error) as error:  # fmt: skip
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise
         raise wrong from error
 
 
@@ -272,7 +264,6 @@ def _fits(entry: tarfile.TarInfo) -> bool:
 
 
 MOST_SHOWN = 60
-"""characters of a copy's own text in a message"""
 
 
 def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":

@@ -121,7 +121,6 @@ class NearReflections(BaseModel):
 
 
 def server_of(bench: Workbench) -> MCPServer:
-    """The server over an open workbench."""
     from importlib.metadata import version
 
     server: MCPServer = MCPServer(
@@ -135,7 +134,6 @@ def server_of(bench: Workbench) -> MCPServer:
 
 @contextmanager
 def tool_errors() -> Iterator[None]:
-    """Our errors as a tool's."""
     try:
         yield
     except RubricemError as error:

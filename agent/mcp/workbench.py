@@ -24,9 +24,7 @@ from rubricem.memory.schema import (
 )
 
 MOST_OF_A_PAGE = 10
-"""passages of a page that are returned"""
 AT_ONCE = 16
-"""questions researched at the same time"""
 
 
 class Workbench:
@@ -70,7 +68,6 @@ class Workbench:
         return trajectory
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        """What the sources of the settings hold on a query."""
         async with self._lock:
             tool = await self._sources()
         return await tool.search(query, limit)
@@ -81,7 +78,6 @@ class Workbench:
         return await asyncio.to_thread(nearest, passages, words, "", MOST_OF_A_PAGE)
 
     async def judge(self, run: str) -> Judgement:
-        """Score an ended run stage by stage, and keep the scores beside it."""
         # A client names no path of this machine: what is no run's name is refused.
         await asyncio.to_thread(self._setup.stores.runs.load, run)
         return await score_run(self._setup, run, self.reader)
@@ -99,7 +95,6 @@ class Workbench:
 
     @property
     def reader(self) -> LocalModel | None:
-        """An embedded model that is open already and can judge."""
         return None
 
     async def _sources(self) -> SearchTool:
@@ -117,7 +112,6 @@ class Workbench:
 
 
 def line_of(event: events.Event) -> str:
-    """An event as a line of progress; "" for what is none."""
     match event:
         case events.StageStarted(stage):
             return f"stage: {stage.value}"

@@ -100,7 +100,7 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     app.add_middleware(Observed, tally=tally)
     for routes in _routers(desk, security, results):
         app.include_router(routes)
-    app.include_router(operating.router(app, own.desks, tally))
+    app.include_router(operating.router(own.desks, tally))
     app.include_router(own.router())
     _tell_errors(app)
     folder = Path(str(files("rubricem.agent.serve") / "static"))
@@ -143,7 +143,6 @@ class UserApps:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def of(self, name: str) -> FastAPI:
-        """The application of an existing user."""
         if name not in self._begun:
             begun = self._begun[name] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, begun)))
@@ -187,7 +186,6 @@ class UserApps:
         return app
 
     def router(self) -> APIRouter:
-        """The owner's routes about users."""
         routes = APIRouter(prefix="/api/users")
 
         @routes.get("")
@@ -206,7 +204,7 @@ class UserApps:
         return routes
 
 
-SHARED = ("/api/docs", "/api/openapi.json", *OPEN)
+SHARED = ("/api/openapi.json", *OPEN)
 """paths that are the same for all users"""
 
 
@@ -241,7 +239,6 @@ def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iter
 
 
 def _tell_errors(app: FastAPI) -> None:
-    """Answer every error with a sentence and a remedy, never with a traceback."""
 
     @app.exception_handler(RubricemError)
     async def ours(request: Request, error: RubricemError) -> JSONResponse:
@@ -302,39 +299,14 @@ WARNING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine's name and addresses in its networks."""
-
-    name: str = ""
-    """ "" if its name does not resolve to one of its addresses"""
-    addresses: tuple[str, ...] = ()
-    """IP addresses, the one that is used most first"""
-
-    @classmethod
-    def detect(cls) -> "Machine":
-        """Found from the source address of packets to other networks, for each family."""
-        name, named, routed = socket.gethostname(), list[str](), list[str]()
-        for family, elsewhere in ELSEWHERE:
-            with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((elsewhere, 9))
-                routed.append(str(probe.getsockname()[0]))
-        with suppress(OSError, UnicodeError):
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-            named = [str(address[0]) for *_, address in found]
-        return cls.of(name, named, routed)
-
-    @classmethod
-    def of(cls, name: str, named: Sequence[str], routed: Sequence[str]) -> "Machine":
-        """From the addresses that its name resolves to, and those that others see."""
-        numbers = {text: address_in(text) for text in [*routed, *named]}
-        addresses = tuple(
-            text
-            for text, number in numbers.items()
-            if number and not (number.is_loopback or number.is_link_local or number.is_unspecified)
-        )
-        known = any(address in addresses for address in named)
-        return cls(name.casefold() if known else "", addresses)
+def own_addresses() -> list[str]:
+    """This machine's IP addresses in its networks, as the source of packets to others."""
+    found = []
+    for family, elsewhere in ELSEWHERE:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            found.append(str(probe.getsockname()[0]))
+    return found
 
 
 def listens_everywhere(host: str) -> bool:
@@ -343,28 +315,25 @@ def listens_everywhere(host: str) -> bool:
     return number.is_unspecified if number else not host
 
 
-def places(host: str, port: int, machine: Machine, scheme: str = "http") -> list[str]:
+def places(host: str, port: int, addresses: Sequence[str], scheme: str = "http") -> list[str]:
     """The URLs under which a server on `host` is opened; at least one."""
     if not listens_everywhere(host):
         return [_link("127.0.0.1" if host == "localhost" else host, port, scheme)]
     # What listens on :: mostly takes both families, what listens on 0.0.0.0 never does.
-    own = [a for a in machine.addresses if ":" not in a or ":" in host]
-    names = [machine.name] if machine.name and own else []
-    links = [_link(each, port, scheme) for each in [*own, *names]]
-    return links or [here(host, port, scheme)]
+    own = [_link(a, port, scheme) for a in addresses if ":" not in a or ":" in host]
+    return own or [here(host, port, scheme)]
 
 
 def here(host: str, port: int, scheme: str = "http") -> str:
-    """The URL under which this machine itself opens the server."""
     if not listens_everywhere(host):
-        return places(host, port, Machine(), scheme)[0]
+        return places(host, port, (), scheme)[0]
     return _link("::1" if ":" in host else "127.0.0.1", port, scheme)
 
 
 def announce(
     security: Security,
     port: int,
-    machine: Machine,
+    addresses: Sequence[str],
     kept: Path,
     made: bool,
     ticket: str = "",
@@ -375,7 +344,7 @@ def announce(
     `kept`: the file of its token; `made`: whether the token is new, and so is shown this once;
     `ticket`: admits one browser.
     """
-    first, *others = places(security.host, port, machine, scheme)
+    first, *others = places(security.host, port, addresses, scheme)
     yield f"Serving on {first} (^C stops it; unfinished runs continue at its next start)"
     yield from (f"and on {other}" for other in others)
     if security.token is None:
@@ -405,7 +374,6 @@ class Operation:
     certificate: Path | None = None
     """PEM, with the chain up to its issuer; None: no TLS"""
     key: Path | None = None
-    """of the certificate, if it is in a separate file"""
 
     @property
     def scheme(self) -> str:
@@ -462,11 +430,9 @@ async def run_server(
     listening = bind(host, port)
     port = listening.getsockname()[1]
     with sole_server(settings.data_dir):
-        everywhere = listens_everywhere(host)
-        machine = await asyncio.to_thread(Machine.detect) if everywhere else Machine()
-        names = (machine.name,) if machine.name and everywhere else ()
+        addresses = await asyncio.to_thread(own_addresses) if listens_everywhere(host) else []
         users = Users(settings.data_dir)
-        wanted = Security(host, names=names, port=port, proxies=proxies, users=users)
+        wanted = Security(host, port=port, proxies=proxies, users=users)
         security, made = secure(settings.data_dir, wanted, with_token)
         desk = RunDesk(settings)
         hidden = secrets_in(settings) | ({security.token} if security.token else set())
@@ -476,7 +442,7 @@ async def run_server(
         kept = settings.data_dir / TOKEN_FILE_NAME
         ticket = security.ticket() if security.token else ""
         shown = "" if open_page else ticket
-        for line in announce(security, port, machine, kept, made, shown, scheme):
+        for line in announce(security, port, addresses, kept, made, shown, scheme):
             click.echo(line)
         if open_page:
             own = here(host, port, scheme)

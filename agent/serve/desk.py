@@ -88,11 +88,9 @@ class Work:
         self.telling = feed.Telling()
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
-        """the run, once it has ended"""
         self.granted = Granted(0, 0.0)
         """reserved of a user's daily budget until the run has ended"""
         self.model: PolicyChoice | None = None
-        """the model of its question"""
         self.usual: float | None = None
         """median duration in seconds of such runs; None: too few are known"""
         self._places = places
@@ -115,18 +113,15 @@ class Work:
         self._coalescer.finish()  # a server that comes after this one finds that it was begun
 
     async def go(self) -> None:
-        """Wait for a place among the simultaneous runs."""
         await self._places.acquire()
         self._placed = True
 
     def leave(self) -> None:
-        """Give up its place, if it has one."""
         if self._placed:
             self._placed = False
             self._places.release()
 
     def hear(self, event: Event) -> None:
-        """The listener of the run, for any thread."""
         if threading.get_ident() == self._loops_thread:
             self._hear(event)
         else:
@@ -165,13 +160,11 @@ class Work:
         self._coalescer.put("answered", {"id": answered.id, "decision": answered.decision})
 
     def conclude(self, said: list[feed.SaidEvent]) -> None:
-        """Send the last events before the end."""
         for name, data in said:
             self._coalescer.put(name, data)
         self._coalescer.finish()
 
     def end(self) -> None:
-        """Send the end."""
         self.state = "ended"
         self._tell(feed.END, {})
 
@@ -224,7 +217,6 @@ class Researchers:
         return self.find_open(self._model)
 
     def find_open(self, model: PolicyChoice) -> Policy | None:
-        """The model of a choice if it is open."""
         if self._shared is not None:
             return self._shared.find_open(model)
         return self._open.get((model.embedded, model.name))
@@ -282,7 +274,6 @@ class Researchers:
 
 
 SHOWN = 120
-"""characters shown of a question that is learnt from"""
 
 
 class Lessons:
@@ -314,13 +305,11 @@ class Lessons:
             self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
 
     async def begin(self) -> None:
-        """Learn from every waiting run that was asked of this model."""
         own, _ = await asyncio.to_thread(self._waiting)
         for run in own:
             self._queue.put(run, partial(self._learn, run))
 
     async def stop(self) -> None:
-        """Stop learning; the runs wait again."""
         await self._queue.stop()
 
     async def aclose(self) -> None:
@@ -363,7 +352,6 @@ class Lessons:
         return own, [run for run in waiting if run not in set(own)]
 
     def _is_ours(self, run: str) -> bool:
-        """Whether it was asked of the model that learns."""
         choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
         return lessons.models_of(self._store, run) == ours
@@ -455,7 +443,6 @@ class RunDesk:
             await self.researchers.aclose()
 
     def close(self) -> None:
-        """Let all watchers go, also those of users; runs continue."""
         for each in (self, *self.users):
             each.closing.set()
             each.logs.wake()
@@ -506,7 +493,6 @@ class RunDesk:
             return await asyncio.to_thread(self._allowance().within, settings, live)
 
     async def stop(self, run: str) -> None:
-        """End a run with what it has found so far."""
         work = await self.at_work(run)
         work.stop.set()
         if work.state in ("waiting", "asking") and work.task is not None:

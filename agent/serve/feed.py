@@ -31,7 +31,6 @@ from rubricem.memory.text import one_line, printable, storable
 
 END, RESTART = "end", "restart"
 BEAT = b":\n\n"
-"""a comment in a stream: the connection is alive, nothing happened"""
 SaidEvent = tuple[str, dict[str, Any]]
 """the name and the data of an event"""
 
@@ -76,9 +75,7 @@ State = Literal["open", "met", "partly", "missing", "unmarked"]
 """`open` before a review; `unmarked` if the review has no mark for the item"""
 
 LONGEST = 400
-"""characters of an item or a note"""
 MOST = 100
-"""most items, and most marks of a review, that are read"""
 
 
 def checklist(transcript: str) -> list[dict[str, Any]]:
@@ -169,15 +166,12 @@ class Telling:
     plan: str = ""
     review: str = ""
     answer: str = ""
-    """as written so far"""
     plan_told: bool = True
     stage: Stage | None = None
-    """the stage reported last"""
     spans: StageSpans = field(default_factory=StageSpans)
     calls: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
-    """what it may spend, in words"""
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, event: events.Event) -> list[SaidEvent]:
@@ -194,7 +188,6 @@ class Telling:
         return [*rest, *self._report(event)]
 
     def _report(self, event: events.Event) -> list[SaidEvent]:
-        """What reports an event that ends a turn, or comes between two."""
         match event:
             case events.StageStarted(stage):
                 return self._begin(stage)
@@ -306,7 +299,6 @@ class Coalescer:
 
 FILE_NAME = "events.jsonl"
 BATCH = 512
-"""most events read at once"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,18 +311,15 @@ class LoggedEvent:
 
     @property
     def frame(self) -> bytes:
-        """Its form as a server-sent event."""
         return f"id: {self.id}\nevent: {self.name}\ndata: {_json(self.data)}\n\n".encode()
 
     @property
     def line(self) -> bytes:
-        """Its line of the file."""
         value = {"id": self.id, "event": self.name, "data": self.data}
         return _json(value).encode() + b"\n"
 
 
 def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
-    """A response of server-sent events that proxies do not buffer."""
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
@@ -361,11 +350,9 @@ class EventLog:
 
     @property
     def last(self) -> int:
-        """The highest number."""
         return len(self._events)
 
     def append(self, name: str, data: Mapping[str, Any]) -> None:
-        """Number an event, write it, and wake who waits."""
         event = LoggedEvent(self.last + 1, name, data)
         self._add(event)
         if not self.lost:
@@ -389,7 +376,6 @@ class EventLog:
             self.watchers -= 1
 
     def wake(self) -> None:
-        """Wake everybody who waits."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -456,11 +442,9 @@ class Logs:
             return self._held[run]
 
     def forget(self, run: str) -> None:
-        """Drop the log of a run that was deleted."""
         self._held.pop(run, None)
 
     def wake(self) -> None:
-        """Wake every watcher, even if nothing happened."""
         for log in list(self._held.values()):
             log.wake()
 

@@ -20,7 +20,6 @@ _OPENED: list[Researcher] = []
 
 
 async def research() -> Any:
-    """The graph over one researcher, which is opened when the first question arrives."""
     async with _LOCK:
         if not _OPENED:
             setup = await asyncio.to_thread(lambda: setup_of(with_default_source(load_settings())))

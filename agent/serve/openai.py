@@ -37,12 +37,9 @@ from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line
 
 MODEL = "rubricem"
-"""the only model there is, whichever model writes the answer"""
 _PASSED_OVER = ("system", "developer")
 LONGEST_TURN = 3000
-"""characters of an earlier message that is included as text"""
 MOST_TURNS = 6
-"""most earlier messages included as text, as far as the question leaves room"""
 _BEFORE = "What was said before this question:"
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
 _OWN_TOOLS = "a run uses the tools of this server alone"
@@ -125,7 +122,6 @@ UNSUPPORTED = {
     "audio": "only text is read and written",
     "prediction": "a report cannot be foretold",
 }
-"""fields for what is not supported, and why"""
 
 
 class StreamOptions(BaseModel):
@@ -186,7 +182,6 @@ class Answer:
 
     run: str
     conversation: str | None
-    """its conversation"""
     status: str
     reason: str
     content: str = ""
@@ -198,7 +193,6 @@ class Answer:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing cut it short."""
         return Status(self.status).whole
 
     def outcome_fields(self) -> dict[str, Any]:
@@ -208,7 +202,6 @@ class Answer:
 
 
 def answer_of(trajectory: Trajectory, conversation: str | None) -> Answer:
-    """The answer of a run that ended, normally or early."""
     cited = cited_answer(trajectory)
     content, annotations = _content(trajectory, cited)
     return Answer(
@@ -246,7 +239,6 @@ DONE = b"data: [DONE]\n\n"
 GONE = 499
 """the status of a response whose client has disconnected"""
 PIECE = 400
-"""characters of a report that are sent at once"""
 
 
 def _frame(value: Mapping[str, Any]) -> bytes:
@@ -288,7 +280,6 @@ class OpenAIRuns:
         self._desk = desk
 
     async def begin(self, asked: ChatAsked) -> Work:
-        """Begin a run for the question, following another run if its report is quoted."""
         said = asked.dialogue()
         run = await asyncio.to_thread(self._before, said)
         if run is None:
@@ -313,7 +304,6 @@ class OpenAIRuns:
     async def reply(
         self, request: Request, work: Work, form: "ChatEvents", stream: bool
     ) -> Response:
-        """The response to a client: a stream of events, or the whole at the end."""
         if stream:
             return event_stream(self._frames(work, form))
 

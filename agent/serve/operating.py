@@ -1,9 +1,8 @@
-"""For whoever operates the server: health, metrics, API documentation, and the log.
+"""For whoever operates the server: health, metrics, and the log.
 
     /healthz       200 while the process answers
     /readyz        200 while runs can be begun and kept, else 503 with what prevents it
     /metrics       counts in Prometheus' text format, behind the token
-    /api/docs      every address of the JSON interface, behind the token
 
 The first two are for machines that have no token, and reveal nothing of anybody's runs. A log has
 addresses without their queries, never a header or a body, and every key of the settings is removed
@@ -11,8 +10,6 @@ from it, whoever wrote the line.
 """
 
 import asyncio
-import html
-import json
 import logging
 import re
 import shutil
@@ -22,10 +19,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -78,7 +75,6 @@ def log_to(stream: IO[str], level: LogLevel, secrets: Iterable[str]) -> None:
 
 
 SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-"""upper bounds of the buckets of runs' durations"""
 
 
 class ServerCounts:
@@ -109,7 +105,6 @@ class ServerCounts:
         ProcessCollector(registry=registry)
 
     def run_ended(self, run: str, status: str, ended: Trajectory | None) -> None:
-        """Count an ended run; None: one without results."""
         self._ended.labels(status).inc()
         if ended is None:
             RUNS.info("run %s ended: %s", run, status)
@@ -173,7 +168,6 @@ class Observed:
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 SPARE = 64 << 20
-"""bytes that have to be free before runs are begun"""
 
 
 def hindrances(desk: RunDesk) -> dict[str, str]:
@@ -194,7 +188,7 @@ def hindrances(desk: RunDesk) -> dict[str, str]:
     return found
 
 
-def router(app: FastAPI, desks: Mapping[str, RunDesk], tally: ServerCounts) -> APIRouter:
+def router(desks: Mapping[str, RunDesk], tally: ServerCounts) -> APIRouter:
     """The routes of one server; `desks` by the names of their users, the server's own first."""
     routes = APIRouter(include_in_schema=False)
 
@@ -209,46 +203,7 @@ def router(app: FastAPI, desks: Mapping[str, RunDesk], tally: ServerCounts) -> A
     async def metrics() -> Response:
         return Response(tally.exposition(desks.values()), media_type=CONTENT_TYPE_LATEST)
 
-    async def docs(request: Request) -> Response:
-        return HTMLResponse(await asyncio.to_thread(docs_page, app.openapi()))
-
     routes.get("/healthz")(alive)
     routes.get("/readyz")(ready)
     routes.get("/metrics")(metrics)
-    routes.get("/api/docs")(docs)
     return routes
-
-
-def docs_page(schema: Mapping[str, Any]) -> str:
-    """The interface as a page without scripts: requests are shown as JSON schemas."""
-    rows = []
-    models = schema.get("components", {}).get("schemas", {})
-    for path, methods in schema["paths"].items():
-        for method, told in methods.items():
-            head = f"<code>{method.upper()} {html.escape(path)}</code>"
-            said = html.escape(told.get("description", told.get("summary", "")))
-            takes = [
-                f"<li><code>{html.escape(p['name'])}</code> ({p['in']}): "
-                f"<code>{html.escape(json.dumps(p['schema']))}</code></li>"
-                for p in told.get("parameters", ())
-            ]
-            body = told.get("requestBody", {}).get("content", {})
-            names = re.findall(r"schemas/(\w+)", json.dumps(body))
-            takes += [
-                f"<li>{name}<pre>{html.escape(json.dumps(models[name], indent=1))}</pre></li>"
-                for name in dict.fromkeys(names)
-            ]
-            rows.append(
-                f"<details class=item><summary>{head}</summary><p>{said}</p>"
-                f"<ul>{''.join(takes)}</ul></details>"
-            )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<title>rubricem: the JSON interface</title><link rel="stylesheet" href="/static/base.css">'
-        '<link rel="stylesheet" href="/static/parts.css"></head><body><div class="view wide">'
-        '<header class="view-head"><h1>The JSON interface</h1><p class="lead">Send '
-        "<code>Authorization: Bearer</code> and the token, and with every change "
-        '<code>X-Rubricem: 1</code>. For programs: <a href="/api/openapi.json">OpenAPI</a>.</p>'
-        f"</header>{''.join(rows)}</div></body></html>"
-    )

@@ -121,7 +121,6 @@ BUILT_IN = (PYTHON, WEB, SCHOLAR, WIKIPEDIA, AUTO)
 UPLOADS = "uploads"
 """folder of the data directory whose folders can be named as sources"""
 UPLOADED = "upload:"
-"""prefix of such a source's name"""
 MOST_SOURCES = 8
 
 
@@ -148,13 +147,11 @@ class RunAsked(BudgetsAsked):
         default=None, min_length=1, max_length=MOST_SOURCES
     )
     thread: str | None = Field(default=None, max_length=64)
-    """the conversation of the question; None: a new one"""
     approve_plan: bool | None = None
     clarify: bool | None = None
     tool_calls: int | None = Field(default=None, ge=1, le=1000)
     verify: Literal["off", "mark", "repair"] | None = None
     model: str | None = Field(default=None, max_length=1000)
-    """one that the server offers"""
     memory: Literal["on", "off", "read-only"] | None = None
 
     def change(self, settings: Settings) -> Settings:

@@ -19,9 +19,7 @@ from rubricem.memory.screening import LONGEST, screen
 from rubricem.memory.text import digest_of, storable
 
 BY = "web page"
-"""where a person decided"""
 _BATCH = 500
-"""items read at once"""
 
 
 def version_of(item: BankItem) -> str:
@@ -66,7 +64,6 @@ class Decision(BaseModel):
 
 
 def router(bank: RubricBank) -> APIRouter:
-    """The routes of one bank."""
     routes = APIRouter(prefix="/api/bank")
     desk = _BankDesk(bank)
     routes.get("")(desk.list_items)
@@ -118,14 +115,12 @@ class _BankDesk:
         return item_json(item) | {"history": others}
 
     async def change(self, identifier: str, change: Change) -> dict[str, Any]:
-        """The new version: an edit has an id of its own."""
         async with self._deciding:
             item = await self._current(identifier, change.version)
             with refuse_as(HTTPStatus.CONFLICT):
                 return await self._edit(item, change)
 
     async def release(self, identifier: str, decision: Decision | None = None) -> dict[str, Any]:
-        """The item, and what counts for its question in its place."""
         async with self._deciding:
             item = await self._current(identifier, decision.version if decision else None)
             with refuse_as(HTTPStatus.CONFLICT):

@@ -44,9 +44,7 @@ Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
 JudgeState = Literal["none", "waiting", "running", "done", "failed"]
 MOST = 32
-"""runs that are judged, or wait for it"""
 KEPT = 200
-"""states of ended judgings that are kept"""
 _SHORTEST_KEY = 6
 """characters; anything shorter could be in any text"""
 
@@ -59,7 +57,6 @@ class Rated(RequestBody):
 
 
 def router(settings: Settings, judge: Judge) -> APIRouter:
-    """The routes over the runs of the settings' data directory."""
     desk = _EndedRuns(settings, JudgingJobs(judge))
 
     @asynccontextmanager

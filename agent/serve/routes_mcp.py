@@ -28,13 +28,10 @@ from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
-"""the package of the SDK, and the extra that installs it"""
 TOOLS = "rubricem.agent.mcp.server"
-"""the module of the tools, which loads the SDK"""
 
 
 def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
-    """The route; `package` is what must be installed for it."""
     tools = Tools(desk, package)
 
     @asynccontextmanager

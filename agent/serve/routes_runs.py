@@ -71,7 +71,6 @@ from rubricem.memory.text import one_line, printable
 
 
 def router(desk: RunDesk, security: Security) -> APIRouter:
-    """All routes about runs."""
     runs, conversations, server = _Runs(desk), _Conversations(desk), _Server(desk, security)
     created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
     routes = APIRouter(prefix="/api")
@@ -104,7 +103,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
 
 
 MOST_OPEN = 2000
-"""most open streams, of all runs"""
 MOST_DIGITS = 15
 SOON = 0.2
 """seconds in which a list reads what changed; it reports how many runs are left"""
@@ -123,7 +121,6 @@ class _Runs:
 
     desk: RunDesk
     streams: int = 0
-    """number of open streams of events"""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """held by the current scan of the runs: two at once would both take twice as long"""
 
@@ -274,7 +271,6 @@ class _Runs:
 
 
 LONGEST_PASSAGE = 4000
-"""characters"""
 
 
 def report_of(trajectory: Trajectory) -> dict[str, Any]:
@@ -321,7 +317,6 @@ UNFINISHED, UNREADABLE, ELSEWHERE = "unfinished", "unreadable", "elsewhere"
 
 
 def conversations(desk: RunDesk) -> dict[str, str]:
-    """The conversation of each run that has one; reads files."""
     found = desk.conversations.list_all().conversations
     return {run: each.id for each in found for run in each.own_runs}
 
@@ -498,7 +493,6 @@ class _Conversations:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     def _describe(self, conversation: Conversation) -> dict[str, Any]:
-        """A conversation by its title, or by its first question; reads files."""
         first = self.desk.store.question(conversation.runs[0]) if conversation.runs else ""
         return {
             "id": conversation.id,
@@ -514,13 +508,9 @@ class _Conversations:
 VERIFY = ("off", "mark", "repair")
 SET = "set, and not shown"
 PASSWORD = re.compile(r"//[^/@\s]*@")
-"""of an address"""
 DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
-"""settings that a question may change"""
 ASKED = DEFAULTS | {"answer_format", "model", "source"}
-"""those that the page shows beside a question"""
 MONTH = 30 * 86400
-"""seconds"""
 
 
 class Login(BaseModel):

@@ -103,26 +103,19 @@ class Security:
     """What one server requires of its callers."""
 
     host: str = "127.0.0.1"
-    """the address it listens on"""
     token: str | None = field(default=None, repr=False)
     """None: no token is required"""
     port: int = 0
     """distinguishes its cookie from other servers' of this machine, as cookies ignore ports"""
-    names: tuple[str, ...] = ()
-    """this machine's names in its networks, if the server listens in all of them"""
     most_body: int = 1 << 20
-    """bytes"""
     bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
     """limits for paths whose bodies may have another size"""
     rates: Rates = field(default_factory=Rates)
     proxies: tuple[str, ...] = ()
-    """addresses trusted to name the client in X-Forwarded-For"""
     body_seconds: float = 20
     """time for a body, plus one for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
-    """users with tokens besides the server's own"""
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
-    """each admits one login, until its time"""
 
     @property
     def alone(self) -> bool:
@@ -157,7 +150,6 @@ class Security:
         return hmac.new((self.token or "").encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
 
     def most(self, path: str) -> int:
-        """Most bytes of a request's body."""
         return self.bodies.get(path, self.most_body)
 
     def check(self, method: str, path: str, headers: Mapping[str, str], client: str) -> str:
@@ -196,7 +188,7 @@ class Security:
     def _check_host(self, host: str) -> None:
         name = host.strip().casefold()
         name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        if name in (*LOOPBACK, *self.names, self.host.casefold()):
+        if name in (*LOOPBACK, self.host.casefold()):
             return
         # A name can be pointed at any address by its owner, a number cannot.
         if not self.alone and address_in(name) is not None:
@@ -306,7 +298,6 @@ def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 MOST_DIGITS = 18
-"""of a body's length"""
 LEAST_RATE = 16_384
 """bytes per second at which a body must arrive"""
 TOO_SLOW = RequestRefused(
@@ -353,7 +344,6 @@ class _Exchange:
         self._most = security.most(path)
         self._seconds = security.body_seconds
         self._whole = False
-        """the body is complete"""
         self._read = 0
         self._begun = False
         self._refused = False
@@ -418,6 +408,5 @@ class _Exchange:
 
 
 GRACE = 3
-"""seconds for connections to end when a server ends"""
 MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
 """open at once; that one may wait for its next request; bytes of a request before its body"""

@@ -73,7 +73,6 @@ def setup_of(settings: Settings) -> Setup:
 
 
 def keys_of(settings: Settings) -> dict[str, str]:
-    """The keys of search services that are set, by the sources' names."""
     key = _reveal(settings.tavily_key)
     return {"tavily": key} if key else {}
 
@@ -196,12 +195,10 @@ def template_of(settings: Settings, model: PolicyChoice) -> Ask:
 
 
 def budgets_of(settings: Settings) -> Budgets:
-    """What one question may spend."""
     return Budgets(**{name: getattr(settings, each) or None for name, each in BUDGETS.items()})
 
 
 def stores_of(settings: Settings) -> Stores:
-    """Where everything is kept."""
     return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
 
 

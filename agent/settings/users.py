@@ -101,7 +101,6 @@ class Users:
         self._held: tuple[tuple[int, int], dict[str, User]] = ((0, 0), {})
 
     def all(self) -> dict[str, User]:
-        """All users by name."""
         path = self._data_dir / USERS_FILE
         try:
             state = path.stat()
@@ -114,7 +113,6 @@ class Users:
         return self._held[1]
 
     def folder(self, name: str) -> Path:
-        """The data directory of a user."""
         return self._data_dir / FOLDER / name
 
     def put(self, name: str, allowance: UserBudget) -> str:

@@ -62,8 +62,6 @@ def chatter() -> None:
         print("much to say")
 
 
-MOST_COMMANDS, MOST_OPTIONS = 40, 150
-
 LAZY = {name: Lazy(f"{__name__}:{name}", "") for name in ("trouble", "forever", "speak", "chatter")}
 
 
@@ -112,17 +110,6 @@ def commands(command: click.Command, *path: str) -> dict[str, click.Command]:
             assert below is not None
             found |= commands(below, *path, name)
     return found
-
-
-def test_every_command_explains_itself_and_there_are_not_too_many():
-    found = {
-        name: each
-        for name, each in commands(main).items()
-        if not isinstance(each, click.Group) or each.invoke_without_command
-    }
-    options = [p for each in found.values() for p in each.params if isinstance(p, click.Option)]
-    assert all(command.help for command in found.values())
-    assert len(found) <= MOST_COMMANDS and len(options) <= MOST_OPTIONS
 
 
 def test_what_the_version_before_had_is_there_or_says_what_to_do_instead():

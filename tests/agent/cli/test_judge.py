@@ -416,10 +416,7 @@ def test_rubrics_of_others_become_criteria_of_the_answer_for_good(
     [
         {"query": QUESTION},
         {**TULU, "rubrics": [{"title": "x", "weight": 1}]},
-        {**TULU, "rubrics": ["x"]},
-        {**TULU, "rubrics": []},
         {**HEALTH, "prompt": []},
-        {"question": QUESTION, "history": 3},
         7,
     ],
 )

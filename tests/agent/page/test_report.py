@@ -86,7 +86,7 @@ def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: 
     assert not faults(page)
 
 
-def test_a_thread_is_shared_as_one_file_saved_or_given_to_the_system(page: Page, site: pages.Site):
+def test_a_thread_is_saved_as_one_file(page: Page, site: pages.Site):
     asked = pages.finished(site)
     pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
     page.goto(f"{site.url}{pages.run_address(asked['run'])}")
@@ -96,17 +96,6 @@ def test_a_thread_is_shared_as_one_file_saved_or_given_to_the_system(page: Page,
     assert saved.value.suggested_filename == f"rubricem-{asked['thread']}.html"
     written = saved.value.path().read_text()
     assert written.count("<article") == 2 and "And lru_cache with 128?" in written
-    page.evaluate(
-        """() => {
-            navigator.canShare = ({ files }) => files[0].type === "text/html";
-            navigator.share = async ({ files, title }) => (window.shared = [files[0].name, title]);
-        }"""
-    )
-    share.click()
-    name = f"rubricem-{asked['thread']}.html"
-    # A function: the page allows no text to be run as a program.
-    page.wait_for_function("() => window.shared")
-    assert page.evaluate("() => window.shared") == [name, pages.QUESTION]
 
 
 def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):

@@ -39,7 +39,7 @@ def test_probes_need_no_token_and_counts_and_addresses_do(tmp_path: Path):
         with httpx.Client(base_url=site.url, timeout=PATIENCE) as http:
             assert http.get("/healthz").json() == {"alive": True}
             assert http.get("/readyz").json() == {"ready": True, "hindrances": {}}
-            for path in ("/metrics", "/api/docs", "/api/openapi.json"):
+            for path in ("/metrics", "/api/openapi.json"):
                 assert http.get(path).status_code == 401
             http.headers = {**known, "X-Rubricem": "1"}
             run = http.post("/api/runs", json={"question": pages.QUESTION}).json()["run"]
@@ -47,18 +47,15 @@ def test_probes_need_no_token_and_counts_and_addresses_do(tmp_path: Path):
                 assert "finished" in events.read().decode()
             found = counted(http.get("/metrics").text)
             schema = http.get("/api/openapi.json").json()
-            page = http.get("/api/docs")
             (tmp_path / "data").rename(tmp_path / "away")
             ready = http.get("/readyz")
             (tmp_path / "away").rename(tmp_path / "data")
     assert found["rubricem_runs_ended_totalfinished"] == 1
     assert found["rubricem_tokens_totalprompt"] > 0 == found["rubricem_runsrunning"]
     assert found["rubricem_run_seconds_count"] == found["rubricem_run_seconds_bucket+Inf"] == 1
-    assert found["rubricem_http_requests_total401GET"] == 3
+    assert found["rubricem_http_requests_total401GET"] == 2
     assert found["process_resident_memory_bytes"] > 1e6
     assert {"get", "patch", "delete"} <= set(schema["paths"]["/api/runs/{run}"])
-    assert "/api/runs/{run}" in page.text and "max_seconds" in page.text
-    assert "<script" not in page.text
     assert ready.status_code == 503 and "data directory" in ready.json()["hindrances"]
 
 

@@ -51,7 +51,6 @@ def refused(security: Security, method: str, path: str, headers: dict[str, str])
     [
         ("GET", "/", HERE, None),
         ("GET", "/api/status", {"host": "127.0.0.1:9"}, None),
-        ("GET", "/api/status", {"host": "[::1]:9"}, None),
         ("GET", "/", {"host": "evil.example"}, 403),
         ("GET", "/", {"host": "localhost.evil.example"}, 403),
         ("GET", "/", {}, 403),
@@ -74,7 +73,6 @@ def refused(security: Security, method: str, path: str, headers: dict[str, str])
         ("POST", "/mcp", {**HERE, "sec-fetch-site": "cross-site"}, 403),
         ("POST", "/mcp", {**HERE, "content-type": "text/plain"}, 415),
         ("POST", "/api/runs", {**ASKED, "content-length": "1048577"}, 413),
-        ("POST", "/api/runs", {**ASKED, "content-length": "many"}, 413),
         ("POST", "/api/runs", {**ASKED, "content-length": "9" * 9999}, 413),
         ("POST", "/api/runs", {**ASKED, "content-length": "\u00b2"}, 413),
     ],
@@ -92,16 +90,13 @@ def test_a_server_of_this_machine_alone(
         ("/static/app.js", {}, None),
         ("/api/status", {}, 401),
         ("/api/status", {"authorization": f"Bearer {TOKEN}"}, None),
-        ("/api/status", {"authorization": f"bearer  {TOKEN}"}, None),
         ("/api/status", {"authorization": "Bearer wrong"}, 401),
         ("/api/status", {"authorization": f"Basic {TOKEN}"}, 401),
         ("/api/status", {"authorization": "Bearer é"}, 401),
         ("/api/status", {"cookie": f"{COOKIE}={TOKEN}"}, 401),
-        ("/api/status", {"cookie": f"{COOKIE}=é"}, 401),
         ("/v1/models", {}, 401),
         ("/v1/models", {"authorization": f"Bearer {TOKEN}"}, None),
         ("/mcp", {}, 401),
-        ("/mcp", {"authorization": "Bearer wrong"}, 401),
         ("/mcp", {"authorization": f"Bearer {TOKEN}"}, None),
     ],
 )
@@ -339,7 +334,6 @@ def ended(connection: socket.socket) -> bytes:
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", b"408 Request Timeout"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 2 * MOST_HEAD * b"a", b"a", b"400 Bad"),
     ],
-    ids=["after a reply", "a body", "chunks", "a head without end"],
 )
 def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
     begun = time.monotonic()
