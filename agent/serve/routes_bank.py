@@ -1,7 +1,6 @@
 """`/api/bank`: search, correct, release and remove what judged runs have taught.
 
-A change says which version of an item it concerns; if that is not the current one, somebody else
-was faster, and nothing is changed.
+An edit makes a new item; who edits the one that it replaced is told so, and nothing is changed.
 """
 
 import asyncio
@@ -10,26 +9,21 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from rubricem.agent.serve.requests import RequestBody, RequestRefused, conflict, missing, refuse_as
 from rubricem.memory.bank import NEVER, BankItem, RubricBank, Standing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.screening import LONGEST, screen
-from rubricem.memory.text import digest_of, storable
+from rubricem.memory.text import storable
 
 BY = "web page"
 _BATCH = 500
 
 
-def version_of(item: BankItem) -> str:
-    """Changes with every decision on the item, so that nobody decides on an outdated one."""
-    return digest_of(f"{item.reflection.id} {item.added} {item.since} {item.until}", 12)
-
-
 def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:
     found = {} if similarity is None else {"similarity": similarity}
-    return item.as_json() | {"version": version_of(item)} | found
+    return item.as_json() | found
 
 
 async def with_words(
@@ -53,14 +47,6 @@ class Change(RequestBody):
 
     rubrics: str | None = Field(default=None, max_length=LONGEST)
     takeaways: str | None = Field(default=None, max_length=LONGEST)
-    version: str | None = None
-    """of the item as it was shown; None: the current one"""
-
-
-class Decision(BaseModel):
-    """The version of an item that somebody decided on."""
-
-    version: str | None = None
 
 
 def router(bank: RubricBank) -> APIRouter:
@@ -116,22 +102,21 @@ class _BankDesk:
 
     async def change(self, identifier: str, change: Change) -> dict[str, Any]:
         async with self._deciding:
-            item = await self._current(identifier, change.version)
+            item = await self._current(identifier)
             with refuse_as(HTTPStatus.CONFLICT):
                 return await self._edit(item, change)
 
-    async def release(self, identifier: str, decision: Decision | None = None) -> dict[str, Any]:
+    async def release(self, identifier: str) -> dict[str, Any]:
         async with self._deciding:
-            item = await self._current(identifier, decision.version if decision else None)
+            item = await self._current(identifier)
             with refuse_as(HTTPStatus.CONFLICT):
                 done = await self._bank.release(item.reflection.id, BY)
         instead = item_json(done.instead) if done.instead else None
         return item_json(done.item) | {"instead": instead}
 
-    async def remove(self, identifier: str, version: str | None = None) -> dict[str, Any]:
+    async def remove(self, identifier: str) -> dict[str, Any]:
         async with self._deciding:
             item = await self._item(identifier)
-            _check_version(item, version)
             await self._bank.remove(item.reflection.id)
         return {"removed": item.reflection.id}
 
@@ -141,15 +126,14 @@ class _BankDesk:
         message = f"There is no item {identifier[:80]!r} in the bank."
         raise missing(message, "It may have been removed: list them again.")
 
-    async def _current(self, identifier: str, version: str | None) -> BankItem:
-        """The item, unless it was replaced or changed since it was shown."""
+    async def _current(self, identifier: str) -> BankItem:
+        """The item, unless it was replaced."""
         item = await self._item(identifier)
         if item.state == "replaced":
             raise conflict(
                 "The reflection was replaced by another one.",
                 "Look at the one that counts, and change that.",
             )
-        _check_version(item, version)
         return item
 
     async def _edit(self, item: BankItem, change: Change) -> dict[str, Any]:
@@ -171,11 +155,3 @@ class _BankDesk:
             warnings.insert(0, "Some of it was taken out or cut; see what is kept.")
         new = await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY)
         return item_json(new) | {"warnings": warnings}
-
-
-def _check_version(item: BankItem, version: str | None) -> None:
-    if version is not None and version != version_of(item):
-        raise conflict(
-            "The reflection was changed in the meantime.",
-            "Look at it again, and change what counts now.",
-        )

@@ -44,7 +44,6 @@ Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
 JudgeState = Literal["none", "waiting", "running", "done", "failed"]
 MOST = 32
-KEPT = 200
 _SHORTEST_KEY = 6
 """characters; anything shorter could be in any text"""
 
@@ -183,9 +182,6 @@ class JudgingJobs:
                 # Nobody awaits this task: a fault that is not told here is told nowhere.
                 job.error = f"rubricem itself failed: {error!r}"
             job.state = "failed" if job.error else "done"
-        ended = [run for run, job in self._jobs.items() if job.ended]
-        for oldest in ended[: max(0, len(ended) - KEPT)]:
-            del self._jobs[oldest]
 
 
 def _stage(score: StageScore) -> dict[str, Any]:

@@ -373,15 +373,14 @@ def _parse(variable: str, text: str) -> Any:
         raise SettingsError(f"{variable.upper()} is not valid JSON.", remedy) from cause
 
 
-MOST_BYTES, MOST_DOTS = 262_144, 1000
-"""of a file, and of one of its lines: parsing a key takes quadratic time in its dots"""
+MOST_BYTES = 262_144
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = plain_bytes(path, MOST_BYTES + 1).decode()
-        if len(text) > MOST_BYTES or any(line.count(".") > MOST_DOTS for line in text.split("\n")):
-            raise ValueError("it is too large, or a line of it has too many dots")
+        if len(text) > MOST_BYTES:
+            raise ValueError("it is too large")
         return tomllib.loads(text)
     except OSError as cause:
         message = f"{path} cannot be read: {cause.strerror or cause}."

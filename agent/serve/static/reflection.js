@@ -143,7 +143,7 @@ class ItemView {
     const kept = await attempt(
       this.failed,
       control,
-      () => patch(path("bank", this.item.id), { ...change, version: this.item.version }),
+      () => patch(path("bank", this.item.id), change),
     );
     if (!kept) return;
     history.replaceState(null, "", `#/memory/${encodeURIComponent(kept.id)}`);
@@ -159,7 +159,7 @@ class ItemView {
     const free = await attempt(
       this.failed,
       currentTarget,
-      () => post(path("bank", this.item.id, "release"), { version: this.item.version }),
+      () => post(path("bank", this.item.id, "release"), {}),
     );
     if (!free) return;
     this.draw({ history: this.item.history, ...free });
