@@ -3,13 +3,12 @@
 `rubricem rate` stores a person's rating of an answer, for the judge of reflections on it.
 
 With `--memory on` a run is learnt from once its answer is on the screen. With a server's model this
-happens at once. The embedded model takes a minute or more, so the run waits: a person at the
-terminal is asked, otherwise the command to use is printed. Nothing here can affect the answer; if
-learning fails or is interrupted, the run keeps waiting.
+happens at once. The embedded model takes a minute or more, so the run waits, and the command to use
+is printed. Nothing here can affect the answer; if learning fails or is interrupted, the run keeps
+waiting.
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,8 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
         if why := enter(store, trajectory):
             printer.aside(why)
         elif setup.reflecting.embedded:
-            _offer(store, printer)
+            waiting = len(find_queued(store))
+            click.echo(f"{pluralise(waiting, 'run')} can be learnt from: rubricem learn", err=True)
         else:
             learn_with(setup, [trajectory.thread], printer)
     except RubricemError as error:
@@ -174,19 +174,3 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
             f"Continue with: rubricem learn {trajectory.thread}",
             err=True,
         )
-
-
-def _offer(store: RunStore, printer: LessonPrinter) -> None:
-    waiting = find_queued(store)
-    said = f"{pluralise(len(waiting), 'run')} can be learnt from"
-    if printer.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        click.echo(f"{said}: rubricem learn", err=True)
-        return
-    try:
-        wanted = click.confirm(f"{said}: learn now?", err=True)
-    except click.Abort:
-        wanted = False
-    if wanted:
-        learn_all(store, waiting, {}, printer)
-    else:
-        click.echo("Later: rubricem learn", err=True)

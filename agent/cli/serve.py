@@ -1,7 +1,6 @@
 """`rubricem serve`, `mcp` and `users`: the web page, tools for programs, and who may use them."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import click
 from rubricem.agent.cli.options import (
     AS_JSON,
     EXISTING,
-    Command,
     CommandGroup,
     print_json,
     set_option,
@@ -20,27 +18,17 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.text import pluralise
 
-PORT, MCP_PORT = 8421, 8422
-
-
-def port(default: int) -> Callable[[Command], Command]:
-    kind, said = click.IntRange(0, 65535), f"Port ({default}); 0: a free one."
-    return click.option("--port", type=kind, default=default, help=said)
-
-
-NO_TOKEN = click.option(
-    "--no-token",
-    "with_token",
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Ask for no token: every user of this machine may do everything here.",
-)
+PORT = 8421
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
-@port(PORT)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    help=f"Port ({PORT}); 0: a free one.",
+)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @setting_flags("model", "base_url", "source")
 @click.option(
@@ -50,7 +38,14 @@ NO_TOKEN = click.option(
     metavar="FOLDER",
     help="Show the collected and trained runs in it, too; repeatable.",
 )
-@NO_TOKEN
+@click.option(
+    "--no-token",
+    "with_token",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Ask for no token: every user of this machine may do everything here.",
+)
 @click.option(
     "--proxy",
     "proxies",
@@ -102,28 +97,20 @@ def serve(
 
 
 @click.command("mcp")
-@click.option("--http", is_flag=True, help="Serve HTTP on this machine, not standard input.")
-@port(MCP_PORT)
-@NO_TOKEN
 @setting_flags("model", "base_url", "source")
 @set_option
-def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
+def mcp(**flags: Any) -> None:
     """Serve the tools research, search, open_page, judge, bank_search and bank_show.
 
-    Over HTTP it needs the token of `rubricem serve`.
+    They are served on standard input and output; `rubricem serve` has them at /mcp, over HTTP.
     """
     import_extra("mcp", "mcp", "The MCP server")
-    from rubricem.agent.mcp.server import PATH, run
+    from rubricem.agent.mcp.server import run
     from rubricem.agent.settings.door import setup_of, with_default_source
 
     setup = setup_of(with_default_source(load_settings(flags)))
     setup.sources.check()
-    serving = None
-    if http:
-        from rubricem.agent.serve.app import prepare_serving
-
-        serving = prepare_serving(setup.stores.data_dir, port, PATH, with_token)
-    asyncio.run(run(setup, serving))
+    asyncio.run(run(setup))
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)

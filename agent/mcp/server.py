@@ -1,7 +1,7 @@
 """An MCP server with the tools research, search, open_page, judge, bank_search and bank_show.
 
-It communicates over standard input and output, or HTTP. A failure is returned as the tool's error,
-in a sentence with a remedy; no traceback is exposed.
+It communicates over standard input and output; `rubricem serve` has its tools over HTTP. A failure
+is returned as the tool's error, in a sentence with a remedy; no traceback is exposed.
 """
 
 import asyncio
@@ -268,11 +268,8 @@ def http_app_of(server: MCPServer) -> ASGIApp:
     )
 
 
-async def run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
-    """Serve until standard input ends, or by what serves an application.
-
-    Nothing but the protocol goes to standard output.
-    """
+async def run(setup: Setup) -> None:
+    """Serve until standard input ends; nothing but the protocol goes to standard output."""
 
     def tell(line: str) -> None:
         click.echo(line, err=True)
@@ -282,7 +279,4 @@ async def run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) 
         # Libraries of sources log what concerns nobody, and the SDK shows it all.
         for handler in logging.getLogger().handlers:
             handler.setLevel(logging.ERROR)
-        if serve is None:
-            await server.run_stdio_async()
-        else:
-            await serve(http_app_of(server))
+        await server.run_stdio_async()

@@ -18,7 +18,7 @@ import socket
 import ssl
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -449,24 +449,6 @@ async def run_server(
             link = f"{own}#token={ticket}" if ticket else own
             await asyncio.to_thread(webbrowser.open, link)
         await PageServer(config, desk).serve([listening])
-
-
-def prepare_serving(
-    data_dir: Path, port: int, path: str, with_token: bool
-) -> Callable[[ASGIApp], Awaitable[None]]:
-    """Serve another application under a path on loopback, behind the same guard, until ^C."""
-    listening = bind(Security.host, port)
-    port = listening.getsockname()[1]
-    security, _ = secure(data_dir, Security(port=port), with_token)
-
-    async def serve(app: ASGIApp) -> None:
-        kept = f"Authorization: Bearer and the token in {data_dir / TOKEN_FILE_NAME} are asked for."
-        address = _link(Security.host, port).rstrip("/") + path
-        click.echo(f"Serving on {address} (^C stops it)", err=True)
-        click.echo(kept if security.token else TOKENLESS, err=True)
-        await uvicorn.Server(security.config(Guard(app, security))).serve([listening])
-
-    return serve
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""`rubricem mcp` as clients of the official SDK meet it: as a program, and over HTTP.
+"""`rubricem mcp` as clients of the official SDK meet it.
 
 The other way round a run calls tools of MCP servers: sources with ids, failures told, runs that
 end. The keys of MCP servers stay in the settings: they are in no report, dump or sentence.
@@ -6,14 +6,12 @@ end. The keys of MCP servers stay in the settings: they are in no report, dump o
 
 import json
 import os
-import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -60,29 +58,6 @@ async def program(here: Path, script: Script = ()) -> AsyncIterator[Client]:
         started = StdioServerParameters(command=command, args=args, env=env, cwd=here)
         async with Client(started, read_timeout_seconds=PATIENCE) as client:
             yield client
-
-
-@contextmanager
-def over_http(here: Path, *options: str) -> Iterator[str]:
-    """The address of a server that the command serves on loopback."""
-    with ScriptedServer(ANSWERED) as model:
-        process = Process(
-            [*COMMAND, "mcp", "--http", "--port", "0", *options],
-            cwd=here,
-            env={**os.environ, **variables(here, model.base_url)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None and process.stdout is not None
-        try:
-            found = re.search(r"http://127\.0\.0\.1:\d+/mcp", process.stderr.readline())
-            assert found
-            yield found[0]
-        finally:
-            process.terminate()
-            printed, _ = process.communicate()
-    assert printed == ""
 
 
 async def asked(client: Client, name: str, **arguments: Any) -> Any:
@@ -157,32 +132,6 @@ async def test_a_run_is_judged_by_its_name(here: Path):
     assert list(scores) == ["plan", "research", "review", "answer"]
     assert scores["answer"] == 1.0
     assert (here / "data" / "runs" / run / "judgement.json").is_file()
-
-
-async def test_a_server_over_http_answers_the_same(here: Path):
-    with over_http(here, "--no-token") as address:
-        async with Client(address, read_timeout_seconds=PATIENCE) as client:
-            listed = await client.list_tools()
-            assert sorted(tool.name for tool in listed.tools) == TOOLS
-            found = await asked(client, "research", question=QUESTION, format="short")
-            assert found["answer"] == "It is an unbounded cache [1]."
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        accept = {"accept": "application/json, text/event-stream"}
-        foreign = {**accept, "origin": "https://evil.example"}
-        assert httpx.post(address, json=body, headers=foreign, timeout=PATIENCE).status_code == 403
-        renamed = {**accept, "host": "evil.example"}
-        assert httpx.post(address, json=body, headers=renamed, timeout=PATIENCE).status_code == 403
-
-
-def test_a_server_over_http_asks_for_its_token(here: Path):
-    accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
-    body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    with over_http(here) as address:
-        token = (here / "data" / "serve-token").read_text().strip()
-        for told, status in (("wrong", 401), (token, 400)):
-            headers = {**accept, "authorization": f"Bearer {told}"}
-            reply = httpx.post(address, json=body, headers=headers, timeout=PATIENCE)
-            assert (reply.status_code, told in reply.text) == (status, False)
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path):
