@@ -6,7 +6,7 @@ same time, and their passages are interleaved.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -297,15 +297,12 @@ def _interleave(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]
 class Combined:
     """Several `SearchTool`s as one; the best of each comes before the second best of any.
 
-    If a source fails, the others continue: `on_problem` is told, and the search fails only if
-    nothing else was found.
+    If a source fails, that is told, and the search fails only if nothing else was found.
     """
 
-    def __init__(
-        self, tools: Sequence[SearchTool], on_problem: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, tools: Sequence[SearchTool], tell: Tell = hush) -> None:
         self._tools = tools
-        self._on_problem = on_problem
+        self._tell = tell
         self.name = "+".join(tool.name for tool in tools)
 
     async def prepare(self) -> tuple[str, ...]:
@@ -327,6 +324,5 @@ class Combined:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
         for error in failed:
-            if self._on_problem:
-                self._on_problem(f"left out of this search: {error}")
+            self._tell(f"left out of this search: {error}")
         return passages

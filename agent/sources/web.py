@@ -97,9 +97,8 @@ class Web:
 
     name = "web"
 
-    def __init__(self, ask: AskEngines | None = None, seconds: float = SECONDS) -> None:
+    def __init__(self, ask: AskEngines | None = None) -> None:
         self._ask = ask or ask_engines_apart
-        self._seconds = seconds
 
     async def prepare(self) -> tuple[str, ...]:
         return ()
@@ -109,12 +108,10 @@ class Web:
         if not words:
             return []
         try:
-            rows = await asyncio.wait_for(self._ask(words, limit), self._seconds)
+            rows = await asyncio.wait_for(self._ask(words, limit), SECONDS)
         except TimeoutError as cause:
-            raise SourceError(
-                f"The web search did not answer within {self._seconds:g} s.",
-                _LATER,
-            ) from cause
+            late = f"The web search did not answer within {SECONDS:g} s."
+            raise SourceError(late, _LATER) from cause
         found = (row(r.get("title"), r.get("href"), r.get("body")) for r in rows)
         return citable_passages(found, limit)
 
@@ -145,7 +142,6 @@ class Service:
 
     name: str
     url: str
-    seconds: float
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -171,10 +167,10 @@ class Service:
         body: Mapping[str, Any] | None = None,
     ) -> Fetched:
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(SECONDS):
                 return await self._read(path, params, body)
         except TimeoutError as cause:
-            late = f"{self.name} did not answer within {self.seconds:g} s."
+            late = f"{self.name} did not answer within {SECONDS:g} s."
             raise SourceError(late, _LATER) from cause
         except (httpx2.HTTPError, httpx2.InvalidURL) as cause:
             raise SourceError(
@@ -246,7 +242,7 @@ class SearXNG:
 
     name = "searxng"
 
-    def __init__(self, address: str, seconds: float = SECONDS) -> None:
+    def __init__(self, address: str) -> None:
         """`address`: the instance's first page; it may contain a user and password.
 
         Raises SettingsError if it is no address.
@@ -264,7 +260,7 @@ class SearXNG:
                 "Turn off its limiter for this machine, or search again later.",
             ),
         }
-        self._service = Service("SearXNG", place.url, seconds, headers, refusals)
+        self._service = Service("SearXNG", place.url, headers, refusals)
 
     @staticmethod
     def place(address: str) -> Endpoint:
@@ -310,9 +306,9 @@ class Scholar:
 
     name = "scholar"
 
-    def __init__(self, url: str = API, seconds: float = SECONDS, retry: Retry = RETRY) -> None:
+    def __init__(self, url: str = API, retry: Retry = RETRY) -> None:
         refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", _LATER)}
-        self._service = Service("Semantic Scholar", url, seconds, refusals=refusals)
+        self._service = Service("Semantic Scholar", url, refusals=refusals)
         self._retry = retry
 
     async def prepare(self) -> tuple[str, ...]:
@@ -392,9 +388,7 @@ class Tavily:
 
     name = "tavily"
 
-    def __init__(
-        self, key: str | None, url: str = "https://api.tavily.com", seconds: float = SECONDS
-    ) -> None:
+    def __init__(self, key: str | None, url: str = "https://api.tavily.com") -> None:
         """Raises SettingsError without a key."""
         if not key:
             raise SettingsError(
@@ -406,7 +400,7 @@ class Tavily:
             for status in (401, 403)
         }
         headers = {"authorization": f"Bearer {key}"}
-        self._service = Service("Tavily", url, seconds, headers, refusals)
+        self._service = Service("Tavily", url, headers, refusals)
 
     async def prepare(self) -> tuple[str, ...]:
         return ()
@@ -423,7 +417,7 @@ class Tavily:
 class Wikipedia:
     """MediaWiki's search (action=query): passages are the beginnings of the articles found."""
 
-    def __init__(self, language: str = "", url: str = "", seconds: float = SECONDS) -> None:
+    def __init__(self, language: str = "", url: str = "") -> None:
         """`language`: of the Wikipedia, as `de`. Raises SettingsError if it is no such name."""
         code = language or "en"
         if not re.fullmatch(r"[a-z][a-z-]{1,15}", code):
@@ -431,8 +425,7 @@ class Wikipedia:
                 f"{language!r} is no language of a Wikipedia.", "Write it like wikipedia:de."
             )
         self.name = f"wikipedia:{code}" if language else "wikipedia"
-        address = url or f"https://{code}.wikipedia.org/w"
-        self._service = Service("Wikipedia", address, seconds)
+        self._service = Service("Wikipedia", url or f"https://{code}.wikipedia.org/w")
 
     async def prepare(self) -> tuple[str, ...]:
         return ()

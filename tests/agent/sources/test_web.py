@@ -72,13 +72,15 @@ async def test_rows_become_passages_each_page_once() -> None:
     assert engines.asked == [("bee dance", 5)]
 
 
-async def test_a_search_that_hangs_is_given_up_in_time_and_holds_nothing_up() -> None:
+async def test_a_search_that_hangs_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rubricem.agent.sources.web.SECONDS", 0.05)
+
     async def hang(query: str, most: int) -> Rows:
         await asyncio.sleep(PATIENCE)
         return ROWS
 
     with pytest.raises(SourceError, match=r"did not answer within 0\.05 s") as caught:
-        await Web(hang, seconds=0.05).search("bees", 5)
+        await Web(hang).search("bees", 5)
     assert caught.value.remedy
 
 
@@ -181,12 +183,15 @@ async def test_every_failure_is_a_sentence_and_a_remedy(
 @pytest.mark.parametrize(
     "answer", [Sent({}, delay=0.5), Sent(b" " * 100, byte_by_byte=True, seconds=0.02)]
 )
-async def test_a_service_that_is_silent_or_drips_is_given_up_in_time(answer: Sent) -> None:
+async def test_a_service_that_is_silent_or_drips_is_given_up_in_time(
+    answer: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rubricem.agent.sources.web.SECONDS", 0.1)
     with (
         JsonSite(answer) as site,
         pytest.raises(SourceError, match=r"SearXNG did not answer within 0\.1 s"),
     ):
-        await SearXNG(site.url, seconds=0.1).search("bees", 5)
+        await SearXNG(site.url).search("bees", 5)
 
 
 async def test_a_password_in_the_address_is_sent_and_never_told() -> None:
@@ -238,8 +243,8 @@ def paper(*papers: dict[str, Any]) -> Sent:
     return Sent({"total": len(papers), "offset": 0, "data": list(papers)})
 
 
-def scholar(site: JsonSite, **options: Any) -> Scholar:
-    return Scholar(site.url, **{"retry": SOON, **options})
+def scholar(site: JsonSite) -> Scholar:
+    return Scholar(site.url, retry=SOON)
 
 
 BARE = {"paperId": "b1", "title": "How bees dance", "externalIds": {"DOI": "10.1000/bees"}}
