@@ -242,17 +242,6 @@ class ModelCall:
         return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
 
 
-class ModelCalls(Protocol):
-    """Stores the calls of models with their replies."""
-
-    async def completion(self, call: ModelCall, ask: Ask) -> Completion: ...
-    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]: ...
-
-    async def drop(self, call: ModelCall) -> None:
-        """Note that the reply to this call was unusable."""
-        ...
-
-
 async def at_once(call: MakeCall) -> dict[str, Any]:
     return await call()
 
@@ -306,7 +295,7 @@ class JournaledCalls:
         return tuple((await self.once(str(call), dump_reply))["weights"])
 
     async def drop(self, call: ModelCall) -> None:
-        """Do nothing: asking the same again is another call with its own key."""
+        """Note that a reply was unusable: asking again is another call with its own key anyway."""
 
 
 class KeptCalls:
@@ -352,6 +341,10 @@ class KeptCalls:
             return {"model": call.model, "messages": said, "sampling": asdict(sampling)}
         version, options, prefix = call.asked
         return {"model": [call.model, version], "prefix": prefix, "options": options}
+
+
+ModelCalls = JournaledCalls | KeptCalls
+"""where the calls of models are stored with their replies"""
 
 
 class JournaledPolicy(BesidePolicy):

@@ -16,7 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -47,29 +47,6 @@ log = logging.getLogger(__name__)
 Reader = Callable[[Any], Piece]
 """An event's JSON value -> what it adds. Raises LookupError, TypeError, ValueError or
 AttributeError if the event is not as the dialect expects."""
-
-
-class TokenDialect(Protocol):
-    """One kind of server. Methods raise AttemptError if a call fails."""
-
-    @property
-    def path(self) -> str:
-        """The path for completions."""
-        ...
-
-    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json: ...
-
-    def reader(self) -> Reader:
-        """A reader for the events of one reply, in order."""
-        ...
-
-    async def facts(self) -> tuple[str, int | None]:
-        """Which weights are served, as far as the server says, and its context length."""
-        ...
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
-    async def encode(self, text: str) -> tuple[int, ...]: ...
-    async def decode(self, ids: Sequence[int]) -> str: ...
 
 
 def text_in(value: Any) -> str:
@@ -345,6 +322,8 @@ def _llama_piece(event: Any) -> Piece:
     )
 
 
+TokenDialect = VLLM | SGLang | LlamaServer
+"""one kind of server; methods raise AttemptError if a call fails"""
 BESIDE_AT_ONCE = 64
 """simultaneous calls that only tokenise, which do not count against the limit on completions"""
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from lxml import html
@@ -206,13 +206,7 @@ _NOTHING = "No results found."
 """ddgs raises this for an empty result"""
 
 
-class Client(Protocol):
-    """What is used of ddgs.DDGS."""
-
-    def text(self, query: str, **options: Any) -> list[dict[str, Any]]: ...
-
-
-def ask_engines(query: str, most: int, client: Client | None = None) -> Sequence[dict[str, Any]]:
+def ask_engines(query: str, most: int, client: Any = None) -> Sequence[dict[str, Any]]:
     """Ask the engines; SourceError where they failed, [] where none of them found anything.
 
     An engine that refuses its callers looks to ddgs like one that found nothing.
@@ -220,14 +214,12 @@ def ask_engines(query: str, most: int, client: Client | None = None) -> Sequence
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, TimeoutException
 
-    asked: Client = client or DDGS(timeout=ENGINE_SECONDS)
+    asked = client or DDGS(timeout=ENGINE_SECONDS)
     try:
-        return asked.text(query, max_results=most)
+        found: Sequence[dict[str, Any]] = asked.text(query, max_results=most)
     except TimeoutException as cause:
-        raise SourceError(
-            "The engines of the web search did not answer in time.",
-            _LATER,
-        ) from cause
+        message = "The engines of the web search did not answer in time."
+        raise SourceError(message, _LATER) from cause
     except DDGSException as cause:
         if str(cause) == _NOTHING:
             return []
@@ -235,3 +227,4 @@ def ask_engines(query: str, most: int, client: Client | None = None) -> Sequence
             "The web search failed: no engine gave a result, and not all of them could be asked.",
             "Check that this machine is connected, or name another source.",
         ) from cause
+    return found

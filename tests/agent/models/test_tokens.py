@@ -113,7 +113,6 @@ async def test_ids_go_in_and_nothing_narrows_what_is_sampled(name: str):
     [
         ({"enable_deterministic_inference": True, "random_seed": 42}, 3),
         ({"enable_deterministic_inference": False}, None),
-        ({"version": "0.4.6"}, None),
         (Fault(404), None),
     ],
 )

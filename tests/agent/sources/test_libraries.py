@@ -122,11 +122,3 @@ async def test_what_a_search_names_is_read_first_and_the_rest_behind(
     assert await source.prepare() == ()
     await asyncio.to_thread(source.close, wait=True)
     assert not {"reading palered", f"reading {STANDARD}"} & set(told)
-
-
-@pytest.mark.slow
-async def test_whole_environment_is_read_once(tmp_path: Path) -> None:
-    source = PythonDocs(tmp_path, whole=True)
-    (found,) = await source.search("What does numpy.argsort return?", 1)
-    assert found.place == "numpy.argsort"
-    assert Shelf(tmp_path).unread() == []
