@@ -128,9 +128,7 @@ def find_queued(
     repeated calls of which runs did not wait, and the state of their folders; every file that makes
     one wait changes that state.
     """
-    if settled is None:
-        return [thread for thread in store.threads() if _waits(store, thread, every)]
-    waiting = []
+    settled, waiting = {} if settled is None else settled, []
     for thread in store.threads():
         with suppress(FileNotFoundError):
             state = os.stat(f"{store.folder}/{thread}").st_mtime_ns

@@ -50,24 +50,6 @@ def test_markdown_says_question_answer_sources_and_numbers():
     )
 
 
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        (trajectory("Some.", status=Status.PARTIAL, reason="out of tokens"),
-         "\n\nEnded early: out of tokens\n\nSome.\n"),
-        (trajectory(status=Status.FAILED, reason="the server is down"),
-         "\n\nFailed: the server is down\n\nNo answer was written.\n"),
-        (trajectory('<cite id="S8">x</cite>'),
-         "1 citation mark named no retrieved source and was removed."),
-        (trajectory('<cite id="S8, S9">x</cite>'),
-         "2 citation marks named no retrieved source and were removed."),
-    ],
-    ids=["ended early", "failed", "a mark was dropped", "marks were dropped"],
-)  # fmt: skip
-def test_markdown_says_first_what_a_reader_has_to_know(run: Trajectory, said: str):
-    assert said in markdown(run)
-
-
 def test_a_web_source_is_linked_and_a_path_is_not():
     web = source(1, BOUND, "A [title] *x*", "https://docs.example/a b?x=1&y=(2)")
     text = markdown(trajectory(CITED, sources=(web,)))
