@@ -437,18 +437,3 @@ def beginning(text: str, words: int, at: int = 0) -> str:
     found = re.compile(rf"(?:\s*+{word}){{0,{words}}}+").match(text, at)
     assert found is not None, "none of it is a beginning, too"
     return found[0]
-
-
-LONGEST_HEADING = 6
-"""characters of a run that are read in pairs, above which it is a statement"""
-
-
-def is_prose(text: str) -> bool:
-    """Whether a text has function words, which code and headings lack."""
-    if any(word in STOP_WORDS for word in text.casefold().split()):
-        return True
-    runs = "".join(PAIRED_RUN.findall(text))
-    if _SCRIPTS["ja"].search(runs) or _HAN_BINDS.search(runs) or len(runs) > LONGEST_HEADING:
-        return True
-    binding = stop_words(language_of(text))
-    return any(word.lower() in binding for word in WORD.findall(text))

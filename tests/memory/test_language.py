@@ -4,7 +4,6 @@ import pytest
 
 from rubricem.memory.language import (
     beginning,
-    is_prose,
     language_of,
     length,
     sentences,
@@ -98,11 +97,3 @@ def test_scripts_without_spaces_have_a_length_and_a_beginning():
     assert [length(t) for t in ("two words", "长城在北京", "用 lru 缓存")] == [2, 3, 3]
     assert beginning("长城在北京的北边", 2) == "长城在北"
     assert beginning("one two  three", 2) == "one two"
-
-
-@pytest.mark.parametrize(
-    ("text", "prose"),
-    [("Die Brücke ist lang", True), ("长城在北京", True), ("东京塔", False), ("git reset", False)],
-)
-def test_prose_binds_its_words(text: str, prose: bool):
-    assert is_prose(text) is prose
