@@ -128,7 +128,8 @@ def find_queued(
     repeated calls of which runs did not wait, and the state of their folders; every file that makes
     one wait changes that state.
     """
-    settled, waiting = {} if settled is None else settled, []
+    settled = {} if settled is None else settled
+    waiting = []
     for thread in store.threads():
         with suppress(FileNotFoundError):
             state = os.stat(f"{store.folder}/{thread}").st_mtime_ns
