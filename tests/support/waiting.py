@@ -10,17 +10,12 @@ thread a module is imported.
 import os
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-import pytest
 
 PATIENCE = 120.0
 """seconds"""
@@ -103,17 +98,3 @@ def _sockets(pid: int) -> Iterator[str]:
                 target = os.readlink(link)
                 if target.startswith("socket:"):
                     yield target[8:-1]
-
-
-def imported_in(monkeypatch: pytest.MonkeyPatch, name: str) -> list[threading.Thread]:
-    """Have a module imported anew by whoever wants it next; its list gets the threads that do."""
-    found = list[threading.Thread]()
-
-    class Watch(MetaPathFinder):
-        def find_spec(self, wanted: str, path: Any, target: Any = None) -> None:
-            if wanted == name:
-                found.append(threading.current_thread())
-
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
-    return found
