@@ -197,7 +197,6 @@ class ScriptedServer(LoopbackServer):
     def __init__(self, script: Script, models: Sequence[str] | None = ("scripted",)) -> None:
         self.requests: list[Recorded] = []
         self.most_at_once = 0
-        self.connections = 0
         self.models = models
         self.closing = threading.Event()
         self._script = script
@@ -247,10 +246,6 @@ class ScriptedServer(LoopbackServer):
 
 
 class _Chatting(Streaming):
-    def setup(self) -> None:
-        super().setup()
-        self.server.owner.connections += 1
-
     def do_GET(self) -> None:
         models = self.server.owner.models
         if not self.path.endswith("/models") or models is None:

@@ -92,11 +92,6 @@ class Session:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def hang_up(self) -> None:
-        """Take the terminal away."""
-        with Path(os.devnull).open() as nothing:
-            os.dup2(nothing.fileno(), self._master)
-
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
