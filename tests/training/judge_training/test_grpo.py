@@ -226,9 +226,6 @@ def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
     assert not (tmp_path / "out" / "run.json").exists()
 
 
-TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}
-
-
 async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Path):
     events: list[Event] = []
     with JudgeServer(biased_then_right) as server:
@@ -246,17 +243,3 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
     for event, kept in zip(rounds, lines(tmp_path), strict=True):
         assert dict(event.metrics).items() <= kept.items()
         assert unexplained(kept) == []
-
-
-def test_each_round_is_a_line_and_a_step_of_the_event_files(tmp_path: Path):
-    engine = {"trackers": ["tensorboard"]}
-    with JudgeServer(biased_then_right) as server:
-        for rounds in (1, 2):
-            done = train(written(tmp_path, server.base_url, engine, rounds=rounds))
-            assert done.exit_code == 0, done.output
-    (told,) = (line for line in done.stderr.splitlines() if line.startswith("round 2 of 2: right "))
-    assert ", mean reward " in told and ", loss " in told
-    found, kept = read(tmp_path / "out" / FOLDER), lines(tmp_path)
-    for name in ("right", "reward", "loss"):
-        values = [pytest.approx(line[name], rel=1e-6) for line in kept]
-        assert found[name] == [(1, values[0]), (2, values[1])], "also where it goes on"

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from rubricem.judge.build import Wanted, build_judge, group_judge, pair_comparer
+from rubricem.judge.build import Wanted, build_judge
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
 from rubricem.judge.pairwise import (
     ChainComparer,
-    ChoiceComparer,
     ask_preference,
     verdict_end,
 )
@@ -35,7 +34,6 @@ from tests.support.values import ByCharacter, pair
 
 SHOWN = ShownPair("p", "Which?", "one", "two", "A")
 BARE = "<eval>The first.</eval>\n<answer>[[A]]</answer>"
-SOLVED = f"<type>Reasoning</type>\n<solution>1</solution>\n{BARE}"
 
 
 class WritingModel(ByCharacter):
@@ -149,10 +147,3 @@ async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
     judged = await judge.judge(group, RubricBuffer(question="Which?"))
     scores = [judgement.stages[-1].score for judgement in judged.judgements]
     assert scores == [1.0, 0.0], "A in the given order and B in the other are the first answer"
-
-
-def test_pairs_are_written_about_only_by_a_local_model_that_was_trained_to():
-    model = WritingModel([])
-    assert isinstance(pair_comparer(model, True), ChainComparer)
-    assert isinstance(pair_comparer(model), ChoiceComparer)
-    assert group_judge(model, Wanted("pairwise", chain=True)).name == "writing"

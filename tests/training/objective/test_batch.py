@@ -46,19 +46,6 @@ def test_only_behaviour_of_these_very_ids_is_called_sampled() -> None:
     assert batch.sampled.tolist() == [[False, True, False, True], [False] * 4]
 
 
-def test_every_tensor_goes_to_the_device_but_the_lengths() -> None:
-    there = Batch.collate([LONG, SHORT]).to("meta")
-    devices = {name: getattr(there, name).device.type for name in Batch.__dataclass_fields__}
-    assert devices.pop("lengths") == "cpu"
-    assert set(devices.values()) == {"meta"}
-
-
-def test_what_stands_on_an_untrained_token_is_left_behind() -> None:
-    batch = Batch.collate([row((NAN, 2.0, 7.0), behaviour=(NAN, -1.0, 5.0), mask=(0, 1, 0))])
-    assert batch.advantages.tolist() == [[0, 0, 2, 0]]
-    assert batch.behaviour.tolist() == [[0, 0, -1, 0]]
-
-
 @pytest.mark.parametrize("fault", [{"advantages": (NAN,)}, {"behaviour": (-INFINITE,)}])
 def test_what_is_not_finite_on_a_trained_token_is_refused(fault: dict[str, tuple[float]]) -> None:
     with pytest.raises(SettingsError, match=r"row bad has .* not finite"):
@@ -77,14 +64,6 @@ def test_imitation_is_not_mixed_with_ratios_and_nothing_is_not_a_batch() -> None
         Batch.collate([row(), row(objective="sft")])
     with pytest.raises(SettingsError, match="no token"):
         Batch.collate([])
-
-
-def test_judge_rows_are_rows_and_a_weight_below_zero_is_none() -> None:
-    batch = Batch.collate([row(objective="judge")])
-    assert batch.objectives[batch.mask].tolist() == [2]
-    with pytest.raises(ValueError, match="greater than or equal to 0"):
-        row(weight=-1.0)
-    assert torch.isfinite(batch.weights).all()
 
 
 COUNTS = (7, 3, 12, 1)
@@ -258,14 +237,6 @@ def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(
     torch.testing.assert_close(gradient_cut, gradient, rtol=1e-4, atol=1e-6)
     assert metrics_cut == pytest.approx(metrics, rel=1e-5, abs=1e-7)
     assert {"policy_loss", "reflect_loss", "judge_loss", "plan_loss", "answer_loss"} <= set(metrics)
-
-
-def test_the_aggregations_are_four_different_losses() -> None:
-    losses = {
-        name: computed([Batch.collate(mixed(), window_weights(mixed(), config))], config)[0].item()
-        for name, config in CONFIGS.items()
-    }
-    assert len({round(loss, 4) for loss in losses.values()}) == 4
 
 
 def test_reflection_rows_touch_no_policy_term() -> None:

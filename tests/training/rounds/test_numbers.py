@@ -81,11 +81,6 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     assert reflected["reflection/malformed_share"] == 0.5
 
 
-def test_a_round_of_which_nothing_is_known_has_no_means():
-    found = numbers_of([], IDENTITY)
-    assert found == {"groups": 0.0, "rollouts": 0.0, "failed_share": 0.0}
-
-
 def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted():
     rows = tuple(row(n, "policy") for n in range(3))
     bad = row(3, "policy", ratio_allowed=False)
@@ -163,14 +158,6 @@ def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():
     both = judge_numbers([RoundGroup("g", one.group, one.judgements, None, unknown)])
     assert "judge/cost" not in both and both["judge/calls"] == 1
     assert "judge/calls" not in judge_numbers([one])
-
-
-def test_how_long_the_judge_takes_is_told_of_each_group_of_which_it_was_noted():
-    one = group([0.5] * 4)
-    groups = [replace(one, judging_seconds=seconds) for seconds in (1.0, 4.0, None)]
-    found = judge_numbers(groups)
-    assert (found["seconds/judge_group/mean"], found["seconds/judge_group/max"]) == (2.5, 4.0)
-    assert not any("seconds" in name for name in judge_numbers([one]))
 
 
 def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():

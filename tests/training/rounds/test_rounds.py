@@ -512,41 +512,6 @@ async def test_a_person_who_stops_it_waits_for_calls_in_flight_alone(tmp_path: P
     assert sum(len(one.calls) for one in made) == 24, "each of the turns was asked for once"
 
 
-class Stuck(ManyReflections):
-    """The reflection of the first round never ends; that of the second has the rounds stopped."""
-
-    def __init__(self, stop: asyncio.Event) -> None:
-        super().__init__()
-        self.stop = stop
-
-    async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
-    ) -> Reflected:
-        if "0" in trajectory.question:
-            await asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.2, self.stop.set)
-        return await super().__call__(trajectory, judgement, seed)
-
-
-async def test_a_round_that_waits_for_its_turn_holds_up_nobody_who_stops_it(tmp_path: Path):
-    stop = asyncio.Event()
-    parts = Parts(tmp_path, 2, per_round=1)
-    parts.reflecting = Stuck(stop)
-    async with asyncio.timeout(60):
-        with pytest.raises(RunStopped, match="interrupted"):
-            await parts.rounds(stop).run()
-
-
-async def test_more_rounds_go_on_where_fewer_ended(tmp_path: Path):
-    await Parts(tmp_path, 2).rounds().run()
-    before = Parts(tmp_path).updates.lines
-    parts = Parts(tmp_path, 4)
-    await parts.rounds().run()
-    assert parts.updates.lines[:2] == before and parts.updates.done == 4
-    assert parts.sampled == {2: "1", 3: "2"}
-    assert [len(line["taken"][0]) for line in parts.updates.lines] == [0, 4, 4, 4]
-
-
 class AlikeAtFirst(LengthJudge):
     """Three rounds whose members all score alike, so that they teach nothing."""
 

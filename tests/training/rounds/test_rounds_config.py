@@ -3,15 +3,11 @@
 Rounds under a rubric scaffold: what each one shows, and settings that contradict it.
 """
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rubricem.agent.cli import main
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Decoding,
@@ -262,23 +258,6 @@ async def test_imitation_goes_by_the_rules_that_are_switched_on(tmp_path: Path, 
         assert told == [f"{tmp_path / 'traces'}: {left}"]
 
 
-async def test_the_commands_take_the_rules(tmp_path: Path, tiny: Path):
-    trace = await traced(tmp_path / "fakes")
-    run = forced(tmp_path / "traces", [trace.model_copy(update={"sources": ()})])
-    path, left = tmp_path / "sft.toml", "rejected by the rule citation"
-    told = {"out": "out", "rows": ["traces"], "model": str(tiny), "rules": ["citation"]}
-    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
-    refused = await asyncio.to_thread(invoked, "train", "sft", str(path))
-    assert refused.exit_code == 2 and f"1 left out, {left}" in refused.stderr
-    flags = ("--model", str(tiny), "--rule", "citation")
-    done = await asyncio.to_thread(invoked, "export", str(run.folder), *flags)
-    assert done.exit_code == 2 and left in done.stderr
-
-
-def invoked(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
-
-
 async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
     config, rule = config_of(tmp_path, [str(run)], model=str(tiny))
@@ -336,16 +315,6 @@ def test_the_scaffold_fades_with_the_rounds_of_the_run(tmp_path: Path):
     assert [shown(tmp_path, n)[0] for n in (0, 1)] == [10, 0]
 
 
-def test_ablations_show_all_to_the_end_all_to_everyone_or_nothing(tmp_path: Path):
-    no_decay = {"scaffold_decay": "constant"}
-    assert shown(tmp_path, 4, **no_decay) == [10, 7, 3, 0]
-    full = rounds_of(tmp_path, rounds=5, scaffold="full", **no_decay).scaffold_of(4)
-    assert full is not None and [criteria_shown(full, m, 4, 10) for m in range(4)] == [10] * 4
-    assert criteria_shown(full, 0, 1, 10) == 10, "also in a group of one"
-    assert rounds_of(tmp_path).scaffold_of(0) is None
-    assert rounds_of(tmp_path, rounds=1, scaffold="linear").scaffold_of(0) is not None
-
-
 def test_a_credit_or_ratio_brings_the_objective_it_is_defined_by(tmp_path: Path):
     dr_grpo = job(tmp_path, credit="dr-grpo", max_row_tokens=512).config.objective
     assert dr_grpo.aggregation == "token-sum"
@@ -395,9 +364,3 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
     longer = run_train(path)
     assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"
-
-
-@pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan")])
-def test_a_limit_that_is_none_is_refused(limit: float):
-    with pytest.raises(ValueError, match="max_run_cost"):
-        RoundsConfig(questions="q.txt", rounds=1, max_run_cost=limit)

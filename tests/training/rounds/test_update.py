@@ -211,15 +211,3 @@ async def test_the_others_end_as_the_first_process_does(
         (end,) = session.ranks.heard
         assert end.done == 0 and (end.error is None) == (error is None)
         assert heard is None or heard in str(end.error)
-
-
-def test_a_lost_connection_is_told_as_a_process_that_ended():
-    two = Ranks(0, 2)
-    with (
-        pytest.raises(PolicyError, match="has ended, or cannot be reached") as told,
-        two.report_lost(),
-    ):
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
-    assert "another number of processes" in told.value.remedy
-    with pytest.raises(RuntimeError, match="shapes"), two.report_lost():
-        raise RuntimeError("shapes do not fit")

@@ -118,13 +118,6 @@ def test_answer_only_by_hand() -> None:
     assert not found[1, 3:5].any(), "a tool's tokens"
 
 
-def test_a_question_with_one_response_teaches_nothing() -> None:
-    codes, mask = batch()
-    found, returns = ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
-    assert not found[3].any()
-    assert returns[3, 3].item() == pytest.approx(0.7, abs=1e-5)
-
-
 def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
     scores = {"plan": 0.0, "research": None, "review": None, "answer": 1.0, ABSENT: "review"}
     codes = encode([0, 1, 2, 3, 3], scores)
@@ -144,12 +137,6 @@ def test_a_score_below_0_travels_as_it_is(score: float) -> None:
     assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
     assert found.absent.tolist() == [[True, True, True, False]]
     assert found.scores[0, 3] == pytest.approx(score, rel=1e-3, abs=1e-5)
-
-
-def test_a_response_shorter_than_the_stages_leaves_the_last_unknown() -> None:
-    codes = encode([0, 3], dict.fromkeys(Stage, 0.5))
-    found = decode(codes.unsqueeze(0), torch.ones(1, 2), 4)
-    np.testing.assert_array_equal(found.scores, [[0.5, 0.5, NAN, NAN]])
 
 
 @pytest.mark.parametrize("spoilt", [0.25, -1.0, 40.0])

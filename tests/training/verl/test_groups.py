@@ -11,7 +11,6 @@ import pytest
 
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.judge.build import Wanted
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import JudgeError, SettingsError
@@ -249,13 +248,6 @@ def test_options_that_are_none_are_refused_in_a_sentence(values: Any, told: str)
     with pytest.raises(SettingsError, match=told):
         group_options(values)
     assert group_options(None) == GroupOptions()
-
-
-def test_a_judge_works_as_its_options_say(tmp_path: Path) -> None:
-    (tmp_path / "standards.md").write_text("Be brief.")
-    told = {"judge": "relative", "rubric": tmp_path / "standards.md"}
-    wanted = group_options({**told, "seed": 3}).judge_options(load_settings({"data_dir": tmp_path}))
-    assert wanted == Wanted("relative", rubric="Be brief.", seed=3)
 
 
 def asked(path: Path) -> Sequence[Any]:
