@@ -1,19 +1,13 @@
 """Rounds in which the judge learns from its own verdicts: sample, reward, update, repeat.
 
 A round samples several comparisons of each of its pairs from the newest judge, rewards each by its
-verdict (1 if it is right, -1 if it is wrong or missing), and makes one update with them: GRPO with
-one stage, a clipped ratio and a divergence from the judge that training began with (RM-R1,
-arXiv:2505.02387, section 3.3; its defaults are those of `[grpo]` and its objective: 7 samples, clip
-0.2, divergence 1e-3). The samples of one pair are a group; prompts are masked, reasoning and
-verdict trained.
+verdict (1 if it is right, -1 if it is wrong or missing), and makes one update: GRPO with one stage,
+a clipped ratio and a divergence from the first judge (RM-R1, arXiv:2505.02387, 3.3).
 
     OUT/checkpoints, metrics.jsonl  the engine's, with one checkpoint for each round
     OUT/rounds/NNN/journal.jsonl    the round's samples: none is made twice
     OUT/rounds.jsonl                one line of numbers for each round
     OUT/held_out/NNN.json           the held-out pairs after NNN rounds, in both orders
-
-The judge is sampled as the policy is: the embedded model with the newest adapter, or a server that
-receives each checkpoint.
 """
 
 import asyncio

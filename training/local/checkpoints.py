@@ -1,35 +1,13 @@
 """A training run's folder: checkpoints that are complete or absent, and a link to the newest.
 
-    run.json                what the run is; continuing with another is refused
-    metrics.jsonl           one line for each finished step
-    checkpoints/000003/     a checkpoint
-    last                    a link to the newest
+docs/training.md lists its files. `files.json` has size and SHA-256 of each other file of a
+checkpoint. A checkpoint is written beside its place and renamed into it; one that was cut short is
+recognised by that list, and the run continues from the one before it.
 
-The files of one checkpoint:
-
-    files.json                  size and SHA-256 of each other file, written last
-    checkpoint.json             which weights, which step of which training (`Checkpoint`)
-    step.json                   the step's metrics, and the caller's position
-    trainer.pt                  the optimizer and the random states
-    adapter_model.safetensors   LoRA: the adapter, with adapter_config.json as peft reads them
-    adapter.gguf                LoRA: the same for llama.cpp, if it can serve the model
-    model.safetensors           full: all weights in float32, with config.json for transformers
-    model.gguf                  full: the same for llama.cpp, if it was asked for
-    bank/, buffers/             what the run had learnt in words, if that is kept with it
-    README.md                   the card, for people alone: it is rewritten when the canary row has
-                                been compared, and is not in files.json
-
-A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run that
-was killed continues from the newest; only the steps since are repeated. One that was cut short
-nevertheless, by a full disk or a copy, is recognised by its list of files, and the run continues
-from the one before it.
-
-GGUF files are laid out as by llama.cpp's own converter. An adapter has two matrices for each
-adapted tensor: `<tensor>.lora_a` is (r, in) and `<tensor>.lora_b` is (out, r), with
-`adapter.lora.alpha`; the scale alpha / r is applied by llama.cpp. Numbers stay float32. A whole
-model is the trained weights under the metadata of the base: tokenizer, chat template and sizes are
-copied from that file; matrices are written as float16 and all else as float32, and nothing is
-quantised.
+GGUF files are laid out as by llama.cpp's own converter. An adapter has two float32 matrices for
+each adapted tensor, `<tensor>.lora_a` (r, in) and `<tensor>.lora_b` (out, r), and
+`adapter.lora.alpha`. A whole model is the trained weights under the metadata of the base: matrices
+in float16, all else in float32.
 """
 
 import json

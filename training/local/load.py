@@ -1,24 +1,12 @@
 """From weights on disk to a learner, and from a checkpoint to a model of its own.
 
-A training begins with a GGUF file, dequantised, or a folder of safetensors. llama.cpp samples from
-the quantised file and the trainer differentiates through the same numbers in full precision, so
-both are one policy up to rounding; the canary row measures the rest. Rows carry token ids, so no
-tokenizer is loaded. Any causal language model of transformers can be trained from a folder; what
-llama.cpp can then answer with is a GGUF file of the kinds in `SERVED`, as it is or with an adapter.
+A training begins with a GGUF file, dequantised, or with a folder of safetensors of any causal
+language model of transformers. Rows carry token ids, so no tokenizer is loaded.
 
-A learner is on its device, or divided over its ranks by fully sharded data parallelism of torch
-(FSDP2): each holds a part, and blocks are gathered as they are needed. Trained parameters are
-sharded in float32; the weights that a block computes with are gathered in the type of the
-computation, and gradients are summed in float32 while they are scattered to the ranks that hold
-their part.
-
-A checkpoint as a model of its own has whole weights:
-
-    model.safetensors, config.json   for transformers, in float32
-    model.gguf                       for llama.cpp, if the training began with a GGUF file
-    checkpoint.json                  so that `--model FOLDER` answers with it
-
-The tokenizer's files are copied from a folder of safetensors; a GGUF file contains its own.
+A learner is on its device, or divided over its ranks by torch's fully sharded data parallelism
+(FSDP2), with parameters and sums of gradients in float32. A checkpoint as a model of its own is
+model.safetensors with config.json in float32, model.gguf if the training began with a GGUF file,
+and checkpoint.json; a folder's tokenizer is copied.
 """
 
 import asyncio

@@ -1,12 +1,9 @@
 """The processes that train together, as torchrun starts them, and what they exchange.
 
-Every process reads the same rows and plans the same windows; only the forward and backward passes
-are divided. So only gradients, metrics and, for saving, sharded weights are sent. A single process
-is the case of one rank: nothing is sent then.
-
-A window is divided into parts for the model, and a rank with fewer parts than another runs parts
-without a trained token instead: sharded weights are fetched together at each block, so all ranks
-must go through the model equally often.
+Every process reads the same rows and plans the same windows; only forward and backward passes are
+divided, so only gradients, metrics and, for saving, sharded weights are sent. A rank with fewer
+parts of a window than another runs parts without a trained token, since sharded weights are fetched
+together at each block.
 
 accelerate joins the processes and sends them what is no tensor, by gloo. The time-out is days,
 since a rank that follows waits for the first one while that collects.

@@ -1,13 +1,8 @@
 """Sampling by torch in this process: the turns of many rollouts are written together.
 
-llama.cpp reads and writes from quantised weights by instructions that every processor has. Where
-torch multiplies faster, as by bfloat16 instructions, and a round has enough rollouts to fill its
-products, torch samples a round in less time, and from the very numbers that are trained.
-
 All turns under way are rows of one batch, and each pass writes a token of every row. A row keeps
 the keys and values of its tokens. A turn begins in the free row that has read most of its prefix,
-or has that copied from a row that has read more: the system prompt, a group's question, a rollout's
-earlier turns. Only the rest is read, by a pass of its own.
+or has that copied from a row that has read more; only the rest is read, by a pass of its own.
 
 Tokens are drawn from a turn's own generator, so they do not depend on the turns beside it but for
 rounding. Prompts are written and text is encoded by the tokeniser that every other sampler uses.

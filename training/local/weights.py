@@ -1,18 +1,12 @@
 """The trained part of a model: adapters beside its frozen linear layers, or all of its weights.
 
-Low-rank adapters (LoRA, arXiv:2106.09685):
+Low-rank adapters (LoRA, arXiv:2106.09685), in float32 whatever the frozen weights are:
 
     y = x W' + b + (alpha / r) (x A') B',   A: (r, in) random, B: (out, r) zero at the start
 
-A and B are float32 whatever the frozen weights are, so that small updates are not rounded away; the
-arithmetic runs in the type of the weights. One autograd function covers layer and adapter: compared
-with peft's layers it saves the float32 copies of every activation, a third of the CPU time of a
-step. There is no dropout: passes over one row must agree.
-
-All weights have float32 masters if the model computes in bfloat16. A bfloat16 number has 8
-significant bits, so an update smaller than 1/256 of a weight rounds to nothing. The optimizer
-therefore changes a float32 copy, which also accumulates gradients in float32, and the model
-computes with that copy rounded. In float32 the weights are their own masters.
+One autograd function covers layer and adapter: it saves a third of the CPU time of a step. There is
+no dropout. All weights have float32 masters if the model computes in bfloat16, where an update
+smaller than 1/256 of a weight rounds to nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

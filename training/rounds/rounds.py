@@ -5,18 +5,10 @@
     reflect            N  ------>      N+1 ------>
     update        N-1's reflections, N's rollouts     N's reflections, N+1's rollouts
 
-While round N is judged, reflected on and trained on, the rollouts of N+1 are sampled from the
-policy before that update (unless `ahead` is 0). The reflections of N become rows one round later,
-so that no update waits for them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). The
-number of a round alone determines from which checkpoint it samples and which state of the bank it
-sees. Every finished part is on disk before the next begins, and the same call resumes after a kill.
-Under torchrun the first process does everything except the updates, in which all take part
-(`rounds.update`).
-
-A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
-including its reflections. Rounds overlap, but their reflections enter the bank in order, and each
-round recalls from the bank as it was after an earlier round that its number determines: results do
-not depend on which round was faster, or on where a run was killed.
+Rollouts of N+1 are sampled from the policy before the update of N (unless `ahead` is 0). The number
+of a round alone determines its checkpoint and the state of the bank that it sees: results do not
+depend on which round was faster, or on where a run was killed (RubricEM, arXiv:2605.10899, 3.4 and
+appendix D). Under torchrun the first process does everything but the updates (`rounds.update`).
 """
 
 import asyncio

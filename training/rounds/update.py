@@ -1,17 +1,13 @@
 """What a round keeps on disk, the rows that are read from it, and what it needs of an engine.
 
-The folders of a training run in rounds, beside its checkpoints:
-
     OUT/rounds.json             what shapes the rounds; resuming with other values is refused
     OUT/rounds/NNN/             one round: a collecting run of one step
-    OUT/rounds/NNN/policy/      the checkpoint from which its rollouts and reflections are sampled
+    OUT/rounds/NNN/policy/      a copy of the checkpoint that it samples from
     OUT/held_out/NNN/           the held-out questions after NNN updates, a collecting run too
     OUT/data/                   the bank and the rubrics that the rounds share
 
-A round's policy is a copy, since the training removes older checkpoints while rollouts go on. Rows
-are read from a round's finished parts. Its rollouts are trained on in its own update, its
-reflections in the next one, because they are written while that update goes on (RubricEM,
-arXiv:2605.10899, appendix D).
+A round's rollouts are trained on in its own update, its reflections in the next one, because they
+are written while that update goes on (RubricEM, arXiv:2605.10899, appendix D).
 """
 
 import json

@@ -1,17 +1,13 @@
 """The groups of rollouts of a training by verl: judged together, reflected on, remembered.
 
-verl runs and rewards each rollout by itself, in whichever process has room. What a rollout shares
-with others is kept once for all processes, in a Ray actor named `ACTOR`: the rubrics of the
-questions, the bank, what each step sees of it, and the groups that are not complete yet. A rollout
-asks here what it is shown, reports its end, and waits until all of its question have ended; then
-the group is judged, so that criteria are made of the differences between its members, and for one
-member, drawn before by the seed alone, the reflections that it has brought are scored (RubricEM,
-arXiv:2605.10899, section 3.4 and appendix C).
+verl runs and rewards each rollout by itself, in whichever process has room. What rollouts share is
+kept once, in a Ray actor named `ACTOR`: rubrics, the bank, what each step sees of it, and the
+groups that are not complete yet. A rollout asks here what it is shown, reports its end, and waits
+until its group is judged (RubricEM, arXiv:2605.10899, 3.4 and appendix C).
 
-As in `rubricem collect`, all rollouts of a step see the bank as of the step's beginning: the best
-reflections enter it before a later step begins or a checkpoint is saved, in the order of the
-questions. Held-out questions are shown nothing, teach nothing, and are judged by the rubrics of
-their first asking. All of this relies on a trainer whose steps do not overlap.
+All rollouts of a step see the bank as of the step's beginning; the best reflections enter it before
+a later step begins or a checkpoint is saved, in the order of the questions. Held-out questions are
+shown nothing and teach nothing. A trainer's steps must not overlap.
 """
 
 import asyncio

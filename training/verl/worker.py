@@ -1,20 +1,13 @@
 """Our episode as verl's agent loop, our judge as its reward manager, our memory in its checkpoints.
 
-The loop does one rollout of a question by the graph, on verl's servers, and for one rollout of each
-question writes the reflections, as additional rows of the same batch. Settings are those of the
-environment and of the settings file, as for `rubricem ask`, except those about the model. verl
-makes an object for each rollout; what is expensive to open is opened once per process.
+The loop does one rollout of a question on verl's servers, and for one rollout of each question
+writes the reflections, as additional rows of the same batch. The reward manager passes a rollout to
+the actor that has all groups (`training.verl.groups`) and waits for its scores, which go to the
+loop's output; verl's own scalar is their mean, and is not trained on. The callback for checkpoints
+has the actor copy rubrics and bank into each checkpoint, and restore them.
 
-The reward manager runs in the processes of verl's reward loop, named by reward.reward_manager:
-source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. It passes a
-rollout to the actor that has all groups (`training.verl.groups`) and waits for its scores. The
-judge's model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for `rubricem judge`.
-The score of each stage goes to the agent loop's output; verl's own scalar is their mean, and is not
-trained on.
-
-The actor is started in the trainer's process, by the callback for checkpoints
-(trainer.checkpoint_callback_class=rubricem.training.verl.worker.RubricCheckpoints), which has it
-copy rubrics and bank into each checkpoint, and restore them when the training is resumed.
+Settings are those of the environment and of the settings file, except those about the policy's
+model; docs/verl.md names what to set in verl.
 """
 
 import asyncio
