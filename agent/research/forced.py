@@ -102,6 +102,15 @@ class ForcedDecoder:
             return _one_line(run.alone)
         return run.lookups.resolve(step) or step.text
 
+    def _in_context(self, run: Run, step: Lookup, asked: str) -> str:
+        """What a look-up asks, with all that the person asked where it is a part in words.
+
+        Such parts name their subject once: "How does the cache evict, and what does maxsize do?"
+        """
+        if step.kind is not AnswerKind.WORDS or len(run.lookups.plan.steps) == 1:
+            return asked
+        return f"{_one_line(run.alone)} Answer only this part: {asked}"
+
     async def search(self, run: Run, query: str) -> Found:
         """Passages that were read for another look-up may answer this one, too."""
         lookups = run.lookups
@@ -129,7 +138,8 @@ class ForcedDecoder:
         asked = self._question(run, step)
         await run.prompt(Stage.RESEARCH, f"<state_evaluation>\n[{step.number}] {asked}")
         sources = [run.sources[identifier] for identifier in lookups.shown]
-        finding = await self._reader.read(run, sources, asked, step.kind)
+        part = self._in_context(run, step, asked)
+        finding = await self._reader.read(run, sources, part, step.kind)
         if finding and finding.chance > lookups.chance_alone(step.number):
             lookups.found[step.number] = finding
         finding = lookups.found.get(step.number)
@@ -170,9 +180,15 @@ class ForcedDecoder:
         asked = lookups.queries.setdefault(lookups.at, [])
         await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{query}')
         lookups.beside = ""
-        if asked or lookups.plan.step(lookups.at).kind is AnswerKind.WORDS:
-            lookups.beside = await self._reader.reword(run, query)
-            await run.keep_edited(Stage.RESEARCH, f" {lookups.beside}")
+        step = lookups.plan.step(lookups.at)
+        if asked or step.kind is AnswerKind.WORDS:
+            whole = self._in_context(run, step, query)
+            words = await self._reader.reword(run, whole)
+            if whole != query:  # the question itself is always searched, too
+                lookups.beside = _one_line(run.alone)
+                await run.prompt(Stage.RESEARCH, f" {lookups.beside}")
+            await run.keep_edited(Stage.RESEARCH, f" {words}")
+            lookups.beside = f"{lookups.beside} {words}".strip()
         await run.prompt(Stage.RESEARCH, "</call_tool>\n")
         asked.append(f"{query} {lookups.beside}".strip())
         return asked[-1]
