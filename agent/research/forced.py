@@ -275,7 +275,8 @@ class ForcedDecoder:
         if len(found) == 1 and found[0].kind is not AnswerKind.WORDS:
             return found[0].text, chance
         if run.ask.answer_format is not AnswerFormat.EXACT and not compares:
-            return "", chance
+            # Each stands for itself, and nothing is concluded from them together.
+            return "", min(lookups.chance(number) for number in ends)
         told = [
             f"[{n}] {neutralise(lookups.resolve(plan.step(n)) or '')} {lookups.found[n].text}"
             for n in lookups.found
