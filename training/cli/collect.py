@@ -99,7 +99,7 @@ def collect(
 ) -> None:
     """Collect judged groups of rollouts of QUESTIONS into a run's folder.
 
-    QUESTIONS is a .txt, .jsonl, .csv or .parquet file, or a TOML file of all that a run may be
+    QUESTIONS is a .txt, .jsonl or .parquet file, or a TOML file of all that a run may be
     told, as docs/configuration.md lists it; KEY=VALUE sets one of these, as step_size=8 or
     settings.tool_calls=5. The same command goes on with an interrupted run.
     """

@@ -1,14 +1,10 @@
 """Collecting: steps of questions, each with a group of rollouts that is judged and reflected on.
 
-A step is a batch of different questions. All its groups see the same version of the rubrics and
-the same state of the bank; their changes are saved at the end of the step, in the order of the
-questions, so that results do not depend on which group finished first (RubricEM, arXiv:2605.10899,
-appendix C and D). A group is judged as soon as its rollouts have ended, while others continue.
-
-Each finished part is on disk before the next begins: rollouts in their own folders; scaffolds,
-judgements and reflections as files of their step. After a restart they are read back, not redone.
-Rollouts start only when a place is free, and a finished one is held in memory only by name, so
-memory does not grow with the step.
+All groups of a step see the same rubrics and the same state of the bank; their changes are saved at
+its end, in the order of the questions, so that results do not depend on which group finished first
+(RubricEM, arXiv:2605.10899, appendix C and D). A group is judged as soon as its rollouts have
+ended. Each finished part is on disk before the next begins, and is read back after a restart.
+Rollouts start only when a place is free, and a finished one is held in memory only by name.
 """
 
 import asyncio
@@ -52,10 +48,10 @@ from rubricem.training.collect.directory import (
     group_name,
     thread_of,
 )
-from rubricem.training.collect.gate import MEND, CollectProgress, RunGate
+from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold
-from rubricem.training.extras import Pace
+from rubricem.training.extras import Pace, lasting
 
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
@@ -198,7 +194,7 @@ class Collector:
         apart = self.judged_at_once
         self._judging = self._places if apart is None else asyncio.Semaphore(apart)
         self._manifest = self.run.manifest()
-        self._progress = CollectProgress(Pace(), self.gate.meter)
+        self._pace = Pace()
 
     async def collect(self, stop: asyncio.Event | None = None) -> None:
         """Do every step that is not committed yet.
@@ -211,7 +207,7 @@ class Collector:
         curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
-        self._progress.pace = Pace(sum(sizes[:finished]), sum(sizes))
+        self._pace = Pace(sum(sizes[:finished]), sum(sizes))
         telling = asyncio.create_task(self._tell_progress())
         try:
             for step, batch in list(enumerate(batches))[finished:]:
@@ -270,7 +266,7 @@ class Collector:
         threads = [thread_of(record.id, member) for member in range(len(shown))]
         before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
         for _ in filter(None, before):
-            self._progress.pace.done += 1
+            self._pace.done += 1
         if self.elsewhere is not None and not self._is_complete(record, before):
             return tasks.create_task(self._roll_elsewhere(self.elsewhere, record, question))
         rolling: list[asyncio.Future[Rollout]] = []
@@ -321,7 +317,7 @@ class Collector:
     ) -> list[Rollout]:
         ended = [Rollout.of(each) for each in await elsewhere.collect(record, question)]
         for _ in ended:
-            self._progress.pace.advance()
+            self._pace.advance()
         return ended
 
     async def _roll(
@@ -341,7 +337,7 @@ class Collector:
                 trajectory = await self.rollouts.ask(ask, thread)
         finally:
             self._places.release()
-            self._progress.pace.advance()
+            self._pace.advance()
         why = f" ({trajectory.reason})" if trajectory.reason else ""
         searches = pluralise(trajectory.tool_calls, "search")
         self.tell(f"{thread}: {trajectory.status}, {searches}{why}")
@@ -462,9 +458,10 @@ class Collector:
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY)
-            ending = self.gate.ended_by is not None
-            calls = pluralise(self.gate.in_flight, "call")
-            self.tell(f"the run ends after {calls}" if ending else self._progress.line())
+            pace, cost = self._pace, self.gate.meter.cost
+            told = f"{pace.done} of {pace.of} rollouts"
+            told += f", {cost:.2f} US dollars so far" if cost else ""
+            self.tell(told + (f", about {lasting(pace.left)} left" if pace.left else ""))
 
 
 def _describe_means(judged: GroupJudgement) -> str:

@@ -1,21 +1,10 @@
 """The gate that all calls of a collecting run pass: it decides when each may begin.
 
-A run ends early for three reasons: a person interrupts it, its money is spent, or a server is away
-for long. Then no new call begins, those in flight are finished and kept, and the same command
-resumes the run later. The cost limit is kept by letting fewer calls run the nearer it is: a call
-begins only if it and all in flight, each at the cost of the dearest call so far, still fit.
-
-Runs that share a purse belong to one training: its rounds and its held-out questions, whose
-rollouts, judgements and reflections overlap. The cost of each is in its own journal, including
-calls without a usable reply, so a resumed training counts the journals of everything it did before.
-
-A judge's call on its way, from outside in, with what each step adds:
-
-    StageJudge.judge -> ask_json            a prompt; a reply parsed, or asked for again
-    JournaledChat.chat -> JournaledCalls    the journaled reply, if there is one
-    RunGate.call                            this gate: whether it may begin, and its cost
-    OpenAIChat.chat -> Tries.call           the server's limiter; retries after refusals
-    ModelServer.hear                        one request, read to its end
+A run ends early when a person interrupts it, its money is spent, or a server is away for long. Then
+no new call begins, those in flight are finished and kept, and the same command resumes the run.
+Where money is limited, a call begins only if it and all in flight, each at the cost of the dearest
+call so far, still fit. Runs that share a purse belong to one training; the cost of each is in its
+own journal, including calls without a usable reply.
 """
 
 import asyncio
@@ -47,7 +36,6 @@ from rubricem.memory.schema import (
     StopPredicate,
     Usage,
 )
-from rubricem.training.extras import Pace, lasting
 
 LIMIT = "max_run_cost"
 LOST = "lost"
@@ -65,15 +53,12 @@ class Meter:
         self.priced = 0
         """calls whose price is known"""
         self.calls = 0
-        self.written = 0
-        """tokens"""
 
     def hear(self, reply: Mapping[str, Any]) -> None:
         self.count(usage_of(reply))
 
     def count(self, usage: Usage) -> None:
         self.calls += usage.calls
-        self.written += usage.completion_tokens
         if usage.cost is not None:
             self.cost += usage.cost
             self.largest = max(self.largest, usage.cost)
@@ -401,32 +386,6 @@ class GatedPolicy(BesidePolicy):
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
             of_rollout=True,
         )
-
-
-class CollectProgress:
-    """How far the rollouts of a run are, in a line."""
-
-    def __init__(self, pace: Pace, meter: Meter) -> None:
-        """`pace` counts the rollouts of all steps, those that ended in this process or before."""
-        self.pace, self._meter = pace, meter
-        self._written_before = meter.written
-
-    def line(self) -> str:
-        """Counts and rates since this process began."""
-        pace, meter = self.pace, self._meter
-        written = (meter.written - self._written_before) / pace.seconds
-        parts = [
-            f"{pace.done} of {pace.of} rollouts",
-            f"{pace.fresh / pace.seconds * 60:.1f} a minute",
-            f"{written:.0f} tokens/s",
-        ]
-        if meter.cost:
-            parts.append(f"{meter.cost:.2f} US dollars so far")
-        if pace.done >= pace.of:
-            parts.append("the last are being judged")
-        elif (left := pace.left) is not None:
-            parts.append(f"about {lasting(left)} left")
-        return ", ".join(parts)
 
 
 def check_priced(*models: Any, limit: str = LIMIT) -> None:

@@ -1,30 +1,19 @@
 """Reading questions, choosing which of them are asked, and the steps that ask them.
 
-A file is lines of text, JSONL, CSV or Parquet (the extra `data`). A row has the question in the
-column `question`, or in a named one, and may have an `id`, an `answer_format` (long, short, exact),
-`criteria` that a good answer meets (texts, or items with points as in checklists), and `facts`, an
-object by which a custom rubric scores; other columns are ignored. Without an id a question is
-called by the number of its row, from 0.
+A file is lines of text, JSONL or Parquet (the extra `data`); `Question` has its columns, and others
+are ignored. Duplicates are found by their text, ignoring spaces, case and compatibility forms
+(NFKC). A question is held out by the hash of that text: in every run with at least the same share.
 
-Duplicates are found by their text, ignoring spaces, case and compatibility forms (Unicode NFKC);
-the first is kept. A question is held out by the hash of that text, so the same one is held out in
-every run with the same share, whichever file it came from, and at any larger share.
-
-A `Curriculum` says which questions each step asks: batches in order, or windows that ask each batch
-twice. A window is K batches of new questions, then the same K batches again: the first time a
-question is asked with what similar ones taught, the second time with what it taught itself
-(RubricEM, arXiv:2605.10899, section 3.4 and appendix D, with K = 3). So a fresh batch of a window
-recalls nothing of its own questions. A step's batch follows from its number alone.
+A window of a `Curriculum` is K batches of new questions, then the same K batches again: first with
+what similar questions taught, then with what they taught themselves (RubricEM, arXiv:2605.10899,
+section 3.4 and appendix D, with K = 3). A step's batch follows from its number alone.
 """
 
-import csv
 import hashlib
-import io
 import json
 import random
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,9 +28,7 @@ from rubricem.memory.text import pluralise, storable
 
 T = TypeVar("T")
 COLUMN = "question"
-KINDS = (".txt", ".jsonl", ".csv", ".parquet")
-_SHOWN = 8
-"""column names told of a table that lacks one"""
+KINDS = (".txt", ".jsonl", ".parquet")
 
 
 class Question(Value):
@@ -109,8 +96,6 @@ def _rows(path: Path, column: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with boundary(SettingsError, f"reading {path}"):
             listed = parquet.read_table(path).to_pylist()
         yield from ((f"row {number} of {path}", row) for number, row in enumerate(listed, 1))
-    elif kind == ".csv":
-        yield from _csv_rows(path)
     elif kind in KINDS:
         for place, line in _lines(path):
             if line.strip():
@@ -124,8 +109,6 @@ def _rows(path: Path, column: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines of a UTF-8 file with their places; a byte order mark is no part of them."""
     try:
-        if path.is_char_device():  # it has no end
-            raise OSError("it is no plain file")
         written = path.read_bytes()
     except OSError as cause:
         raise SettingsError(
@@ -157,46 +140,10 @@ def _object(line: str, place: str) -> dict[str, Any]:
     return fields
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
-    text = "\n".join(line for _, line in _lines(path))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    names: list[str] = []
-    line = 1
-    try:
-        for cells in reader:
-            place, line = f"line {line} of {path}", reader.line_num + 1
-            if not any(map(str.strip, cells)):
-                continue
-            if not names:
-                names = [cell.strip() for cell in cells]
-            elif len(cells) != len(names):
-                raise SettingsError(
-                    f"{place} has {len(cells)} cells instead of {len(names)}.",
-                    "Complete the line, or put cells with commas into quotes.",
-                )
-            else:
-                yield place, {name: _cell(cell) for name, cell in zip(names, cells, strict=True)}
-    except csv.Error as cause:
-        raise SettingsError(
-            f"line {line} of {path} is malformed: {cause}.", "Close its quotes; write one as two."
-        ) from cause
-
-
-def _cell(written: str) -> Any:
-    """A cell of CSV: a list or an object where it is one as JSON, None where it is empty."""
-    if written[:1] in ("[", "{"):
-        with suppress(ValueError, RecursionError):
-            return json.loads(written)
-    return written or None
-
-
 def _question(fields: Mapping[str, Any], place: str, number: int, column: str) -> Question:
     if column not in fields:
-        names = list(map(str, fields))
-        more = ", ..." if len(names) > _SHOWN else ""
         raise SettingsError(
-            f"{place} has no {column!r}; it has {', '.join(names[:_SHOWN])}{more}.",
+            f"{place} has no {column!r}; it has {', '.join(map(str, fields))[:200]}.",
             "Name what holds the question: column=NAME.",
         )
     text, identifier = fields[column], fields.get("id")

@@ -52,7 +52,7 @@ class GroupsConfig(JudgedConfig, SpendingConfig):
     """How judged groups of rollouts are collected, by a collecting run and by rounds."""
 
     questions: str
-    """a .txt, .jsonl, .csv or .parquet file; of the same question twice, one is asked"""
+    """a .txt, .jsonl or .parquet file; of the same question twice, one is asked"""
     group_size: int = Field(default=4, ge=1, le=256)
     """rollouts of each question"""
     windows: int = Field(default=0, ge=0, le=4096)

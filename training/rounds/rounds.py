@@ -194,8 +194,8 @@ def usable(found: Compiled, lag: int, max_row_tokens: int, scaled: bool | None =
 
     `scaled` is as in `trainable`.
     """
-    stale = f"older than {MOST_LAG} updates" if lag > MOST_LAG else ""
-    kept = trainable(found.rows, max_row_tokens, scaled, lambda row: stale)
+    stale = Compiled(dropped={f"older than {MOST_LAG} updates": len(found.rows)})
+    kept = stale if lag > MOST_LAG else trainable(found.rows, max_row_tokens, scaled)
     kept += Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
 

@@ -1,19 +1,13 @@
 """Compiles collected runs to rows: with advantages if they were judged, for imitation if traces.
 
-Free rollouts that were judged give policy rows and, if there are reflections, rows of those; forced
-traces and a teacher's rollouts give rows for imitation. Sampled text keeps its ids; traces, and
-transcripts of a chat-only server, need a tokeniser and can never be used for a policy-gradient
-ratio.
+Free rollouts that were judged give policy rows and rows of their reflections; forced traces and a
+teacher's rollouts give rows for imitation. Sampled text keeps its ids; other text needs a tokeniser
+and can never be used for a policy-gradient ratio.
 
-A small model hardly follows the scaffold by itself, so it is first shown its own forced traces in
-the form of free mode: the free system prompt, the tags as its own text, each turn as one piece. The
-differences are adapted here: the question that the runner repeats after a tool output is left out,
-each later turn begins with a thought (which sources are new), and the mark before an exact answer
-is removed. A trace whose turns free mode would still refuse is dropped with the reason.
-
-A demonstration is a conversation or a row; a conversation becomes a row later, for whatever model
-is trained on it. The loss covers everything that the policy has to write, including tags, but no
-tool output and no rejected attempt.
+A forced trace is imitated in the form of free mode: the question that the runner repeats is left
+out, each later turn begins with a thought (which sources are new), and the mark before an exact
+answer is removed. A trace whose turns free mode would still refuse is dropped with the reason. The
+loss covers everything that the policy has to write, but no tool output and no rejected attempt.
 """
 
 import asyncio
@@ -24,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.reports.rules import Pair, lexical_finding
@@ -59,7 +53,6 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Value,
     Versioned,
-    read,
 )
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.credit import (
@@ -187,12 +180,6 @@ class ExportedConversation(Versioned):
     policy: str
     policy_version: str
 
-    def demonstration(self) -> Demonstration:
-        """What the messages were made of, its stages told by its tags alone."""
-        system, user, *turns = self.messages
-        told = [(turn.content, turn.role == "assistant") for turn in turns]
-        return Demonstration(system.content, user.content, _parts(told))
-
     @classmethod
     def of(
         cls, trajectory: Trajectory, stricter: Collection[Rule] = (), system: str | None = None
@@ -305,12 +292,6 @@ async def imitation_row(
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
-    return await _demonstration_row(shown, trajectory.id, trajectory.policy_version, tokeniser)
-
-
-async def _demonstration_row(
-    shown: Demonstration, of: str, policy_version: str, tokeniser: Tokeniser
-) -> TrainRow | str:
     ids = list(
         await tokeniser.render([Message("system", shown.system), Message("user", shown.user)])
     )
@@ -323,7 +304,7 @@ async def _demonstration_row(
         stages += await _stages(piece, len(written), tokeniser)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(of, policy_version, ids, prompt, mask, stages)
+    return TrainRow.imitation(trajectory.id, trajectory.policy_version, ids, prompt, mask, stages)
 
 
 async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int]:
@@ -470,51 +451,14 @@ async def compile_rows(
     imitate: bool = False,
     weights_dir: Path | None = None,
 ) -> Compiled | None:
-    """The rows of a collecting run, or of a file of conversations; None: it holds rows already.
+    """The rows of a collecting run; None: it holds rows already.
 
     `weights_dir`: where embedded models are; None: the platform's place.
     """
-    if (run := RunDirectory(path)).unexported:
-        # As `each_row` gives them.
-        encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
-        return separate_rows([found async for found in encoded])
-    if not _holds_conversations(path):
+    if not (run := RunDirectory(path)).unexported:
         return None
-    return await _compile_conversations(path, model, weights_dir)
-
-
-def _holds_conversations(path: Path) -> bool:
-    """Whether a file is one that `export --to sft` wrote, and no rows."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            return '"messages":' in file.readline()
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-async def _compile_conversations(path: Path, model: str, weights_dir: Path | None) -> Compiled:
-    """The rows of a file of conversations, in the ids of the model that they are trained into.
-
-    Raises SettingsError for a line that is no conversation.
-    """
-    found: list[TrainRow | str] = []
-    async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
-        # Not by splitlines: what ends a line for that may stand in a text.
-        for number, line in enumerate(
-            path.read_text(encoding="utf-8").strip().split("\n"), start=1
-        ):
-            try:
-                talk = read(line, ExportedConversation)
-            except (ValidationError, LookupError, TypeError) as error:
-                raise SettingsError(
-                    f"line {number} of {path} is no conversation that was exported.",
-                    "Write them by `rubricem export RUN --to sft`.",
-                ) from error
-            shown = talk.demonstration()
-            row = await _demonstration_row(shown, talk.trajectory, talk.policy_version, tokeniser)
-            named = {"tokenizer": vocabulary}
-            found.append(row if isinstance(row, str) else row.model_copy(update=named))
-    return separate_rows(found)
+    encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
+    return separate_rows([found async for found in encoded])
 
 
 async def each_encoded(

@@ -1,38 +1,19 @@
 """Compiles judged runs into training rows: returns by stage, and advantages within the group.
 
-Every token that the policy wrote gets the advantage of its stage; prompts and tool output are
-masked, and so are stages whose return is unknown.
-
     G[i, k] = sum over j >= k of L[k, j] * R[i, j]
     A[i, k] = (G[i, k] - mean over i of G[., k]) / (std over i of G[., k] + eps)
 
-Shapes: n = trajectories of one question, K = stages, in order. R are stage rewards in the range
-of the judge that gave them (the stage judge: [0, 1]), G stage returns, A advantages; L is the
-dependence matrix of stage-wise GRPO (RubricEM, arXiv:2605.10899, section 3.3). Each stage has its
-own baseline, over the members whose return is known, with the population standard deviation; with
-one stage this is GRPO (arXiv:2402.03300). NaN means "unknown", never 0: a return that needs an
-unknown reward is unknown itself.
-
-A credit is given by name, or as a custom dependence matrix of four rows:
-
-- `ss-grpo`: each stage by its own score and those of later stages (RubricEM, arXiv:2605.10899);
-- `answer-only`: every stage by the answer's score (GRPO, arXiv:2402.03300);
-- `dr-grpo`: the same, but returns are not divided by the group's standard deviation; to be used
-  with a constant token budget instead of row lengths (Dr. GRPO, arXiv:2503.20783);
-- `identity`: every stage by its own score alone;
-- `sum`: every stage by the sum of all scores.
-
-For a rollout that was shown a rubric scaffold, with o its tokens, q the prompt without the scaffold
-and q_S the prompt with it (RuscaRL, arXiv:2508.16949, appendix D.5), the ratio is
-
-- `unscaffolded`: pi(o|q) / pi_old(o|q), the old policy recomputed without the scaffold;
-- `behaviour`: pi(o|q) / pi_old(o|q_S), against the sampler's values: unbiased, of high variance;
-- `scaffolded`: pi(o|q_S) / pi_old(o|q_S): the row keeps the scaffold in its prompt.
+Shapes: n = trajectories of one question, K = stages, in order. R are stage rewards in the range of
+the judge that gave them, G stage returns, A advantages, L the dependence matrix of stage-wise GRPO
+(RubricEM, arXiv:2605.10899, section 3.3). Each stage has its own baseline, over the members whose
+return is known, with the population standard deviation; with one stage this is GRPO
+(arXiv:2402.03300). NaN means "unknown", never 0: a return that needs an unknown reward is unknown.
+Every token that the policy wrote gets the advantage of its stage; all else is masked.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Literal, Self, get_args
@@ -173,6 +154,9 @@ def stage_advantages(
 
 
 ScaffoldRatio = Literal["unscaffolded", "behaviour", "scaffolded"]
+"""of a rollout o shown a scaffold, with q the prompt without it and q_S the one with it (RuscaRL,
+arXiv:2508.16949, appendix D.5): pi(o|q) / pi_old(o|q), recomputed; pi(o|q) / pi_old(o|q_S),
+unbiased and of high variance; or pi(o|q_S) / pi_old(o|q_S), where the row keeps the scaffold"""
 RATIOS: tuple[ScaffoldRatio, ...] = get_args(ScaffoldRatio)
 DR_GRPO = "dr-grpo"
 
@@ -210,6 +194,7 @@ SS_GRPO = RowRule()
 CREDITS = {
     "ss-grpo": SS_GRPO,
     "answer-only": RowRule(dependence=broadcast()),
+    # To be used with a constant token budget instead of row lengths (arXiv:2503.20783).
     DR_GRPO: RowRule(dependence=broadcast(), scaled=False),
     "identity": RowRule(dependence=identity()),
     "sum": RowRule(dependence=total(), pooled=True),
@@ -301,22 +286,20 @@ def trainable(
     results: Iterable[TrainRow | str],
     max_row_tokens: int,
     scaled: bool | None = None,
-    barred: Callable[[TrainRow], str] = lambda row: "",
 ) -> Compiled:
     """The rows that can be trained on, and the reasons why others cannot.
 
-    If a row of a group is too long or barred, the rest of the group is normalised again: otherwise
-    dropping, for example, the longest answers would shift the mean advantage of the rest away from
-    0. `scaled`: as in the rule that made the policy rows; None: unknown, and guessed from their
-    sizes. `barred`: why a trainable row is not to be trained on, or "".
+    If a row of a group is too long, the rest of the group is normalised again: otherwise dropping
+    the longest answers would shift the mean advantage of the rest away from 0. `scaled`: as in the
+    rule that made the policy rows; None: unknown, and guessed from their sizes.
     """
     found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
     too_long, why = longer_than(max_row_tokens), dict[str, str]()
     for result in results:
         if isinstance(result, str) or (fault := unfit(result)):
-            found.append(result if isinstance(result, str) else barred(result) or fault)
+            found.append(result if isinstance(result, str) else fault)
             continue
-        why[result.id] = barred(result) or (too_long if len(result.ids) > max_row_tokens else "")
+        why[result.id] = too_long if len(result.ids) > max_row_tokens else ""
         groups.setdefault(result.group, []).append(result)
         found.append(result)
     left: dict[str, TrainRow | str] = {}
@@ -384,12 +367,8 @@ def policy_rows(
     """One row for each trajectory of a group with known returns; `name` is the group's.
 
     A trajectory whose advantages are 0 has a row too, since the weight of a token is a share of all
-    that were compared. If all advantages of the group are 0, it gives no rows.
-
-    Judgements are matched by the trajectory's id. A trajectory without one is unscored at every
-    stage and in no baseline. If the judge scored whole trajectories, the answer has that score and
-    the other stages have none, so that stages that the rule credits with the answer learn from it
-    alone.
+    that were compared. If all advantages of the group are 0, it gives no rows. A trajectory without
+    a judgement is in no baseline.
     """
     found = {judgement.trajectory_id: judgement for judgement in judgements}
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]

@@ -1,13 +1,9 @@
 """The forms that a collecting run is exported to, for trainers.
 
-A conversation is trained as in RubricEM (arXiv:2605.10899, appendix B.2): the system prompt, the
-question, and turns of the assistant, between which what it did not write (tool output, notes of the
-runner) stands in turns of the role `tool` and out of the loss. For TRL the same is written in the
-ids of the model to be trained, its labels beside them. verl is given questions.
-
-A preference pair has `prompt`, `chosen` and `rejected` as preference trainers read them, lists of
-messages: of each group the runs with the highest and the lowest return of their first stage, where
-these are at least `MARGIN` apart. A run without a return is in no pair.
+A conversation is trained as in RubricEM (arXiv:2605.10899, appendix B.2): system prompt, question,
+turns of the assistant; what it did not write stands between in the role `tool`, out of the loss.
+For TRL the same is written in ids with labels. verl is given questions. A preference pair is of
+each group the runs with the highest and the lowest return of their first stage, `MARGIN` apart.
 """
 
 import asyncio
@@ -258,8 +254,6 @@ class RowCounts:
     trained_tokens: int = 0
     barred: int = 0
     """no ratio may be formed of them, though they are not for imitation"""
-    across: int = 0
-    scaffolded: int = 0
 
     def count(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
         """The rows among them, each counted as it is taken; so is each reason.
@@ -273,8 +267,6 @@ class RowCounts:
             self.objectives[result.objective] += 1
             self.trained_tokens += sum(result.loss_mask)
             self.barred += not result.ratio_allowed and result.objective != "sft"
-            self.across += result.across_prompts
-            self.scaffolded += result.recompute_logprobs
             yield result
         if not self.objectives:
             raise _nothing("rows", self.dropped)
@@ -283,13 +275,8 @@ class RowCounts:
         """What there is to train on, and what was left out."""
         rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
         told = [f"{self.objectives.total()} rows ({rows}), {self.trained_tokens} trained tokens"]
-        for count, what in (
-            (self.barred, "not sampled as they stand: no policy-gradient ratio may be formed"),
-            (self.across, "form their ratio to what was sampled under a scaffold"),
-            (self.scaffolded, "sampled under a scaffold: their log-probabilities without it are "
-             "to be computed"),
-        ):  # fmt: skip
-            told += [f"{count} of them {what}"] if count else []
+        if self.barred:
+            told.append(f"no policy-gradient ratio may be formed of {self.barred} of them")
         return told + _describe_dropped(self.dropped)
 
 

@@ -171,9 +171,9 @@ def test_an_error_is_a_sentence_a_remedy_and_an_exit_code(failure: str, code: in
 
 
 def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path):
-    (tmp_path / "q.csv").write_text("\x1b]0;owned\x07a\x1b[2J,b\n1,2\n")
-    told = refusal("collect", tmp_path / "q.csv", "--out", tmp_path / "run")
-    assert "it has a, b." in told and "\x1b" not in told
+    (tmp_path / "q.jsonl").write_text('{"\\u001b]0;owned\\u0007a\\u001b[2J": 1}\n')
+    told = refusal("collect", tmp_path / "q.jsonl", "--out", tmp_path / "run")
+    assert "it has a." in told and "\x1b" not in told
 
 
 def test_what_the_system_refuses_is_no_fault_of_ours():

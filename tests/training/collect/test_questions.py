@@ -51,25 +51,16 @@ ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question=
         ("Q.JSONL", '{"question": "What is one?"}', [ONE]),
         ("q.jsonl", '{"question": "What is one?", "criteria": ["says \\ud800"]}',
          [ONE.model_copy(update={"criteria": ("says \ufffd",)})]),
-        ("q.csv", '\ufeffid, question ,level\r\nq1,"What is ""one"",\r\nexactly?",easy\r\n\r\n'
-         "q2,What is two?,hard\r\n",
-         [Question(id="q1", question='What is "one",\r\nexactly?'),
-          Question(id="q2", question="What is two?")]),
         ("q.jsonl", '{"question": "What is one?", "answer_format": "exact"}\n'
          '{"question": "What is two?", "answer_format": ""}',
          [ONE.model_copy(update={"answer_format": AnswerFormat.EXACT}), TWO]),
-        ("q.csv", 'question,criteria\nWhat is one?,"[""says a"", ""says b""]"\nWhat is two?,\n',
-         [ONE.model_copy(update={"criteria": ("says a", "says b")}), TWO]),
         ("q.jsonl", '{"question": "What is one?", "facts": {"answer": "1"}}\n'
          '{"question": "What is two?", "facts": {}}',
-         [ONE.model_copy(update={"facts": {"answer": "1"}}), TWO]),
-        ("q.csv", 'question,facts\nWhat is one?,"{""answer"": ""1""}"\nWhat is two?,\n',
          [ONE.model_copy(update={"facts": {"answer": "1"}}), TWO]),
     ],
     ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals",
          "what no encoding can write", "a form of its own",
-         "CSV by the columns of the first line",
-         "criteria in a cell as JSON", "facts", "facts in a cell as JSON"],
+         "facts"],
 )  # fmt: skip
 def test_questions_are_read_from_lines_and_cells(
     tmp_path: Path, name: str, text: str, questions: list[Question]
@@ -97,12 +88,7 @@ def test_questions_are_read_from_lines_and_cells(
         ("q.jsonl", '{"question": "a?", "facts": "b"}', "line 1 of .*: its facts"),
         ("q.txt", "\n \n", "holds no question"),
         ("q.txt", "a?\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
-        ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
-        ("q.csv", "question\n", "holds no question"),
-        ("q.csv", "id,text\n1,What?\n", "line 2 of .* has no 'question'; it has id, text"),
-        ("q.csv", "id,question\n1,What?\n2\n", "line 3 of .* has 1 cells instead of 2"),
-        ("q.csv", 'question\nWhat?\n"half-writ', "line 3 of .* is malformed: unexpected end"),
-        ("q.csv", "id,question\n1,\n", "line 2 of .*its question is no text"),
+        ("q.doc", "What?", "not a .txt, .jsonl or .parquet file"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line_and_a_remedy(

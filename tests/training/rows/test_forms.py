@@ -24,15 +24,14 @@ from rubricem.memory.schema import (
     read,
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
-from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import read_rows
-from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rows.compile import (
+    Demonstration,
     ExportedConversation,
     JudgedGroup,
     imitation_row,
 )
-from rubricem.training.rows.credit import CREDITS, row_rule
+from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.forms import (
     TOO_FEW,
     TOO_NEAR,
@@ -44,7 +43,6 @@ from rubricem.training.rows.row import TrainRow
 from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
 from tests.support.rows import policy_rows
-from tests.support.tiny import write_tiny
 from tests.support.values import BOUND, source, trajectory
 from tests.training.rows.test_credit import ONE, TWO, Characters, group, rollout
 
@@ -188,7 +186,7 @@ def test_a_conversation_has_what_others_wrote_in_turns_of_its_own_and_out_of_the
 async def test_a_conversation_gives_the_row_of_its_trajectory():
     row = await imitation_row(run(), Characters())
     assert isinstance(row, TrainRow)
-    shown = accepted(run()).demonstration()
+    shown = Demonstration.of(run())
     assert (shown.system, shown.user) == ("Be good.", "The question.")
     ids = [ord(c) for part in shown.parts for c in part.text]
     assert list(row.ids[row.prompt_tokens :]) == ids
@@ -196,27 +194,6 @@ async def test_a_conversation_gives_the_row_of_its_trajectory():
     assert list(row.loss_mask[row.prompt_tokens :]) == own
     labels = TokenRow.of(row).labels
     assert [i for i in labels if i >= 0] == [i for i, on in zip(ids, own, strict=True) if on]
-
-
-def test_sft_trains_a_file_of_conversations_as_it_trains_their_run(tmp_path: Path):
-    pytest.importorskip("torch", reason="the extra `train` is not installed")
-    model = str(write_tiny(tmp_path / "tiny.gguf"))
-    opened = Opened(tmp_path)
-    asyncio.run(opened.collector().collect())
-    opened.close()
-    out = tmp_path / "c.jsonl"
-    assert export(opened.run.folder, "--to", "sft", "--out", str(out)).exit_code == 0
-
-    def compiled(rows: Path) -> list[TrainRow]:
-        config = TrainConfig(out=tmp_path / rows.stem, rows=(rows,), model=model)
-        told = asyncio.run(
-            TrainingJob(config, None, row_rule()).with_rows("sft", lambda line: None)
-        )
-        return read_rows(told.rows)
-
-    of_file, of_run = compiled(out), compiled(opened.run.folder)
-    assert [r.ids for r in of_file] == [r.ids for r in of_run] and len(of_run) == 6
-    assert [r.loss_mask for r in of_file] == [r.loss_mask for r in of_run]
 
 
 def test_a_scaffold_is_not_in_what_is_imitated():
