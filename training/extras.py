@@ -32,16 +32,13 @@ class Pace:
     done: int = 0
     """what was done before this process tells nothing of its speed"""
     of: int = 0
-    """0: not known yet"""
     clock: Callable[[], float] = time.monotonic
     fresh: int = 0
-    """done by this process"""
 
     def __post_init__(self) -> None:
         self._began = self._last = self.clock()
 
     def advance(self, done: int | None = None) -> None:
-        """One more is done, `done` in all."""
         self.done, self._last = self.done + 1 if done is None else done, self.clock()
         self.fresh += 1
 

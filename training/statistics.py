@@ -80,9 +80,7 @@ class MeanBestOf:
     """The mean curve of some groups."""
 
     scores: tuple[float, ...] = ()
-    """of n = 1, 2, ...; () of no group"""
     groups: int = 0
-    """that it is over"""
 
 
 def mean_best_of(groups: Sequence[Sequence[float]]) -> MeanBestOf:
@@ -99,7 +97,6 @@ class ScaffoldPlace:
 
     place: int
     shown: float
-    """criteria, on average"""
     reward: float | None
     """mean score of the answer; None: none has one"""
 

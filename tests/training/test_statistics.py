@@ -31,12 +31,6 @@ def test_it_is_the_mean_of_the_maxima_of_all_draws(scores: list[float]):
     assert best_of(scores) == pytest.approx(every, abs=1e-9)
 
 
-def test_a_group_of_more_than_a_thousand_has_a_curve():
-    curve = best_of([float(number) for number in range(1100)])
-    assert curve[0] == pytest.approx(549.5) and curve[-1] == 1099
-    assert curve[1] == pytest.approx(1101 * 2 / 3 - 1), "the mean maximum of two of 1 ... N, less 1"
-
-
 def test_the_mean_curve_is_over_the_fullest_groups_at_every_n():
     found = mean_best_of([[0.0, 1.0], [0.2, 0.4, 0.6], [0.9] * 3, []])
     assert found.scores == pytest.approx(((0.4 + 0.9) / 2, (1.6 / 3 + 0.9) / 2, 0.75))

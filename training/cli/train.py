@@ -92,7 +92,6 @@ CONFIG = click.argument("config", type=PATH, callback=can_train)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 DRY = click.option("--dry-run", "dry", is_flag=True, help="Report what it takes; train nothing.")
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
-"""what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
@@ -112,8 +111,6 @@ def show_training(quiet: bool, ending: str, work: "Callable[..., Awaitable[T]]")
 
 
 def in_json(value: object) -> str:
-    """What a training gave, as one JSON object."""
-
     def plain(held: Any) -> Any:
         return held.model_dump(mode="json") if hasattr(held, "model_dump") else str(held)
 

@@ -56,7 +56,6 @@ from rubricem.training.extras import Pace, lasting
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 TELL_EVERY = 60.0
-"""seconds between lines of progress"""
 
 
 class Reflecting(Protocol):
@@ -68,11 +67,7 @@ class Reflecting(Protocol):
 
 
 class GroupWriter(Protocol):
-    """Writes, judges and reflects on whole groups in other processes."""
-
-    async def collect(self, record: GroupRecord, question: Question) -> Iterable[Trajectory]:
-        """The rollouts of a group, in order; all that it made is in the run's folder."""
-        ...
+    async def collect(self, record: GroupRecord, question: Question) -> Iterable[Trajectory]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +77,18 @@ class Judging:
     judge: str
     """as named in `judge.build`"""
     model: PolicyChoice | None
-    """None: the policy's own"""
     wanted: Wanted
     gated: bool
     reflections: int
-    """candidates for each judged group; 0: none"""
     reflection_tokens: int
 
     def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
-        """The model that judges; `own` is the policy's, which is open as `policy`."""
         shared = policy.reader if self.model is None else None
         return (self.model or own).open_judge(shared=shared)
 
     def over(
         self, model: JudgeModel, policy: Policy, journaled: Callable[[Any], Any]
     ) -> tuple[GroupJudge, Reflector | None]:
-        """Judge and reflecting over an open model and the policy, their calls `journaled`."""
         judging = journaled(model)
         judge = build_judge(self.judge, judging, self.wanted, gate_scores() if self.gated else None)
         if not self.reflections:
@@ -119,13 +110,10 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How a rollout ended; its trajectory is on disk, in the folder of its thread."""
-
     thread: str
     trajectory_id: str
     recalled: tuple[str, ...]
     failure: str = ""
-    """why it failed; "": it did not"""
     usage: Usage = NO_USAGE
 
     @classmethod
@@ -140,12 +128,9 @@ class Group:
 
     record: GroupRecord
     threads: tuple[str, ...]
-    """of the rollouts that did not fail"""
 
 
 class InForce(Value):
-    """The criteria of one question, a part of which its rollouts are shown."""
-
     criteria: tuple[Criterion, ...]
 
 
@@ -177,7 +162,6 @@ class Collector:
     reflecting: Reflecting | None = None
     memory: Memory | None = None
     at_once: int = 1
-    """rollouts in progress at the same time"""
     judged_at_once: int | None = None
     """groups being judged and reflected on at the same time; None: they share the places of the
     rollouts, since one model in this process does both"""
@@ -252,7 +236,6 @@ class Collector:
         return [group.result() for group in groups]
 
     async def collect_group(self, record: GroupRecord, question: Question) -> Group:
-        """Roll out, judge and reflect on one group by itself."""
         async with asyncio.TaskGroup() as tasks:
             rollouts = await self._begin_rollouts(tasks, record, question)
             finishing = tasks.create_task(self._finish(record, question, rollouts))
@@ -298,14 +281,12 @@ class Collector:
         return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
     def _load_ended(self, thread: str) -> Rollout | None:
-        """A rollout that ended before; None if it failed, so that it continues from its journal."""
         if not self.run.store.has_ended(thread):
             return None
         trajectory = self.run.store.load(thread)
         return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
 
     def _is_complete(self, record: GroupRecord, before: Sequence[Rollout | None]) -> bool:
-        """Whether all of a group that other processes would do is on disk."""
         if not all(before) or self.judge is not None or not self._manifest.judge:
             return all(before)
         judged = self.run.judgement_of(record.step, record.id)
@@ -349,7 +330,6 @@ class Collector:
         question: Question,
         rollouts: "asyncio.Future[list[Rollout]]",
     ) -> Group:
-        """Judge a group once its rollouts have ended, and reflect on one of its members."""
         step, name, ended = record.step, record.id, await rollouts
         members = [rollout for rollout in ended if not rollout.failure]
         failed = [rollout for rollout in ended if rollout.failure]
@@ -465,7 +445,6 @@ class Collector:
 
 
 def _describe_means(judged: GroupJudgement) -> str:
-    """The mean score of each stage, in order, over the trajectories that have one."""
     told = []
     for scores in zip(*(judgement.stages for judgement in judged.judgements), strict=True):
         known = [score.score for score in scores if score.score is not None]

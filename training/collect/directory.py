@@ -68,16 +68,12 @@ class Manifest(Versioned):
     """the model that wrote the rollouts, where they are for imitation alone; "": they are the
     policy's own"""
     judge: str = ""
-    """its model; "": rollouts are not judged"""
     judge_kind: str = "stage"
     """as `--judge` names it; a rubric of one's own with a hash of its code"""
     group_size: int
     step_size: int
-    """questions in one step"""
     windows: int = 0
-    """steps of new questions after which the same are asked again; 0: none are"""
     reflections: int
-    """candidates for each group; 0: none are written"""
     memory: str
     seed: int
     tool_calls: int
@@ -85,13 +81,10 @@ class Manifest(Versioned):
     """the policy's and the sources' settings, without keys"""
     questions_sha256: str
     judge_options: dict[str, Any] = Field(default_factory=dict)
-    """what was chosen of how the judge works; a rubric by the name of its version"""
     scaffold: ScaffoldRule | None = None
-    """how much of its question's rubric a rollout is shown; None: nothing"""
     branch: bool = False
     """whether a group's rollouts share a beginning, as in runs of ec15fe0e; they are refused"""
     selection: Selection | None = None
-    """None: all that were given are asked"""
 
     @property
     def imitated(self) -> bool:
@@ -108,18 +101,13 @@ class GroupRecord(Value):
     question: str
     trajectories: tuple[str, ...]
     replay_of: int | None = None
-    """the step that asked these questions before in its window; None: they were new"""
     failures: tuple[str, ...] = ()
-    """why rollouts gave no trajectory"""
     lost: Usage = NO_USAGE
-    """what the rollouts that failed had cost"""
     rubric_version: str = ""
     """of the rubrics under which it was judged"""
     reflected: str = ""
-    """the trajectory that was reflected upon, drawn at random"""
     recalled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """what could not be done for this group, in sentences"""
 
     def group(self, trajectories: Mapping[str, Trajectory]) -> TrajectoryGroup:
         members = tuple(trajectories[name] for name in self.trajectories)
@@ -127,14 +115,10 @@ class GroupRecord(Value):
 
 
 class StepMemory(Value):
-    """The state of the bank that all rollouts of a step see."""
-
     generation: int
 
 
 class _Committed(Value):
-    """What marks a step as done: bytes of each product up to its end."""
-
     sizes: dict[Product, int] = Field(min_length=len(PRODUCTS))
 
 
@@ -156,7 +140,6 @@ class RunDirectory:
 
     @property
     def unexported(self) -> bool:
-        """Whether a run lies there that was not written as rows."""
         return self.exists and not (self.folder / "rows.jsonl").exists()
 
     def begin(
@@ -208,12 +191,10 @@ class RunDirectory:
         return Journal(self.folder / JOURNAL, *listening)
 
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
-        """A finished part of a step, or None if it is still to be done."""
         return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
 
     @staticmethod
     def criteria_part(group: str) -> str:
-        """What names the criteria that a group's scaffolds are drawn from."""
         return f"{group}-criteria"
 
     @staticmethod
@@ -223,19 +204,15 @@ class RunDirectory:
 
     @staticmethod
     def reflection_part(group: str) -> str:
-        """The same of the reflections on one of its members."""
         return f"{group}-reflected"
 
     def judgement_of(self, step: int, group: str) -> GroupJudgement | None:
-        """What a group's judge gave; None: it was not judged."""
         return self.part(step, self.judgement_part(group), GroupJudgement)
 
     def reflection_of(self, step: int, group: str) -> Reflected | None:
-        """What was written on one of a group's members; None: nothing was."""
         return self.part(step, self.reflection_part(group), Reflected)
 
     def judgements_now(self) -> dict[str, GroupJudgement]:
-        """The groups that are judged of the step that is worked on, by their names."""
         step = self.finished_steps()
         found = sorted(self._step(step).glob(f"{self.judgement_part('*')}.json"))
         names = [path.stem.removesuffix(self.judgement_part("")) for path in found]
@@ -245,7 +222,6 @@ class RunDirectory:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
 
     def finished_steps(self) -> int:
-        """Steps that are committed; they follow one another from 0."""
         step = 0
         while (self._step(step) / "done.json").exists():
             step += 1
@@ -281,7 +257,6 @@ class RunDirectory:
         return self.folder / "steps" / f"{step:03d}"
 
     def _sizes(self) -> dict[str, int]:
-        """Bytes of each product that belong to finished steps."""
         done = self.part(self.finished_steps() - 1, "done", _Committed)
         return {name: done.sizes[name] if done else 0 for name in PRODUCTS}
 
@@ -303,12 +278,10 @@ class RunDirectory:
 
 
 def group_name(step: int, number: int) -> str:
-    """What names a step's group on disk, and begins the names of its rollouts and calls."""
     return f"s{step:03d}-q{number:03d}"
 
 
 def thread_of(group: str, member: int) -> str:
-    """What names a rollout of a group."""
     return f"{group}-r{member}"
 
 
@@ -319,7 +292,6 @@ def member_of(thread: str) -> int:
 
 
 def hash_of(questions: Sequence[Question]) -> str:
-    """SHA-256 of what is asked, in order."""
     return digest_of("\n".join(q.model_dump_json(exclude_none=True) for q in questions))
 
 

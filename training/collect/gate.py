@@ -49,9 +49,7 @@ class Meter:
         self.cost = 0.0
         """in US dollars, of the calls whose price is known"""
         self.largest = 0.0
-        """cost of the dearest call so far"""
         self.priced = 0
-        """calls whose price is known"""
         self.calls = 0
 
     def hear(self, reply: Mapping[str, Any]) -> None:
@@ -66,7 +64,6 @@ class Meter:
 
 
 def usage_of(reply: Mapping[str, Any]) -> Usage:
-    """What a reply of the journal has cost; searches have no usage, nor had choices once."""
     usage = reply.get("usage")
     return Usage.model_validate(usage) if usage else NO_USAGE
 
@@ -78,17 +75,14 @@ class Purse:
     most: float | None = None
     """US dollars; None: no limit"""
     limit: str = LIMIT
-    """what sets `most`, for whoever is told of it"""
     empty: RubricemError | None = None
     """why no run that shares it begins a call any more"""
     in_flight: int = 0
-    """calls"""
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
     """of all runs that share it, each set when something has changed"""
     _meters: dict[Path, Meter] = field(default_factory=dict)
 
     def share(self, journal: Path, meter: Meter) -> None:
-        """Count what is in a journal by its meter, and in place of an earlier meter of it."""
         self._meters[journal] = meter
 
     def count(self, journals: Iterable[Path]) -> None:
@@ -100,11 +94,9 @@ class Purse:
 
     @property
     def spent(self) -> float:
-        """US dollars, of the calls whose price is known."""
         return sum(meter.cost for meter in self._meters.values())
 
     def affords(self) -> bool:
-        """Whether one more call fits, if it and all in flight cost as much as the dearest did."""
         if self.most is None:
             return True
         # What a call costs is known from the first one on.
@@ -144,7 +136,6 @@ class Patience:
     alone: float = 60.0
     """a call that fails for so long while others succeed has failed by itself"""
     first: float = 5.0
-    """wait; each next one is twice as long"""
     most: float = 60.0
 
     def wait(self, tried: int) -> float:
@@ -162,7 +153,6 @@ class RunGate:
     patience: Patience = Patience()
     tell: Callable[[str], None] = lambda line: None
     name: str = "The run"
-    """what is interrupted, for whoever is told of it"""
     in_flight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -174,7 +164,6 @@ class RunGate:
 
     @property
     def ended_by(self) -> RubricemError | None:
-        """Why no call begins any more."""
         return self._ended_by or self.purse.empty
 
     def end(self, why: RubricemError) -> None:
@@ -183,7 +172,6 @@ class RunGate:
         self._tell_change()
 
     async def over(self) -> None:
-        """Return once the run was ended and all that was in flight is finished and kept."""
         await self._until(
             lambda: (
                 self.ended_by is not None and self.in_flight == 0 and self._parked == self._rollouts
@@ -215,15 +203,12 @@ class RunGate:
             await asyncio.gather(doing, over, stopping, return_exceptions=True)
 
     def calls(self, server: str) -> JournaledCalls:
-        """Of a server: finished ones are in the journal, others pass the gate."""
         return JournaledCalls(self.journal, partial(self.call, server))
 
     def usage_in(self, thread: str) -> Usage:
-        """What the calls of a thread cost that the journal holds in memory."""
         return sum(map(usage_of, self.journal.replies_of(thread).values()), NO_USAGE)
 
     def with_journal(self, model: Any) -> Any:
-        """The same model or policy with such calls."""
         return journal_calls(model, self.calls(model.name))
 
     async def ask_rubric(self, call: str, ask: MakeCall) -> dict[str, Any]:
@@ -349,7 +334,6 @@ class RunGate:
             self.tell(f"{error}; it is waited for, and what does not need it goes on")
 
     async def _until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
-        """Return once it holds, or after so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():

@@ -32,8 +32,6 @@ KINDS = (".txt", ".jsonl", ".parquet")
 
 
 class Question(Value):
-    """One row of a questions file."""
-
     id: str
     question: str
     criteria: tuple[str | ChecklistItem, ...] = ()
@@ -54,7 +52,6 @@ class Selection(Value):
     duplicates: int
     held_out: int
     filters: tuple[str, ...] = ()
-    """of earlier versions"""
     held_out_share: float = 0.0
 
     def sentence(self) -> str:
@@ -68,8 +65,6 @@ class Selection(Value):
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The questions to ask, those held out, and how many there were of each kind."""
-
     questions: tuple[Question, ...]
     held_out: tuple[Question, ...] = ()
     selection: Selection | None = None
@@ -89,7 +84,6 @@ def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
 
 
 def _rows(path: Path, column: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each row that is not blank: its place for a person, and its fields."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         parquet = import_extra("pyarrow.parquet", "data")
@@ -238,8 +232,6 @@ def is_held_out(normal_text: str, share: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QuestionBatch:
-    """The questions of one step, no two alike."""
-
     questions: tuple[Question, ...]
     replay_of: int | None = None
     """the step that asked them before in its window; None: they are new there"""
@@ -268,7 +260,6 @@ class Curriculum:
         self._passes = 0
         self._extend()
         self.steps = len(self._steps)
-        """of the first pass"""
 
     def batch(self, step: int) -> QuestionBatch:
         """What a step asks, from 0; the steps of further passes follow those of the first."""

@@ -48,7 +48,6 @@ from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
 from rubricem.training.collect.questions import Question
 
 LIVES = 3
-"""processes that one group may lose"""
 _LOCAL = {
     # Read as it is imported: without clusters, Ray binds all its ports to loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -59,8 +58,6 @@ _LOCAL = {
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where Ray collects groups."""
-
     workers: int = 2
     """groups at the same time, each with a core and a model of its own"""
     runs: int = 1
@@ -69,26 +66,19 @@ class RayOptions:
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """A group to be collected, with what is known of it."""
-
     setup: Setup
     judging: Judging | None
-    """None: the run's own process judges"""
     manifest: Manifest
     record: GroupRecord
     question: Question
     buffer: RubricBuffer
     recalled: Recall | None
     parts: dict[str, Value]
-    """its parts that are finished"""
     replies: dict[CallKey, Reply]
-    """its calls that are finished"""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDone:
-    """A group as it was collected."""
-
     trajectories: tuple[Trajectory, ...]
     judged: GroupJudgement | None
     reflected: Reflected | None
@@ -100,8 +90,6 @@ Report = Callable[[Said], None]
 
 
 class _ToldJournal(Journal):
-    """A journal whose records are reported, too."""
-
     report: Report
 
     async def append(self, key: CallKey, reply: Reply) -> None:
@@ -111,8 +99,6 @@ class _ToldJournal(Journal):
 
 @dataclass(frozen=True, slots=True)
 class _Recalled:
-    """A `Recaller` of what the run has looked up."""
-
     found: Recall
 
     async def recall(self, question: str) -> Recall:
@@ -208,11 +194,9 @@ class RemoteGroups:
     researcher: Researcher
     setup: Setup
     judging: Judging | None
-    """how groups are judged and reflected on; None: this process does"""
     workers: int
     start: Callable[[GroupJob], AsyncIterator[Awaitable[Said]]]
     lost: type[Exception]
-    """what is raised of a process that has ended"""
 
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.workers)

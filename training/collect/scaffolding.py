@@ -33,11 +33,8 @@ Decay = Literal["sigmoid", "linear", "power", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Scaffold:
-    """What one rollout is shown; nothing, by default."""
-
     text: str = ""
     shown: int = 0
-    """criteria in the text"""
 
 
 class ScaffoldRule(Value):
@@ -57,7 +54,6 @@ class ScaffoldRule(Value):
     """t: 0 as the training begins, 1 at its end"""
 
     def scaffolds(self, criteria: Sequence[Criterion], size: int, seed: str) -> list[Scaffold]:
-        """The scaffold of each member of a group, the strongest first."""
         counts = [criteria_shown(self, member, size, len(criteria)) for member in range(size)]
         return [Scaffold(scaffold_text(draw_nested(criteria, n, seed)), n) for n in counts]
 

@@ -41,7 +41,6 @@ class BankMemory:
     researcher: Researcher
     tell: Tell
     bank: RubricBank
-    """may be replaced by another one that is open on the same folder"""
 
     async def generation(self) -> int:
         return await self.bank.generation()
@@ -68,36 +67,22 @@ _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """How to collect, besides the settings of every answer."""
-
     group_size: int = 4
     step_size: int = 4
-    """questions in one step"""
     judge: str = "stage"
-    """as named in `judge.build`; "none": rollouts are not judged"""
     judge_model: str | None = None
-    """None: the policy's own model"""
     judge_base_url: str | None = None
     judging: Wanted = PLAIN
-    """how the judge works, except its kind and seed"""
     gated: bool = False
-    """the judge scores only what is well-formed and supported by its citations, as code finds"""
     reflections: int = 8
-    """candidates for each judged group; 0: none"""
     scaffold: ScaffoldRule | None = None
     windows: int = 0
-    """steps of new questions after which the same are asked again; 0: none are"""
     max_run_cost: float | None = None
-    """US dollars that the whole run may cost"""
     taught: bool = False
-    """the policy's model is a teacher, whose rollouts are imitated"""
     short: bool = False
-    """the system prompt says little of the scaffold, for a policy that is trained to it"""
     passages: int | None = None
-    """shown for each search; None: as for a question of a person's"""
     passage_words: int | None = None
     ray: RayOptions | None = None
-    """where Ray collects groups; None: this process does"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
@@ -255,7 +240,6 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
 
 
 def _judge_options(options: CollectOptions) -> dict[str, Any]:
-    """What was chosen of how the judge works."""
     rubric = options.judging.rubric
     chosen = {"rubric": version_of(rubric)} if rubric else {}
     return chosen | ({"gated": True} if options.gated else {})

@@ -91,7 +91,6 @@ class TurnPart:
 
     text: str
     own: bool
-    """whether the policy writes it"""
     stages: tuple[tuple[Stage, int], ...]
     """the stages that it passes through, each with its end in characters from the piece's
     beginning; it may lie behind the piece's"""
@@ -99,15 +98,12 @@ class TurnPart:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A system prompt, a question, and one long turn of the assistant."""
-
     system: str
     user: str
     parts: tuple[TurnPart, ...]
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "Demonstration":
-        """A transcript as it was written, without a scaffold."""
         bare = without_scaffold(trajectory)
         kept = [segment for segment in bare.segments if segment.kept]
         return cls(
@@ -121,7 +117,6 @@ class Demonstration:
         )
 
     def opening(self) -> tuple[ChatMessage, ...]:
-        """What stands before the assistant's turn."""
         system = ChatMessage(role="system", content=self.system)
         return system, ChatMessage(role="user", content=self.user)
 
@@ -163,7 +158,6 @@ def demonstrate(
 
 
 TOOL = "tool"
-"""the role of all that stands between a policy's turns"""
 
 
 class ExportedConversation(Versioned):
@@ -175,7 +169,6 @@ class ExportedConversation(Versioned):
     messages: tuple[ChatMessage, ...] = Field(min_length=3)
     """system and user, then assistant and tool by turns"""
     loss_mask: tuple[int, ...]
-    """for each message, 1 where the policy wrote it"""
     decoding: Decoding
     policy: str
     policy_version: str
@@ -273,7 +266,6 @@ def _with_thought(written: str, tool_output: str) -> str:
 
 
 def _search_on(document: ScaffoldDocument, call: str) -> str:
-    """The turn that searches what the review of the turn before marked as missing."""
     missing = "; ".join(missing_items(document))
     evaluated = f"{_EVALUATION}Missing: {missing}</state_evaluation>"
     return f"<think>The review names what is missing.</think>\n{evaluated}\n{call}"
@@ -412,10 +404,6 @@ async def each_row(
 
 
 async def retokenise(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
-    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
-
-    A scaffold is left out of the prompt.
-    """
     trajectory = without_scaffold(trajectory)
     segments = []
     for segment in trajectory.segments:
@@ -431,14 +419,12 @@ async def retokenise(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory
 
 
 def needs_tokeniser(run: RunDirectory) -> bool:
-    """Whether some of the run's text has no ids that it could be trained on."""
     return run.manifest().imitated or any(
         token_sequence(t.segments) is None for t in run.trajectories()
     )
 
 
 def write_rows(path: Path, rows: Iterable[Value]) -> None:
-    """One JSON object a line, the file replaced whole."""
     write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 

@@ -49,7 +49,6 @@ class Dependence(Value):
     """
 
     weights: tuple[tuple[float, ...], ...]
-    """K rows of K weights"""
 
     @model_validator(mode="after")
     def _causal(self) -> Self:
@@ -64,7 +63,6 @@ class Dependence(Value):
         return self
 
     def array(self) -> Floats:
-        """The weights, (K, K)."""
         return np.array(self.weights, dtype=np.float64)
 
     def returns(self, scores: Floats, absent: Flags | None = None) -> Floats:
@@ -79,7 +77,6 @@ class Dependence(Value):
         return _returns(self.array(), scores, absent)
 
     def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
-        """The returns of a group, (n, K); NaN where unknown."""
         return self.returns(stage_scores(judged), absent_stages(judged))
 
 
@@ -217,7 +214,6 @@ def row_rule(
 
 
 def _of_matrix(credit: Sequence[Sequence[float]]) -> RowRule:
-    """Raises SettingsError for a matrix that credits earlier stages or has the wrong size."""
     try:
         rule = RowRule(dependence=Dependence.model_validate({"weights": credit}))
         if len(rule.dependence.weights) != len(STAGES):
@@ -252,14 +248,12 @@ class Compiled:
         return Compiled(self.rows + other.rows, dict(dropped))
 
     def each(self) -> Iterator["TrainRow | str"]:
-        """The rows, then one reason for each sequence that gave none."""
         yield from self.rows
         for reason, count in self.dropped.items():
             yield from repeat(reason, count)
 
 
 def separate_rows(results: Iterable[TrainRow | str]) -> Compiled:
-    """Separate rows from the reasons given in place of rows."""
     rows, reasons = [], []
     for result in results:
         if isinstance(result, str):
@@ -314,7 +308,6 @@ def trainable(
 
 
 def longer_than(max_row_tokens: int) -> str:
-    """The reason given for a row that is too long."""
     return f"longer than {max_row_tokens} tokens"
 
 
@@ -351,7 +344,6 @@ def _normalise_again(
 
 
 def _by_stage(row: TrainRow, stages: Sequence[int]) -> list[float]:
-    """The one advantage of each stage's trained tokens; NaN for a stage without any."""
     trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
     known = {stage: advantage for stage, advantage, on in trained if on}
     return [known.get(stage, np.nan) for stage in stages]
@@ -395,7 +387,6 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
-    """(n, K): stages left out of every sum, since they have no criteria."""
     rows = [[is_left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
 

@@ -39,18 +39,14 @@ from rubricem.training.rows.credit import NO_IDS, SS_GRPO, RowRule, row_rule
 from rubricem.training.rows.row import TrainRow
 
 MARGIN = 0.1
-"""least difference of the returns of a pair"""
 TOO_FEW = "fewer than two of the group have a return"
 TOO_NEAR = "its best and worst are nearer than the margin"
 OTHER_PROMPT = "its best and worst had different prompts"
 
 
 class PreferencePair(Versioned):
-    """Two runs on one prompt, and why the first is preferred."""
-
     schema_version: int = 1
     id: str
-    """the group's"""
     prompt: tuple[ChatMessage, ...]
     chosen: tuple[ChatMessage, ...]
     """assistant and tool by turns"""
@@ -68,7 +64,6 @@ class PreferencePair(Versioned):
 
 
 def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePair | str:
-    """The pair of a group, or why it has none; equal ones are never a pair."""
     values = rule.dependence.group_returns(group.judgements)[:, 0]
     if np.count_nonzero(~np.isnan(values)) < 2:
         return TOO_FEW
@@ -191,7 +186,6 @@ NAMES: dict[Form, str] = {
     "pairs": "pairs.jsonl",
     "verl": "verl.parquet",
 }
-"""of files in the run's folder"""
 REMEDIES = {
     NO_IDS: "Name the model to train by --model.",
     TOO_NEAR: "Rank by another --credit.",
@@ -199,22 +193,15 @@ REMEDIES = {
     "rejected by the rule citation": "Leave out --rule citation.",
     "rejected by the rule support": "Leave out --rule support.",
 }
-"""what helps where nothing was left, by the reason"""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What some of the forms can be told; each ignores what is not its own."""
-
     credit: str = "ss-grpo"
     scaffold_ratio: str = "unscaffolded"
-    """rows: of rollouts under a rubric scaffold"""
     model: str | None = None
-    """the model, embedded or a folder, whose tokeniser is used for text without ids"""
     rules: frozenset[Rule] = frozenset()
-    """of what is imitated: rejection rules beyond the first four"""
     weights_dir: Path | None = None
-    """where embedded models are; None: the platform's place"""
 
 
 async def export_run(
@@ -247,13 +234,10 @@ async def export_run(
 
 @dataclass(slots=True)
 class RowCounts:
-    """What is told of rows that go by."""
-
     objectives: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     trained_tokens: int = 0
     barred: int = 0
-    """no ratio may be formed of them, though they are not for imitation"""
 
     def count(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
         """The rows among them, each counted as it is taken; so is each reason.
@@ -272,7 +256,6 @@ class RowCounts:
             raise _nothing("rows", self.dropped)
 
     def describe(self) -> list[str]:
-        """What there is to train on, and what was left out."""
         rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
         told = [f"{self.objectives.total()} rows ({rows}), {self.trained_tokens} trained tokens"]
         if self.barred:
@@ -303,7 +286,6 @@ async def _write_results(
 
 
 def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[str]:
-    """Write the values as they come; reasons in their place are counted."""
     kept, dropped = 0, Counter[str]()
 
     def values() -> Iterator[Value]:
@@ -326,7 +308,6 @@ def _describe_dropped(reasons: Counter[str]) -> list[str]:
 
 
 def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:
-    """Why there is nothing to write, and what helps."""
     why = "; ".join(f"{count} left out, {reason}" for reason, count in dropped.items())
     helping = dict.fromkeys(REMEDIES[reason] for reason in dropped if reason in REMEDIES)
     return SettingsError(

@@ -28,7 +28,6 @@ class TrainRow(Versioned):
     trajectory: str
     objective: Objective
     policy_version: str
-    """of the weights that sampled the first of its tokens"""
     ids: tuple[int, ...]
     prompt_tokens: int = Field(ge=0)
     """how many of the ids, at the beginning, are the prompt"""
@@ -84,11 +83,9 @@ class TrainRow(Versioned):
 
     @property
     def moves(self) -> bool:
-        """Whether a trained token has an advantage."""
         return any(a for a, on in zip(self.advantages, self.loss_mask, strict=True) if on)
 
     def silent(self) -> Self:
-        """The same with no token trained."""
         return self.model_copy(update={"loss_mask": (0,) * len(self.ids)})
 
     @model_validator(mode="after")
@@ -109,4 +106,3 @@ class TrainRow(Versioned):
 
 
 Window = tuple[TrainRow, ...]
-"""the rows of one optimizer step"""

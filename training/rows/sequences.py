@@ -37,11 +37,8 @@ class Tokeniser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """The tokens of a transcript; every list has one entry per token."""
-
     ids: tuple[int, ...]
     written: tuple[bool, ...]
-    """whether the policy wrote it"""
     logprobs: tuple[float, ...]
     """of the sampler; 0 for what it did not write, and where it is not known"""
     stages: tuple[int, ...]
@@ -100,7 +97,6 @@ def without_scaffold(trajectory: Trajectory) -> Trajectory:
 
 _TOKENS, _KINDS = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 _ORDINARY = (1, 6)
-"""kinds of tokens in a GGUF file: normal ones and single bytes"""
 
 
 def vocabulary_hash(tokens: Iterable[tuple[int, bytes]]) -> str:
@@ -127,10 +123,7 @@ def gguf_vocabulary(path: Path) -> str:
 
 
 class FolderTokeniser:
-    """A `training.rows.sequences.Tokeniser` that needs no model."""
-
     def __init__(self, folder: Path, tokenizer: Any) -> None:
-        """`tokenizer`: of transformers."""
         self._folder, self._tokenizer = folder, tokenizer
         special = tokenizer.get_added_vocab()
         self.vocabulary = vocabulary_hash(
@@ -138,7 +131,6 @@ class FolderTokeniser:
             for token, number in tokenizer.get_vocab().items()
             if token not in special
         )
-        """its hash; empty where it knows no token"""
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Raises SettingsError where the template is missing or cannot write these messages."""

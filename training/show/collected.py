@@ -46,11 +46,9 @@ class StepNumbers:
     step: int
     rollouts: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """why rollouts gave no trajectory"""
     early: Counter[str] = field(default_factory=Counter)
     """why rollouts ended without a complete answer"""
     faults: Counter[Rule] = field(default_factory=Counter)
-    """rejection rules that rollouts break"""
     scores: dict[Stage, list[float]] = field(default_factory=_no_scores)
     unscored: Counter[str] = field(default_factory=Counter)
     """stages that have criteria and no score, by reason"""
@@ -58,14 +56,11 @@ class StepNumbers:
     first_try: int = 0
     """finished rollouts of which no turn had to be asked again"""
     turns: int = 0
-    """of free rollouts, that stand in their transcripts"""
     no_ratio: Counter[str] = field(default_factory=Counter)
     """turns of which no policy-gradient ratio can be formed, by reason"""
     spent: dict[str, Usage] = field(default_factory=dict)
-    """by rollouts, failed rollouts, judge and reflections"""
     added: int = 0
     retired: int = 0
-    """criteria of the rubrics"""
 
     def count(self, run: Trajectory, judgement: Judgement | None) -> None:
         self.rollouts += 1
@@ -102,7 +97,6 @@ class StepNumbers:
         self.spent[on] = self.spent.get(on, NO_USAGE) + usage
 
     def add(self, record: GroupRecord, run: RunDirectory) -> None:
-        """Count what is known of a group besides its rollouts."""
         self.failures.update(record.failures)
         self.spend("failed rollouts", record.lost)
         if reflected := run.reflection_of(record.step, record.id):
@@ -142,7 +136,6 @@ class RunNumbers:
     manifest: Manifest
     steps: list[StepNumbers]
     grid: list[dict[str, Any]] = field(default_factory=list)
-    """each group: its step and question, how many rollouts it has, and their mean scores"""
     seconds: float = 0.0
     """from the first rollout's beginning to the last one's end, pauses included"""
     candidates: int = 0
@@ -150,7 +143,6 @@ class RunNumbers:
     """reflections written, and kept in the bank"""
 
     def counted(self, name: str) -> Counter[str]:
-        """Reasons, or rules, over all steps."""
         return sum((getattr(step, name) for step in self.steps), Counter[str]())
 
     def total(self, name: str) -> int:
@@ -168,7 +160,6 @@ class RunNumbers:
         return self.counted("failures").total()
 
     def lines(self) -> list[str]:
-        """What a person is told of the run."""
         rollouts, steps = self.total("rollouts") + self.failed, len(self.steps)
         told = [
             f"{pluralise(len(self.grid), 'group')} in {pluralise(steps, 'step')}, "
@@ -216,7 +207,6 @@ class RunNumbers:
 
 
 def run_numbers(run: RunDirectory) -> RunNumbers:
-    """Read a run. Raises SettingsError if there is none, StoreError if it is damaged."""
     found = RunNumbers(run.manifest(), [StepNumbers(n) for n in range(run.finished_steps())])
     began, ended = list[float](), list[float]()
     for group in judged_groups(run):
@@ -271,7 +261,6 @@ def _grid_json(
 
 
 def _means(scores: Scores) -> dict[str, float | None]:
-    """By stage; None: none is known."""
     return {stage.value: fmean(known) if known else None for stage, known in scores.items()}
 
 

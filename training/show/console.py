@@ -41,7 +41,6 @@ _FIGURES = (
     ("sampler gap", "sampler_gap", "{:.2g}"),
     ("tokens/s", "tokens_per_second", "{:,.0f}"),
 )
-"""name, metric and form of the numbers that a line tells"""
 
 
 def describe_metrics(metrics: Metrics) -> str:
@@ -51,8 +50,6 @@ def describe_metrics(metrics: Metrics) -> str:
 
 
 class PlainTraining:
-    """A listener that prints a line for each step, round and measuring of held-out questions."""
-
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._pace = Pace()
@@ -76,8 +73,6 @@ class PlainTraining:
 
 
 class TrackerLog(Protocol):
-    """An open log of a tracker."""
-
     def log(self, metrics: Mapping[str, float], step: int) -> None: ...
     def close(self) -> None: ...
 
@@ -111,7 +106,6 @@ _INIT: Mapping[Tracker, Mapping[str, Any]] = {
     "wandb": {"resume": "allow"},
     "trackio": {"resume": "allow", "embed": False},
 }
-"""trackers, whose modules have their names, with additional arguments for beginning a run"""
 
 
 class OnlineLog:

@@ -15,8 +15,6 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowsDone:
-    """This many parts of a step's window have been through the model."""
-
     unit: Literal["step", "round"]
     number: int
     """of the step or the round, from 1"""
@@ -62,4 +60,3 @@ def watch_nothing(event: Event) -> None:
 
 
 HELD_OUT = "held_out/"
-"""prefix of the names of numbers of held-out questions"""

@@ -27,9 +27,7 @@ from rubricem.training.show.training import LOCK, RECORD, STEPS, steps_of, train
 Kind = Literal["collected", "trained"]
 Numbers = dict[str, Any]
 DEPTH = 3
-"""levels of folders below a root that are searched"""
 MOST = 2000
-"""folders searched below one root"""
 _OTHERS = frozenset(
     {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
 )
@@ -125,7 +123,6 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
 
 @lru_cache(maxsize=32)
 def _numbers_of(path: Path, finished: int) -> Numbers:
-    """A run's numbers, read once for each number of finished steps."""
     numbers = run_numbers(RunDirectory(path)).as_json()
     # The settings name this machine's folders and servers.
     del numbers["manifest"]["settings"]
@@ -179,7 +176,6 @@ def _summarise_trained(path: Path) -> Numbers:
 
 
 def _facts(record: Numbers) -> Numbers:
-    """The facts that identify a training."""
     names = ("method", "model")
     return {name: record[name] for name in names if isinstance(record.get(name), str)}
 

@@ -73,7 +73,6 @@ class KeptNumbers:
     canary: dict[str, Any] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """What a person is told: what is trained how, the last step, and what was held out."""
         told = [f"{self.record.get('method', 'trained')}, {self.record.get('model', 'a model')}"]
         told += [f"{self.unit} {n}: {join_metrics(found)}" for n, found in self.steps[-1:]]
         told += [
@@ -83,7 +82,6 @@ class KeptNumbers:
         return told + ([f"canary: {join_metrics(self.canary)}"] if self.canary else [])
 
     def as_json(self) -> dict[str, Any]:
-        """Everything that is stored, as one JSON object, without numbers that are not finite."""
         return {
             "record": self.record,
             "unit": self.unit,
@@ -140,7 +138,6 @@ def join_metrics(metrics: Metrics) -> str:
 
 
 def format_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Every number by its name, in order; large ones have all their digits."""
     return [
         (name, f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}")
         for name, value in sorted(_finite(metrics).items())

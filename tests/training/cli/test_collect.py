@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -313,32 +312,6 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(ask
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert len(server.requests) == 8 and asked < 8, "no call was made twice"
-
-
-def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finished(asking: Path):
-    long = plan().replace("Look it up.", " ".join(map(str, range(1500))))
-
-    def script(body: dict[str, Any], number: int) -> str:
-        said = turns(body, number)
-        return long if said == plan() else said
-
-    def limit() -> None:
-        # What the system says of a file that may not grow is what it says of a full disk.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))
-
-    with ScriptedServer(script) as server:
-        process = begin(asking, server, "settings.concurrency=1", preexec_fn=limit)
-        _, errors = process.communicate()
-        before = len(server.requests)
-        assert process.returncode == 1, errors
-        told = [line for line in errors.splitlines() if line.startswith("error: ")]
-        assert len(told) == 1 and "cannot be used" in told[0], errors
-        assert "disk is not full" in errors
-        assert served(asking) == 0
-        status, out, errors = finished(asking, server, "settings.concurrency=1")
-    assert status == 0, errors
-    assert "4 rollouts: 4 finished" in out
-    assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
 
 
 def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):

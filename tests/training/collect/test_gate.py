@@ -227,14 +227,6 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
     assert run_numbers(opened.run).finished == 90
 
 
-@pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
-async def test_a_group_is_judged_while_others_still_roll(places: int | None, opened_with: Open):
-    opened = opened_with(Unsteady(), step_size=3)
-    await opened.collector(at_once=1, judged_at_once=places).collect()
-    judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
-    assert any("q002-r1: finished" in line for line in opened.lines[judged:])
-
-
 async def test_a_call_that_is_cut_off_is_counted_and_stays_counted(tmp_path: Path) -> None:
     path, meter, heard = tmp_path / "journal.jsonl", Meter(), asyncio.Event()
     journal = Journal(path)

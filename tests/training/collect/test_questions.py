@@ -74,16 +74,10 @@ def test_questions_are_read_from_lines_and_cells(
         ("q.jsonl", '{"question": "a?"}\n{"text": "b"}', "line 2 of .* has no 'question'; .*text"),
         ("q.jsonl", "What?", "line 1 of .* is no JSON object: Expecting value at"),
         ("q.jsonl", '{"question": "a?"}\n\n{"question": "hal', "line 3 of .*Unterminated string"),
-        ("q.jsonl", "[1]", "line 1 of .*no JSON object"),
-        ("q.jsonl", "[" * 100_000, "line 1 of "),
-        ("q.jsonl", '{"question": " "}', "line 1 of .*no question"),
         ("q.jsonl", '{"question": null}', "line 1 of .*its question is no text"),
-        ("q.jsonl", '{"question": ["a?"]}', "its question is no text"),
-        ("q.jsonl", '{"question": "a?", "criteria": "b"}', "line 1 of .*: its criteria"),
         ("q.jsonl", '{"question": "a?", "criteria": [{"criterion": "b", "points": 11}]}',
          "its criteria"),
         ("q.jsonl", '{"question": "a?", "criteria": ["b", " "]}', "one of its criteria is empty"),
-        ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria"),
         ("q.jsonl", '{"question": "a?", "answer_format": "haiku"}', "its answer_format .*'haiku'"),
         ("q.jsonl", '{"question": "a?", "facts": "b"}', "line 1 of .*: its facts"),
         ("q.txt", "\n \n", "holds no question"),
@@ -199,15 +193,6 @@ def test_the_batches_of_steps_by_hand(
 ):
     curriculum = Curriculum(asked(names), size, window)
     assert (curriculum.steps, shown(curriculum, len(batches))) == (steps, batches)
-
-
-def test_a_seed_gives_each_pass_an_order_of_its_own_and_every_time_the_same():
-    first, again = (Curriculum(asked("abcdefghij"), 10, seed=3) for _ in range(2))
-    assert shown(first, 3) == shown(again, 3)
-    orders = [order for order, _ in shown(first, 3)]
-    assert len(set(orders)) == 3
-    assert {"".join(sorted(order)) for order in orders} == {"abcdefghij"}
-    assert shown(Curriculum(asked("abcdefghij"), 10, seed=4), 1) != shown(first, 1)
 
 
 @given(

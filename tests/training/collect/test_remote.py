@@ -157,13 +157,6 @@ async def undisturbed(folder: Path, **options: Any) -> dict[str, Any]:
     return await left(opened.run)
 
 
-async def test_a_run_leaves_the_same_as_in_one_process(opened: Opened, tmp_path: Path):
-    made = Remote(opened, ScriptedPolicy(two_turns))
-    await made.collector.collect()
-    assert await left(opened.run) == await undisturbed(tmp_path / "whole")
-    assert len(made.jobs) == 3
-
-
 class Killing(ScriptedPolicy):
     """Calls `kill` before a call of a number; says how often it was asked."""
 

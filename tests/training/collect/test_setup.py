@@ -5,7 +5,6 @@ Collecting on a server that speaks in token ids: rows that a policy gradient can
 The embedded model collected from in free mode: what a trainer needs of it is there.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,7 +101,6 @@ def test_a_gate_before_nothing_is_refused_before_anything_is_asked():
     [
         ("best", "There is no judge 'best'"),
         ("rubric:own_rubrics", "does not name a rubric"),
-        ("rubric::Long", "does not name a rubric"),
         ("rubric:own_rubrics:Short", "own_rubrics has no 'Short'"),
         ("rubric:nowhere:Long", "'nowhere' cannot be imported: ModuleNotFoundError"),
         ("rubric:half_written:Long", "'half_written' cannot be imported: SyntaxError"),
@@ -156,22 +154,6 @@ def test_the_scores_of_a_rubrics_parts_are_logged_by_name(here: Path):
             "rubric_0": 1.0, "rubric_1": 1.0, "rubric_1.rubric": 1.0,
         }  # fmt: skip
     assert not all(stage.missing for stage in first.stages)
-
-
-def relative(body: dict[str, Any], number: int) -> Scripted:
-    """A policy, and a relative judge that grades the first attempt shown 0.9, the other 0.2."""
-    if not body["messages"][0]["content"].startswith("You compare"):
-        return by_script(body, number)
-    grades = [{"id": i, "explanation": "so", "score": s} for i, s in (("1", 0.9), ("2", 0.2))]
-    return json.dumps({"scores": grades})
-
-
-def test_a_relative_judges_reward_stands_at_the_answer_alone(here: Path):
-    run = collected(here, "relative", relative)
-    assert run.manifest().judge_kind == "relative"
-    found = [[s.score for s in j.stages] for j in run.judgements()]
-    assert sorted(scores[-1] for scores in found) == [0.2, 0.9]
-    assert all(scores[:3] == [None] * 3 for scores in found)
 
 
 @pytest.fixture

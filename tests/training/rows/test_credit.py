@@ -285,30 +285,6 @@ def test_advantages_by_hand(returns: Any, more: dict[str, Any], values: Any) -> 
     np.testing.assert_allclose(stage_advantages(np.array(returns), **more), values)
 
 
-@MANY
-@given(SCORES, st.floats(0.5, 20), st.floats(-5, 5))
-def test_advantages_ignore_scale_and_shift_of_the_scores(
-    scores: Floats, scale: float, shift: float
-) -> None:
-    def values(rewards: Floats) -> Floats:
-        return stage_advantages(PAPER.returns(rewards), 1e-6, eps=0.0)
-
-    np.testing.assert_allclose(values(scores * scale + shift), values(scores), atol=1e-6)
-
-
-@MANY
-@given(SCORES, st.floats(0.1, 10))
-def test_scale_of_a_row_of_the_dependence_cancels(scores: Floats, scale: float) -> None:
-    rows = [list(row) for row in PAPER.weights]
-    rows[1] = [weight * scale for weight in rows[1]]
-    scaled = Dependence(weights=tuple(tuple(row) for row in rows))
-    np.testing.assert_allclose(
-        stage_advantages(scaled.returns(scores), 1e-6, eps=0.0),
-        stage_advantages(PAPER.returns(scores), 1e-6, eps=0.0),
-        atol=1e-6,
-    )
-
-
 def grpo(rewards: Floats) -> Floats:
     """The group-relative advantage of scalar rewards, written out apart from the code."""
     deviation = float(np.sqrt(np.mean((rewards - np.mean(rewards)) ** 2)))

@@ -15,7 +15,6 @@ from rubricem.agent.cli import main
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
-    Decoding,
     Judgement,
     ScaffoldedPrompt,
     Segment,
@@ -200,20 +199,6 @@ def test_a_scaffold_is_not_in_what_is_imitated():
     shown = ScaffoldedPrompt(text=" Say 1.", shown=1)
     made = accepted(run(system="Be good. Say 1.", scaffold=shown))
     assert made.messages[0].content == "Be good."
-
-
-def test_a_forced_trace_is_recast_as_free_mode_writes_it():
-    forced = run(decoding=Decoding.FORCED)
-    segments = [
-        s if s.author is not Author.PROMPT or not s.turn else s.model_copy(update={"text": ""})
-        for s in forced.segments
-    ]
-    made = accepted(forced.model_copy(update={"segments": tuple(segments)}))
-    system, user, _, found, written = (m.content for m in made.messages)
-    assert "at most 10" in system or "10" in system
-    assert user.startswith(forced.question)
-    assert "<think>The search brought nothing new.</think>" in written
-    assert found.strip() == FOUND.strip()
 
 
 def test_citations_are_looked_at_where_it_is_asked_for():

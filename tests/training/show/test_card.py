@@ -13,7 +13,7 @@ from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import KeptNumbers
-from tests.support.rows import config_of, policy_rows, quiet, row
+from tests.support.rows import config_of, policy_rows, quiet
 
 
 def note(**changed: Any) -> Checkpoint:
@@ -74,21 +74,6 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
     assert "inf" not in card.split("## Numbers")[1].split("##")[0]
     card = model_card(note(), KeptNumbers(), {}, {"b": 486355000.0, "saved_at": 1.0})
     assert "| b | 486,355,000 |" in card and "saved_at" not in card
-
-
-@pytest.mark.usefixtures("one_thread")
-async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
-    tiny: Path, tmp_path: Path
-) -> None:
-    config = config_of(tmp_path, tiny, [row(n) for n in range(2)], batch=1)
-    trained = await train(config, "sft", quiet)
-    first = (config.out / "checkpoints" / "000001" / CARD).read_text()
-    last = (trained.checkpoint / CARD).read_text()
-    assert "| mean |" not in first and "# tiny" in first and "step 1" in first
-    assert trained.canary is not None and "| mean |" in last
-    assert "| rows | 2 |" in last and "| trained tokens | 22 |" in last
-    assert str(tmp_path) not in last and str(tiny.parent) not in last
-    assert f"| loss | {trained.steps[-1]['loss']:.6g} |" in last
 
 
 async def test_a_run_under_another_credit_does_not_go_on(tiny: Path, tmp_path: Path):

@@ -12,36 +12,11 @@ from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,
     OnlineLog,
-    PlainTraining,
-    describe_metrics,
     with_event_files,
 )
-from rubricem.training.show.events import HeldOutJudged, PhaseChanged, RowsDone, StepTaken
+from rubricem.training.show.events import HeldOutJudged
 from tests.support.collected import show
 from tests.support.rows import config_of, quiet, row
-
-STEP = {"loss": 0.25, "grad_norm": 1.5, "kl_old": 0.002, "tokens_per_second": 1234.4}
-
-
-def test_each_event_is_a_line_with_the_numbers_that_it_has():
-    told: list[str] = []
-    listen = PlainTraining(told.append)
-    for event in (
-        RowsDone("step", 3, 10, 2, 8),
-        StepTaken(3, 10, STEP),
-        StepTaken(4, 10, {}),
-        PhaseChanged("collect", 1, True),
-        StepTaken(2, 2, {"reward/answer/mean": 0.75, "loss": float("nan")}, "round"),
-        HeldOutJudged(2, {"reward/answer/mean": 0.5}),
-    ):
-        listen(event)
-    assert told[0] == "step 3 of 10: row 2 of 8"
-    assert told[1].startswith(
-        "step 3 of 10: loss 0.25, grad norm 1.5, KL to old 0.002, tokens/s 1,"
-    )
-    assert told[3].startswith("round 2 of 2: answer 0.75") and "loss" not in told[3]
-    assert told[4].endswith("answer 0.50") and len(told) == 5
-    assert describe_metrics({"loss": float("inf")}) == ""
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:

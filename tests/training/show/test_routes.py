@@ -59,19 +59,6 @@ async def test_runs_are_found_under_the_data_directory_and_the_named_folders_alo
     assert (listed["steps"], listed["questions"], listed["judge"]) == (2, 2, "fake")
 
 
-async def test_a_collected_run_is_told_in_the_numbers_of_its_page(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    written_run(tmp_path / "data" / "first")
-    run = await got(client, "collected/first")
-    assert (run["groups"], run["rollouts"], run["accepted"]) == (2, 3, 1)
-    # 0.5 and 0.25 of the research of two; nothing of the second step was judged.
-    assert [step["scores"]["research"] for step in run["steps"]] == [0.375, None]
-    assert run["steps"][0]["unscored_share"] == 1 / 8
-    assert "settings" not in run["manifest"]
-    assert await got(client, "collected/first") == run
-
-
 async def test_groups_are_told_one_by_one_also_of_a_step_that_goes_on(
     client: httpx.AsyncClient, tmp_path: Path
 ):
@@ -105,19 +92,6 @@ async def test_a_training_is_told_step_by_step_without_paths_or_nan(
         {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "rounds": 0,
          "running": False}
     ]  # fmt: skip
-
-
-async def test_the_rounds_of_a_training_have_their_scores(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    folder = train(tmp_path / "data" / "out")
-    written_run(folder / "rounds" / "000")
-    written_run(folder / "held_out" / "001")
-    [told] = (await got(client, "trained/out"))["rounds"]
-    assert (told["round"], told["rollouts"]) == (0, 3)
-    assert told["scores"]["answer"] == pytest.approx(0.625)
-    assert sorted(await names(client, "collected")) == ["out, held out 001", "out, round 000"]
-    assert (await got(client, "collected/out%2C%20round%20000"))["rollouts"] == 3
 
 
 @pytest.mark.parametrize("name", ["none", "..%2f..", "%2e%2e", "x" * 200])
