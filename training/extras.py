@@ -11,10 +11,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], give_up: Callable[[], None] = lambda: None) -> T:
-    """What the work gives. A cancellation waits for its end, since no thread can be ended.
-
-    `give_up` is called by a cancellation: work that heeds it ends sooner.
-    """
+    """What the work gives; a cancellation calls `give_up` and waits for the work's end."""
     # No task around it: what is no Exception would leave a task's loop without passing its caller.
     working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:

@@ -1,15 +1,10 @@
-"""Values as named metrics, and the best of n.
+"""Values as named metrics, without any for no value, and the best of n.
 
-Without any value there is no metric, so that a missing one is never 0.
-
-Best of n is the expected score of the best of n answers, for every n at once. Of N scored answers
-in ascending order s_1 ... s_N, n drawn without replacement have s_k as their best in
-C(k - 1, n - 1) of C(N, n) equally likely draws, so
+Best of n is the expected score of the best of n answers. Of N scores in ascending order s_1 ... s_N
 
     best(n) = sum over k >= n of s_k * C(k - 1, n - 1) / C(N, n)
 
-is exact and, as an estimate of the best of n new answers, unbiased; n = 1 is the mean, n = N the
-maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
+is exact and unbiased (the estimator of pass@k, arXiv:2107.03374, for scores).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

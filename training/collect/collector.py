@@ -135,10 +135,7 @@ class InForce(Value):
 
 
 def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
-    """The rubric that rollouts of a question are shown and scored on; not saved here.
-
-    It includes the question's own criteria as persistent ones, except those that were retired.
-    """
+    """The rubric that rollouts are shown and scored on, the question's own criteria among them."""
     buffer = buffers.load(question.question)
     gone = {criterion.meaning for criterion in buffer.retired.get(Stage.ANSWER, ())}
     # A plain text is worth one point.
@@ -181,11 +178,10 @@ class Collector:
         self._pace = Pace()
 
     async def collect(self, stop: asyncio.Event | None = None) -> None:
-        """Do every step that is not committed yet.
+        """Do every step that is not committed yet; `stop` ends the run after calls in flight.
 
-        Setting `stop` ends the run when the calls in flight have finished. Raises RunStopped if a
-        person or the cost limit ended it, PolicyError if a server was away for too long or all
-        rollouts of a step failed; nothing of such a step is committed.
+        Raises RunStopped if a person or the cost limit ended it, PolicyError if a server was away
+        for too long or all rollouts of a step failed; nothing of such a step is committed.
         """
         manifest, finished = self._manifest, self.run.finished_steps()
         curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
@@ -264,10 +260,7 @@ class Collector:
         return asyncio.gather(*rolling)
 
     async def _scaffolds(self, record: GroupRecord, question: Question) -> list[Scaffold]:
-        """The scaffold of each member of a group; an empty one in a run without scaffolding.
-
-        The criteria are saved before the first rollout, so that a resumed step shows the same.
-        """
+        """One for each member; criteria are saved first, so that a resumed step shows the same."""
         manifest = self._manifest
         if manifest.scaffold is None:
             return [Scaffold()] * manifest.group_size

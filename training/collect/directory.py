@@ -1,18 +1,14 @@
 """One collecting run on disk: its settings, what is finished, and the results of every step.
 
-    manifest.json           the settings that shape the run, written once
-    questions.jsonl         the questions, as they were when it began
-    held_out.jsonl          those that are never collected, if any are held out
+    manifest.json, questions.jsonl, held_out.jsonl      written once, as the run begins
     journal.jsonl           every finished call of a model or tool
     runs/THREAD/            each rollout, stored as by `rubricem ask`
-    steps/NNN/*.json        the finished parts of a step: the bank's state, judged groups with the
-                            resulting rubrics, reflections
+    steps/NNN/*.json        the finished parts of a step
     steps/NNN/done.json     the step is committed, with the sizes of the files below
     trajectories.jsonl, groups.jsonl, judgements.jsonl, reflections.jsonl
 
-The last four only grow. A step's lines are appended and fsynced before its `done.json` is written;
-anything that a kill leaves beyond the sizes given there was never committed, and is cut off when
-the run is resumed. Readers stop at those sizes.
+The last four only grow: a step's lines are fsynced before its `done.json` is written. What lies
+beyond the sizes given there was never committed: it is not read, and cut off at a resume.
 """
 
 import os
@@ -300,10 +296,7 @@ def _lines(questions: Sequence[Question]) -> str:
 
 
 def _shape(manifest: Manifest, known: Collection[str]) -> dict[str, Any]:
-    """What two manifests must have in common for one run: their addresses may move.
-
-    Settings that this version does not know are ignored: an earlier one wrote them.
-    """
+    """What two manifests must share for one run: no addresses, and of settings those `known`."""
     shape = {name: getattr(manifest, name) for name in Manifest.model_fields}
     settings = {name: manifest.settings.get(name) for name in known}
     settings["base_url"] = bool(manifest.settings.get("base_url"))

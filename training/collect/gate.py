@@ -179,11 +179,7 @@ class RunGate:
         )
 
     async def through(self, work: Awaitable[T], stop: asyncio.Event | None = None) -> T:
-        """What the work gives; `stop`, once set, ends it when the calls in flight are kept.
-
-        Raises RunStopped where a person or the limit of money ended it, PolicyError where a server
-        was away for too long.
-        """
+        """What the work gives; raises RunStopped where `stop` or the limit of money ended it."""
 
         async def wait_for_stop() -> None:
             if stop is not None:
@@ -212,10 +208,7 @@ class RunGate:
         return journal_calls(model, self.calls(model.name))
 
     async def ask_rubric(self, call: str, ask: MakeCall) -> dict[str, Any]:
-        """The reply to a rubric; it ends the run where it cost an unknown amount of limited money.
-
-        It is made in a scope of the journal.
-        """
+        """The reply to a rubric; the run ends where it cost an unknown amount of limited money."""
         reply = await self.calls("the model that a rubric asks").once(call, ask)
         if self.purse.most is not None and usage_of(reply).cost is None:
             limit = self.purse.limit
@@ -253,8 +246,7 @@ class RunGate:
     ) -> T:
         """What `make` gives, once it may begin; never returns where the run has ended.
 
-        A completion, or a reply as the journal keeps it, is counted. A server that serves nobody
-        is waited for. Raises what `make` raises otherwise.
+        A server that serves nobody is waited for. Raises what `make` raises otherwise.
         """
         began, tried = 0.0, 0
         while True:

@@ -71,10 +71,7 @@ class Selected:
 
 
 def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
-    """All questions of a file.
-
-    Raises SettingsError that names the line or row at fault, and where there is none.
-    """
+    """All questions of a file; raises SettingsError that names the line or row at fault."""
     path = Path(named)
     rows = _rows(path, column)
     found = [_question(fields, place, n, column) for n, (place, fields) in enumerate(rows)]
@@ -120,13 +117,11 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _object(line: str, place: str) -> dict[str, Any]:
-    fault = ""
+    fields, fault = None, ""
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError as cause:
-        fields, fault = None, f": {cause.msg} at character {cause.pos + 1}"
-    except (ValueError, RecursionError):
-        fields = None
+    except (ValueError, RecursionError) as cause:
+        fault = f": {cause}"
     if not isinstance(fields, dict):
         raise SettingsError(
             f"{place} is no JSON object{fault}.", 'Write it as {"question": "..."}.'
@@ -174,10 +169,7 @@ def _question(fields: Mapping[str, Any], place: str, number: int, column: str) -
 def select_questions(
     named: str | Path, column: str = COLUMN, held_out: float = 0.0, limit: int | None = None
 ) -> Selected:
-    """What is asked of a file, at most `limit`; `held_out` is a share from 0 to below 1.
-
-    Raises SettingsError where something cannot be read, and where nothing is left to ask.
-    """
+    """What is asked of a file, at most `limit`; `held_out` is a share from 0 to below 1."""
     read = read_questions(named, column)
     found: dict[str, Question] = {}
     for question in read:
@@ -212,10 +204,7 @@ def apart_from(
     what: str,
     tell: Callable[[str], None],
 ) -> list[T]:
-    """Those whose text, however it is spaced and written, is not among those held out.
-
-    How many are not is told. Raises SettingsError where none is left; `what` are they.
-    """
+    """Those whose text is not among those held out; raises SettingsError where none is left."""
     apart = {normal(asked(one)) for one in held_out}
     left = [one for one in found if normal(asked(one)) not in apart]
     if not left:
@@ -245,11 +234,7 @@ class Curriculum:
     def __init__(
         self, questions: Sequence[Question], size: int, window: int = 0, seed: int | None = None
     ) -> None:
-        """`size`: questions in a batch; `window`: K, or 0 for no replay.
-
-        With a seed the questions come in another order in each pass, else always as given.
-        Raises ValueError where there is nothing to ask.
-        """
+        """`size`: questions in a batch; `window`: K, 0: no replay; `seed`: shuffles each pass."""
         if not questions or size < 1 or window < 0:
             raise ValueError(f"{len(questions)} questions make no batches of {size}")
         self._questions = tuple(questions)

@@ -1,10 +1,8 @@
 """Groups of rollouts collected by Ray, for a run in this process.
 
-A remote function collects the whole group of a question as one process does: by a `Collector` over
-a folder of its own, which is removed afterwards. The run's process holds the journal, the bank and
-the rubrics. It sends a group with what is known of it, its finished calls included, and gets each
-further call as soon as it is finished, then the group. So a group whose process died goes on from
-its finished calls in another one. An interrupted run ends when the groups in flight have ended.
+A remote function collects the group of a question by a `Collector` over a temporary folder. The
+run's process holds journal, bank and rubrics: it sends what is known of a group, and gets each
+further call as soon as it is finished, so that a group whose process died goes on elsewhere.
 
 A Ray that is started here listens on loopback alone, and admits whoever knows a token that is
 nowhere on disk. Settings, with their keys, are an argument of a call between two processes: not in
@@ -287,10 +285,7 @@ async def open_workers(
     collector: Collector,
     researcher: Researcher,
 ) -> AsyncIterator[RemoteGroups]:
-    """Groups by Ray's workers, each with its own clients for the setup.
-
-    Raises SettingsError if Ray is missing or cannot be reached, and with a limit of cost.
-    """
+    """Groups by Ray's workers. Raises SettingsError without Ray, and with a limit of cost."""
     if collector.gate.purse.most is not None:
         raise SettingsError(
             "A limit of cost is kept by one process, and Ray's workers are several.",
@@ -308,10 +303,7 @@ async def open_workers(
 
 @asynccontextmanager
 async def connect(options: RayOptions) -> AsyncIterator[Any]:
-    """Ray, connected to the cluster at RAY_ADDRESS, or to one that starts and ends here.
-
-    Nested calls share the connection: for several runs at the same time.
-    """
+    """Ray, connected to the cluster at RAY_ADDRESS, or to one that starts and ends here."""
     if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
         yield begun
         return

@@ -8,8 +8,7 @@ Of n criteria, member i of G (i = 1 ... G) is shown, at progress t of the traini
   members and 0 for the others; full, 1;
 - decay: sigmoid, 1 / (1 + exp(alpha * (t - t0))); linear, 1 - t; power, (1 - t) ** n; constant, 1.
 
-A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once, by
-a seed, and nest: a member that sees more sees everything that a member with less sees. Source:
+A group of one is shown nothing, unless its share is full. The subsets of a group nest. Source:
 RuscaRL (arXiv:2508.16949), section 3.2.
 """
 
@@ -95,10 +94,7 @@ def draw_nested(criteria: Sequence[Criterion], count: int, seed: str) -> list[Cr
 
 
 def scaffold_text(criteria: Sequence[Criterion]) -> str:
-    """The criteria as a part of a system prompt, in two sections; "" for none.
-
-    They are a model's or a file's words: neutralised, one line each.
-    """
+    """The criteria, neutralised, as a part of a system prompt, in two sections; "" for none."""
     if not criteria:
         return ""
     parts = (
@@ -127,10 +123,7 @@ _DECAYS = {
 
 
 def scaffold_rule(share: str | None, decay: str, progress: float) -> ScaffoldRule | None:
-    """The rule in words: `binary:4` over the group, `sigmoid:125:0.2` over the training.
-
-    None where no scaffold is asked for. Raises SettingsError for what is not such a rule.
-    """
+    """The rule in words: `binary:4` over the group, `sigmoid:125:0.2` over the training."""
     if share is None:
         return None
     fields = {**_fields("share", share, _SHARES), **_fields("decay", decay, _DECAYS)}

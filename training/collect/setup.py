@@ -115,11 +115,10 @@ async def open_collector(
     purse: Purse | None = None,
     policy: OpenPolicy | None = None,
 ) -> AsyncIterator[Collector]:
-    """A collector that begins or continues a run; its models are freed at the end.
+    """A collector that begins or continues a run; `policy`: as for `open_researcher`.
 
-    `purse`: one shared with other runs; None: its own, with the cost that the options allow.
-    `policy`: as for `open_researcher`. Raises SettingsError if the folder contains another run,
-    StoreError if another process is collecting into it.
+    Raises SettingsError if the folder contains another run, StoreError if another process is
+    collecting into it.
     """
     quietly = without_repeats(tell)
     setup = shape(await asyncio.to_thread(setup_of, settings), options)
@@ -203,11 +202,7 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
 
 
 def _groups_at_once(policy: PolicyChoice, judge: PolicyChoice, group_size: int) -> int | None:
-    """Groups judged at the same time; None: as part of the limit on rollouts.
-
-    An embedded policy also writes the reflections, which belong to judging. Calls to a server are
-    bounded by its limiter, so this is as many groups as could fill it.
-    """
+    """As many groups as could fill the judge's server; None: they share the rollouts' places."""
     if policy.embedded:
         return None
     return judge.at_once if judge.embedded else math.ceil(judge.at_once / group_size)

@@ -136,8 +136,7 @@ def demonstrate(
 ) -> Demonstration | str:
     """The demonstration of a finished trajectory that breaks no rule, or why there is none.
 
-    `stricter`: those of `SWITCHED` that count. `system` is the prompt of a re-cast trace, as
-    `free_prompt` has it; None: the full one with the default limit.
+    `stricter`: those of `SWITCHED` that count; `system`: the prompt of a re-cast trace.
     """
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
@@ -300,11 +299,7 @@ async def imitation_row(
 
 
 async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int]:
-    """The stage of each of a piece's `count` tokens.
-
-    A boundary between stages is counted in tokens of the text before it; a token that a tag
-    shares with its neighbour may fall on either side, which labels a metric and trains nothing.
-    """
+    """The stage of each of a piece's `count` tokens; at a boundary it labels a metric alone."""
     found: list[int] = []
     for stage, end in piece.stages:
         if len(found) >= count:
@@ -331,8 +326,7 @@ class JudgedGroup:
 def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
     """The groups of the finished steps, in order, one in memory at a time.
 
-    Raises StoreError where a trajectory that a group names is not there, or a judgement is of
-    nothing that a group names.
+    Raises StoreError where they do not fit the trajectories and judgements.
     """
     read, known = run.trajectories(), dict[str, Trajectory]()
     judgements = run.judgements()
@@ -372,9 +366,7 @@ async def each_row(
 ) -> Results:
     """The rows of the finished steps, one group in memory at a time.
 
-    In the place of a sequence that gives no row stands the reason. Without a tokeniser what has
-    no ids is such. `imitate`: the accepted rollouts are imitated, whoever wrote them. `stricter`:
-    of what is imitated, the rejection rules beyond the first four.
+    `imitate`: the accepted rollouts are imitated, whoever wrote them; `stricter` is for these.
     """
     manifest = run.manifest()
     if imitate or manifest.imitated:
@@ -437,10 +429,7 @@ async def compile_rows(
     imitate: bool = False,
     weights_dir: Path | None = None,
 ) -> Compiled | None:
-    """The rows of a collecting run; None: it holds rows already.
-
-    `weights_dir`: where embedded models are; None: the platform's place.
-    """
+    """The rows of a collecting run; None: it holds rows already."""
     if not (run := RunDirectory(path)).unexported:
         return None
     encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
@@ -474,10 +463,7 @@ async def each_encoded(
 async def open_tokeniser(
     model: str, weights_dir: Path | None = None
 ) -> AsyncIterator[tuple[Tokeniser, str]]:
-    """The tokeniser of a model, embedded or a folder, and its vocabulary's hash.
-
-    Raises SettingsError for one that is neither.
-    """
+    """The tokeniser of a model, embedded or a folder, and its vocabulary's hash."""
     if is_folder(model):
         own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())
         yield own, own.vocabulary

@@ -42,10 +42,9 @@ Flags = NDArray[np.bool_]
 
 
 class Dependence(Value):
-    """The dependence matrix: row k holds the weights of all stage rewards in the return of stage k.
+    """The dependence matrix: row k weighs all stage rewards in the return of stage k.
 
-    Finite, not negative and causal (upper triangular). The diagonal need not be 1. The scale of a
-    row cancels when returns are divided by their standard deviation; only proportions matter then.
+    Finite, not negative and causal (upper triangular); the diagonal need not be 1.
     """
 
     weights: tuple[tuple[float, ...], ...]
@@ -74,26 +73,22 @@ class Dependence(Value):
         is left to sum, the return is NaN, and so is every return that gives weight to an unscored
         stage. Raises ValueError for wrong shapes or an infinite score.
         """
-        return _returns(self.array(), scores, absent)
+        weights = self.array()
+        lacks = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
+        if scores.ndim != 2 or scores.shape[1] != len(weights) or lacks.shape != scores.shape:
+            told = f"{scores.shape}, {lacks.shape}"
+            raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
+        if np.isinf(scores).any():
+            raise ValueError("a stage score is infinite")
+        weights = np.where(lacks.any(axis=0), 0.0, weights)
+        unscored = np.isnan(scores) & ~lacks
+        needs = (weights > 0).astype(np.int64)
+        returns = np.where(unscored | lacks, 0.0, scores) @ weights.T
+        unknown = (unscored @ needs.T > 0) | (~lacks @ needs.T == 0)
+        return np.where(unknown, np.nan, returns)
 
     def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
         return self.returns(stage_scores(judged), absent_stages(judged))
-
-
-def _returns(weights: Floats, scores: Floats, absent: Flags | None = None) -> Floats:
-    """As `Dependence.returns`; `weights` is (K, K), and need not be causal."""
-    lacks = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
-    if scores.ndim != 2 or scores.shape[1] != len(weights) or lacks.shape != scores.shape:
-        told = f"{scores.shape}, {lacks.shape}"
-        raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
-    if np.isinf(scores).any():
-        raise ValueError("a stage score is infinite")
-    weights = np.where(lacks.any(axis=0), 0.0, weights)
-    unscored = np.isnan(scores) & ~lacks
-    needs = (weights > 0).astype(np.int64)
-    returns = np.where(unscored | lacks, 0.0, scores) @ weights.T
-    unknown = (unscored @ needs.T > 0) | (~lacks @ needs.T == 0)
-    return np.where(unknown, np.nan, returns)
 
 
 PAPER = Dependence(
@@ -130,11 +125,10 @@ def total(stages: int = 4) -> Dependence:
 def stage_advantages(
     returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6, *, scaled: bool = True
 ) -> Floats:
-    """Normalise each stage's returns over the group; `returns` is (n, K), NaN where unknown.
+    """Normalise each stage's returns, (n, K), over the group; unless `scaled`, only centre them.
 
-    Unless `scaled`, the mean is subtracted without a division (arXiv:2503.20783). Advantages are 0
-    where a return is unknown, and for a whole stage if fewer than two of its returns are known or
-    their standard deviation is below `minimum_spread` (in the units of the returns).
+    Advantages are 0 where a return is unknown, and for a whole stage if fewer than two of its
+    returns are known or their standard deviation is below `minimum_spread`.
     """
     if returns.ndim != 2 or np.isinf(returns).any():
         raise ValueError(f"need finite or NaN returns of shape (n, K); got {returns.shape}")
@@ -180,10 +174,9 @@ class RowRule(Value):
 
     def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
         """The advantages of a group, and whether their returns are known, each (n, K)."""
-        weights = self.dependence.array()
+        returns = self.dependence.group_returns(judged)
         if self.pooled:
-            weights = np.repeat(weights[:1], len(weights), axis=0)
-        returns = _returns(weights, stage_scores(judged), absent_stages(judged))
+            returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
         return stage_advantages(returns, scaled=self.scaled), ~np.isnan(returns)
 
 
@@ -318,10 +311,7 @@ UNSCALED = 0.5
 def _normalise_again(
     members: Sequence[TrainRow], left: Sequence[TrainRow], scaled: bool | None
 ) -> dict[str, TrainRow | str]:
-    """The rows left of a group, by id, or why they teach nothing without the others.
-
-    Advantages are shifted and scaled returns, so normalising them again normalises the returns.
-    """
+    """The rows left of a group, by id, normalised anew, or why they teach nothing."""
     stages = sorted({stage for row in members for stage in row.stages})
     before, now = (np.array([_by_stage(r, stages) for r in rows]) for rows in (members, left))
     spread = [np.nanstd(column) if any(~np.isnan(column)) else 0.0 for column in before.T]
@@ -394,12 +384,7 @@ def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
 def reflection_rows(
     candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
 ) -> Compiled:
-    """Rows of the candidates of one trajectory, normalised over those that have a score.
-
-    An invalid format is the policy's own fault and scores 0. A candidate that was cut off by a
-    limit, that the judge could not score, or that was written under a grammar is in no baseline and
-    gives no row.
-    """
+    """Rows of the candidates of one trajectory, normalised over those that have a score."""
     if not candidates:
         return Compiled()
     scores = np.array([[score] for score in reflection_scores(candidates)])

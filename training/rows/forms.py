@@ -112,10 +112,7 @@ AGENT = "rubricem"
 
 
 def write_verl(path: Path, questions: Iterable[Question], *, held_out: bool = False) -> int:
-    """Write questions as verl's RLHFDataset reads them; returns how many there are.
-
-    `held_out`: they are asked between the steps, shown nothing and never learnt from.
-    """
+    """Write questions as verl's RLHFDataset reads them; returns how many there are."""
     told = {"held_out": True} if held_out else {}
     return _write_verl(path, (_verl_row(n, q, **told) for n, q in enumerate(questions)))
 
@@ -123,9 +120,8 @@ def write_verl(path: Path, questions: Iterable[Question], *, held_out: bool = Fa
 def write_windows(path: Path, questions: Sequence[Question], size: int, windows: int) -> int:
     """Write them in the order of a curriculum whose steps have `size`, one pass of it.
 
-    verl has to read them as they stand (`data.shuffle=False`), `size` in a batch: a batch is a
-    step. Returns how many rows there are. Raises SettingsError where the questions make no whole
-    batches: verl fills a short one from the next, and the steps would be no steps.
+    verl has to read them unshuffled, `size` in a batch. Raises SettingsError where the questions
+    make no whole batches: verl fills a short one from the next.
     """
     if size < 1 or not questions or len(questions) % size:
         raise SettingsError(
@@ -209,9 +205,7 @@ async def export_run(
 ) -> list[str]:
     """Write the finished steps of a run in a form; returns what is told of it.
 
-    `out` None: into the run's folder. Raises SettingsError for a folder that is no run, where
-    there is nothing to write, which leaves an earlier export as it is, and where a package is
-    missing.
+    Raises SettingsError where there is nothing to write, which leaves an earlier export as it is.
     """
     run, path = RunDirectory(folder), out or folder / NAMES[form]
     system, rule = free_prompt(run.manifest()), row_rule(options.credit, options.scaffold_ratio)
@@ -240,10 +234,7 @@ class RowCounts:
     barred: int = 0
 
     def count(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
-        """The rows among them, each counted as it is taken; so is each reason.
-
-        Raises SettingsError at the end where there were none.
-        """
+        """The rows among them, each counted as it is taken; SettingsError where there is none."""
         for result in results:
             if isinstance(result, str):
                 self.dropped[result] += 1
@@ -266,10 +257,7 @@ class RowCounts:
 async def _write_results(
     out: Path, results: Results, made: Callable[[TrainRow], Value] | None
 ) -> list[str]:
-    """Write rows, or what is `made` of each, as they come.
-
-    In a thread: tokenisers are asked in this one meanwhile.
-    """
+    """Write rows, or what is `made` of each, in a thread: tokenisers are asked in this one."""
     counts, loop = RowCounts(), asyncio.get_running_loop()
 
     async def following() -> TrainRow | str | None:

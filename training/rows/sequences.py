@@ -1,14 +1,9 @@
 """Transcripts as token sequences: token in, token out, never rendered again.
 
 A sequence is the concatenated ids of all kept segments, exactly as the policy read and wrote them.
-A transcript from a chat-only server has no ids; `retokenise` gives it those of a tokeniser and
-marks it, so that no policy-gradient ratio is ever formed of it. The tokenizer of a folder of
-safetensors encodes as llama.cpp does for a GGUF file: text is text, even if it looks like a special
-token, and only the chat template inserts special tokens.
-
-Rows carry a short hash of the vocabulary of their ids, by which a model is compared with them: over
-the ordinary tokens and their ids. GGUF files pad their list of tokens and fine-tuning adds special
-ones, so with all tokens a model's file and its folder would seem to differ.
+The tokenizer of a folder of safetensors encodes as llama.cpp does for a GGUF file: only the chat
+template inserts special tokens. Rows carry a short hash of the vocabulary of their ids: over the
+ordinary tokens, since GGUF files pad their list and fine-tuning adds special ones.
 """
 
 import asyncio
@@ -78,10 +73,7 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
 
 
 def without_scaffold(trajectory: Trajectory) -> Trajectory:
-    """The same words after the prompt that has no scaffold in it, as training continues it.
-
-    Its log-probabilities are still those under the scaffold.
-    """
+    """The same after the prompt without a scaffold; log-probabilities stay those under it."""
     scaffold = trajectory.scaffold
     if scaffold is None:
         return trajectory
@@ -107,10 +99,7 @@ def vocabulary_hash(tokens: Iterable[tuple[int, bytes]]) -> str:
 
 
 def gguf_vocabulary(path: Path) -> str:
-    """The hash of a GGUF file's vocabulary. Raises WeightsError for what is no such file.
-
-    Read here and not by the package gguf, which takes seconds for a list of 150,000 tokens.
-    """
+    """The hash of a GGUF file's vocabulary; the package gguf takes seconds to read it."""
     with boundary(WeightsError, f"reading the vocabulary of {path.name}"), path.open("rb") as file:
         found = gguf_fields(file, (_TOKENS, _KINDS))
         tokens: list[bytes] = found.get(_TOKENS, [])

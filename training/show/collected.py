@@ -1,8 +1,4 @@
-"""A collected run in numbers: step by step, stage by stage, with the reasons for what went wrong.
-
-Everything is read once, group by group. Means are over known values: an unscored stage is in no
-mean, and is counted instead.
-"""
+"""A collected run in numbers, read once, group by group; an unscored stage is in no mean."""
 
 import re
 from collections import Counter
@@ -27,7 +23,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import pluralise
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
-from rubricem.training.rows.compile import JudgedGroup, judged_groups
+from rubricem.training.rows.compile import judged_groups
 
 MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
 """rejection rules about the form of a transcript"""
@@ -211,8 +207,10 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
     began, ended = list[float](), list[float]()
     for group in judged_groups(run):
         step = found.steps[group.record.step]
-        found.grid.append(_group_json(group))
-        step.add(group.record, run)
+        one = group.record
+        failed = len(one.failures)
+        found.grid.append(_group_json(one.step, one.question, failed, group.judgements))
+        step.add(one, run)
         for member, judgement in zip(group.rollouts.trajectories, group.judgements, strict=True):
             step.count(member, judgement)
             began.append(member.started_at.timestamp())
@@ -223,27 +221,17 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
     return found
 
 
-def _group_json(group: JudgedGroup) -> dict[str, Any]:
-    record = group.record
-    size, failed = len(record.trajectories), len(record.failures)
-    return _grid_json(record.step, record.question, size, failed, group.judgements)
-
-
 def groups_so_far(run: RunDirectory) -> list[dict[str, Any]]:
     """The judged groups of a step in progress, as in `RunNumbers.grid`."""
     step, judged = run.finished_steps(), run.judgements_now().values()
-    return [
-        _grid_json(step, j.buffer.question, len(j.judgements), 0, j.judgements, finished=False)
-        for j in judged
-    ]
+    return [_group_json(step, j.buffer.question, 0, j.judgements, finished=False) for j in judged]
 
 
-def _grid_json(
+def _group_json(
     step: int,
     question: str,
-    rollouts: int,
     failed: int,
-    judged: Iterable[Judgement | None],
+    judged: Sequence[Judgement | None],
     finished: bool = True,
 ) -> dict[str, Any]:
     scores = _no_scores()
@@ -253,7 +241,7 @@ def _grid_json(
     return {
         "step": step,
         "question": question,
-        "rollouts": rollouts,
+        "rollouts": len(judged),
         "failed": failed,
         "scores": _means(scores),
         "finished": finished,

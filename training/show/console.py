@@ -109,10 +109,7 @@ _INIT: Mapping[Tracker, Mapping[str, Any]] = {
 
 
 class OnlineLog:
-    """A run of W&B or Trackio, which share `init`, `log` and `finish`.
-
-    Where and under whose account it is stored is up to that tracker's own variables.
-    """
+    """A run of W&B or Trackio, which share `init`, `log` and `finish`."""
 
     def __init__(self, tracker: Tracker, out: Path, record: Mapping[str, Any]) -> None:
         """Raises SettingsError if the tracker is not installed."""
@@ -136,8 +133,7 @@ class OnlineLog:
 def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> Iterator[Watch]:
     """The listener, together with a log in each of the trackers.
 
-    TensorBoard's begins with what the training has stored so far, so that one which was resumed
-    has every step once; the others keep what they were told.
+    TensorBoard's begins with what is stored so far, so a resumed training has every step once.
     """
     kept = read_numbers(out) if trackers else None
     with ExitStack() as stack:

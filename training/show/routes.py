@@ -45,10 +45,7 @@ def _is(kind: Kind, path: Path) -> bool:
 
 
 def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
-    """The folders of a kind, the latest changed first; of equal names the later are numbered.
-
-    What is collected for a training is named after that, too.
-    """
+    """The folders of a kind, the latest changed first; of equal names the later are numbered."""
     paths = dict.fromkeys(path for root in roots for path in _find(kind, root))
     named: dict[str, Path] = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):

@@ -1,14 +1,9 @@
 """The numbers that a training has stored, read from its folder without loading torch.
 
-run.json                        its settings
-metrics.jsonl                   a line for each update
-rounds.jsonl                    a line for each round, if the policy collects by itself
-held_out/NNN/numbers.json       the held-out questions after NNN rounds
-held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
-lock                            held by the process that trains, as long as it does
-canary.json                     how far llama.cpp's log-probabilities are from the trainer's
-
-A training in rounds is counted in rounds, since those are collected, judged and stored.
+run.json is its settings; metrics.jsonl and rounds.jsonl have a line for each update and each round;
+held_out/NNN/numbers.json and held_out/NNN.json are held-out questions, or a judge's pairs, after
+NNN rounds; canary.json says how far llama.cpp's log-probabilities are from the trainer's; lock is
+held as long as a process trains. A training in rounds is counted in rounds.
 """
 
 import math

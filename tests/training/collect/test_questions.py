@@ -72,7 +72,7 @@ def test_questions_are_read_from_lines_and_cells(
     ("name", "text", "told"),
     [
         ("q.jsonl", '{"question": "a?"}\n{"text": "b"}', "line 2 of .* has no 'question'; .*text"),
-        ("q.jsonl", "What?", "line 1 of .* is no JSON object: Expecting value at"),
+        ("q.jsonl", "What?", "line 1 of .* is no JSON object: Expecting value"),
         ("q.jsonl", '{"question": "a?"}\n\n{"question": "hal', "line 3 of .*Unterminated string"),
         ("q.jsonl", '{"question": null}', "line 1 of .*its question is no text"),
         ("q.jsonl", '{"question": "a?", "criteria": [{"criterion": "b", "points": 11}]}',
