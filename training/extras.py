@@ -40,11 +40,6 @@ class Pace:
         self.fresh += 1
 
     @property
-    def seconds(self) -> float:
-        """Since this process began; never 0."""
-        return max(self.clock() - self._began, 1e-3)
-
-    @property
     def left(self) -> float | None:
         """Seconds to the end at the speed so far; None: nothing was done yet."""
         if not self.fresh or not self.of:

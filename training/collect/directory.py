@@ -208,11 +208,11 @@ class RunDirectory:
     def reflection_of(self, step: int, group: str) -> Reflected | None:
         return self.part(step, self.reflection_part(group), Reflected)
 
-    def judgements_now(self) -> dict[str, GroupJudgement]:
-        step = self.finished_steps()
-        found = sorted(self._step(step).glob(f"{self.judgement_part('*')}.json"))
-        names = [path.stem.removesuffix(self.judgement_part("")) for path in found]
-        return {name: held for name in names if (held := self.judgement_of(step, name)) is not None}
+    def judgements_now(self) -> list[GroupJudgement]:
+        """Of the groups that are judged of the step that is worked on."""
+        paths = sorted(self._step(self.finished_steps()).glob(f"{self.judgement_part('*')}.json"))
+        found = (value_in(path, GroupJudgement, _REMEDY) for path in paths)
+        return [judged for judged in found if judged is not None]
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())

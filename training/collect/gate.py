@@ -49,7 +49,6 @@ class Meter:
         self.cost = 0.0
         """in US dollars, of the calls whose price is known"""
         self.largest = 0.0
-        self.priced = 0
         self.calls = 0
 
     def hear(self, reply: Mapping[str, Any]) -> None:
@@ -60,7 +59,6 @@ class Meter:
         if usage.cost is not None:
             self.cost += usage.cost
             self.largest = max(self.largest, usage.cost)
-            self.priced += usage.calls
 
 
 def usage_of(reply: Mapping[str, Any]) -> Usage:

@@ -234,12 +234,6 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     return model_of(settings.model_copy(update=named))
 
 
-def _judge_options(options: CollectOptions) -> dict[str, Any]:
-    rubric = options.judging.rubric
-    chosen = {"rubric": version_of(rubric)} if rubric else {}
-    return chosen | ({"gated": True} if options.gated else {})
-
-
 def _manifest(
     setup: Setup,
     options: CollectOptions,
@@ -256,7 +250,10 @@ def _manifest(
         teacher=researcher.policy.name if options.taught else "",
         judge=judge,
         judge_kind=identify_judge(options.judge),
-        judge_options=_judge_options(options),
+        judge_options={
+            **({"rubric": version_of(rubric)} if (rubric := options.judging.rubric) else {}),
+            **({"gated": True} if options.gated else {}),
+        },
         group_size=options.group_size,
         step_size=options.step_size,
         windows=options.windows,

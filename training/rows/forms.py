@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -222,77 +222,51 @@ async def export_run(
         results = each_encoded(
             run, options.model, rule, options.rules, imitate, options.weights_dir
         )
-        told = await _write_results(path, results, TokenRow.of if imitate else None)
+        told = await _write_rows(path, results, TokenRow.of if imitate else None)
     return [*told, f"in {path}"]
 
 
-@dataclass(slots=True)
-class RowCounts:
-    objectives: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-    trained_tokens: int = 0
-    barred: int = 0
-
-    def count(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
-        """The rows among them, each counted as it is taken; SettingsError where there is none."""
-        for result in results:
-            if isinstance(result, str):
-                self.dropped[result] += 1
-                continue
-            self.objectives[result.objective] += 1
-            self.trained_tokens += sum(result.loss_mask)
-            self.barred += not result.ratio_allowed and result.objective != "sft"
-            yield result
-        if not self.objectives:
-            raise _nothing("rows", self.dropped)
-
-    def describe(self) -> list[str]:
-        rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
-        told = [f"{self.objectives.total()} rows ({rows}), {self.trained_tokens} trained tokens"]
-        if self.barred:
-            told.append(f"no policy-gradient ratio may be formed of {self.barred} of them")
-        return told + _describe_dropped(self.dropped)
-
-
-async def _write_results(
+async def _write_rows(
     out: Path, results: Results, made: Callable[[TrainRow], Value] | None
 ) -> list[str]:
     """Write rows, or what is `made` of each, in a thread: tokenisers are asked in this one."""
-    counts, loop = RowCounts(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
     async def following() -> TrainRow | str | None:
         return await anext(results, None)
 
-    def draw() -> Iterator[TrainRow | str]:
+    def draw() -> Iterator[Value | str]:
         while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
-            yield found
+            yield found if isinstance(found, str) or made is None else made(found)
 
     async with aclosing(results):
-        rows = counts.count(draw())
-        await asyncio.to_thread(write_rows, out, map(made, rows) if made else rows)
-    return counts.describe()
+        return await asyncio.to_thread(_write_values, out, draw(), "rows")
 
 
 def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[str]:
-    kept, dropped = 0, Counter[str]()
+    kept, dropped = Counter[str](), Counter[str]()
 
     def values() -> Iterator[Value]:
-        nonlocal kept
         for value in found:
             if isinstance(value, str):
                 dropped[value] += 1
-            else:
-                kept += 1
-                yield value
+                continue
+            kept[_kind(value)] += 1
+            yield value
         if not kept:
             raise _nothing(what, dropped)
 
     write_rows(out, values())
-    return [f"{kept} {what}", *_describe_dropped(dropped)]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(kept.items()) if kind)
+    told = f"{kept.total()} {what}" + (f" ({kinds})" if kinds else "")
+    return [told, *(f"{count} dropped: {reason}" for reason, count in dropped.most_common())]
 
 
-def _describe_dropped(reasons: Counter[str]) -> list[str]:
-    return [f"{count} dropped: {reason}" for reason, count in reasons.most_common()]
+def _kind(value: Value) -> str:
+    if not isinstance(value, TrainRow):
+        return ""
+    barred = not value.ratio_allowed and value.objective != "sft"
+    return f"{value.objective} without a ratio" if barred else value.objective
 
 
 def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:

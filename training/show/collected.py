@@ -1,6 +1,5 @@
 """A collected run in numbers, read once, group by group; an unscored stage is in no mean."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from rubricem.training.rows.compile import judged_groups
 MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
 """rejection rules about the form of a transcript"""
 Scores = Mapping[Stage, Sequence[float]]
-_PLACE = re.compile(r" at character \d+")
 
 
 def _no_scores() -> dict[Stage, list[float]]:
@@ -63,7 +61,7 @@ class StepNumbers:
         self.tool_calls += run.tool_calls
         self.spend("rollouts", run.usage)
         if run.status is not Status.FINISHED:
-            self.early[_PLACE.sub("", run.reason)] += 1
+            self.early[run.reason] += 1
         else:
             self.first_try += all(segment.kept for segment in run.segments)
         if run.cut_in is None and (fault := find_violation(run)) is not None:
@@ -223,7 +221,7 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
 
 def groups_so_far(run: RunDirectory) -> list[dict[str, Any]]:
     """The judged groups of a step in progress, as in `RunNumbers.grid`."""
-    step, judged = run.finished_steps(), run.judgements_now().values()
+    step, judged = run.finished_steps(), run.judgements_now()
     return [_group_json(step, j.buffer.question, 0, j.judgements, finished=False) for j in judged]
 
 
