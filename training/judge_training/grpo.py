@@ -13,8 +13,8 @@ a clipped ratio and a divergence from the first judge (RM-R1, arXiv:2505.02387, 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -66,7 +66,7 @@ from rubricem.training.rounds.update import (
 from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
-from rubricem.training.show.events import Phase, PhaseChanged, StepTaken, Watch, watch_nothing
+from rubricem.training.show.events import StepTaken, Watch, watch_nothing
 
 BETA = 1e-3
 
@@ -230,8 +230,7 @@ class JudgeRounds:
     async def _round(self, number: int) -> None:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
-        with self._phase("collect", number + 1):
-            found = await self._sample(number, show_once(pairs, seed), seed)
+        found = await self._sample(number, show_once(pairs, seed), seed)
         sampled = [one for one in found if isinstance(one, SampledPair)]
         rows, numbers = round_rows(sampled, number, self.updates.longest)
         if not rows:
@@ -245,15 +244,8 @@ class JudgeRounds:
             self.updates.save(metrics)
             return metrics
 
-        with self._phase("update", number + 1):
-            metrics = await in_thread(update)
+        metrics = await in_thread(update)
         self.watch(StepTaken(number + 1, self.grpo.rounds, metrics, "round"))
-
-    @contextmanager
-    def _phase(self, phase: Phase, number: int) -> Iterator[None]:
-        self.watch(PhaseChanged(phase, number, True))
-        yield
-        self.watch(PhaseChanged(phase, number, False))
 
     async def _measure(self, updates: int) -> PairReport | None:
         """The judge on the held-out pairs after so many rounds; done once, also after a kill."""
@@ -264,8 +256,7 @@ class JudgeRounds:
         report = value_in(path, PairReport)
         if report is None:
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
-            with self._phase("held-out pairs", updates):
-                found = await self._compare(folder / f"{updates:03d}", checkpoint)
+            found = await self._compare(folder / f"{updates:03d}", checkpoint)
             report = PairReport.of("held out", f"after {updates} rounds", self.held_out, found)
             write_atomically(path, report.model_dump_json(indent=1))
             right = report.measures.accuracy

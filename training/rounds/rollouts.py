@@ -52,7 +52,7 @@ from rubricem.training.rounds.update import (
     round_seed,
 )
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.show.events import HeldOutJudged, PhaseChanged, Watch, watch_nothing
+from rubricem.training.show.events import HeldOutJudged, Watch, watch_nothing
 
 PLACE = "{checkpoint}"
 LOADED_IN = 900.0
@@ -346,12 +346,10 @@ class HeldOut:
             return
         if value_in(run.folder / NUMBERS, dict[str, float]) is not None:
             return
-        self.watch(PhaseChanged("held-out", updates, True))
         newest = self.updates.checkpoint
         async with self.sampled.open_held_out(run, self.asked, newest) as collector:
             await collector.collect(self.stop)
         found = await asyncio.to_thread(self._write, run, updates)
-        self.watch(PhaseChanged("held-out", updates, False))
         self.watch(HeldOutJudged(updates, found))
 
     def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:

@@ -61,16 +61,7 @@ from rubricem.training.rounds.update import (
     open_updates,
 )
 from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
-from rubricem.training.show.events import Phase, PhaseChanged, StepTaken, Watch, watch_nothing
-
-OnPhase = Callable[[Phase, bool], None]
-"""Called with a phase when it begins (True) and when it ends (False)."""
-_NEXT: dict[str, tuple[Phase, Phase | None]] = {
-    "rollout": ("collect", "judge"),
-    "judge": ("judge", "reflect"),
-    "reflect": ("reflect", None),
-}
-"""for each timed part, the phase that ends with it and the phase that begins then"""
+from rubricem.training.show.events import StepTaken, Watch, watch_nothing
 
 
 @dataclass
@@ -78,7 +69,6 @@ class Milestones:
     """The milestones that a round of so many groups has passed, and the time each part took."""
 
     groups: int
-    on_phase: OnPhase = lambda phase, running: None
     rolled: asyncio.Event = field(default_factory=asyncio.Event)
     judged: asyncio.Event = field(default_factory=asyncio.Event)
     kept: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +81,6 @@ class Milestones:
 
     def begin(self) -> None:
         self._last = monotonic()
-        self.on_phase("collect", True)
 
     def reach(self, milestone: Milestone, group: str) -> None:
         self._reached[milestone].add(group)
@@ -112,10 +101,6 @@ class Milestones:
             now = monotonic()
             if self._last is not None:
                 self.seconds[part], self._last = now - self._last, now
-                over, begun = _NEXT[part]
-                self.on_phase(over, False)
-                if begun is not None:
-                    self.on_phase(begun, True)
             event.set()
 
 
@@ -239,10 +224,7 @@ class Rounds:
     async def run(self) -> None:
         """Do every round that is not done. Raises what ended it early: RunStopped at `stop`."""
         done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.config.rounds)
-        self._at = {
-            n: Milestones(len(self.curriculum.batch(n).questions), partial(self._tell_phase, n))
-            for n in rounds
-        }
+        self._at = {n: Milestones(len(self.curriculum.batch(n).questions)) for n in rounds}
         self._trained = [asyncio.Event() for _ in range(max(done, self.config.rounds) + 1)]
         for updates in range(done):
             self._trained[updates].set()
@@ -250,9 +232,6 @@ class Rounds:
         tasks = [asyncio.ensure_future(self._train())]
         tasks += [asyncio.ensure_future(self._collect(number)) for number in rounds]
         await all_of(tasks, self.stop, self._collecting)
-
-    def _tell_phase(self, number: int, phase: Phase, running: bool) -> None:
-        self.watch(PhaseChanged(phase, number + 1, running))
 
     async def _let_sample(self, updates: int) -> None:
         """Release the rounds that sample from the checkpoint after so many updates."""
@@ -339,7 +318,6 @@ class Rounds:
         waited += await _wait_for(self._at[number].judged)
         with self._await_at_stop():
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
-            self._tell_phase(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             # Rollouts and judgements are this round's, reflections the previous round's.
             earlier = self._at[number - 1].seconds if number - 1 in self._at else {}
@@ -356,7 +334,6 @@ class Rounds:
             }
             await in_thread(partial(self.updates.save, metrics))
             await self._let_sample(number + 1)
-            self._tell_phase(number, "update", False)
             self.watch(StepTaken(number + 1, self.config.rounds, metrics, "round"))
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
-Phase = Literal["collect", "judge", "reflect", "update", "held-out", "held-out pairs"]
 Metrics = Mapping[str, Any]
 
 
@@ -34,16 +33,6 @@ class StepTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseChanged:
-    """A phase of a round began or ended; several overlap."""
-
-    phase: Phase
-    number: int
-    """of the round, from 1; for held-out questions the number of updates or rounds before"""
-    running: bool
-
-
-@dataclass(frozen=True, slots=True)
 class HeldOutJudged:
     """The held-out questions are judged after this many rounds' updates."""
 
@@ -51,7 +40,7 @@ class HeldOutJudged:
     metrics: Metrics
 
 
-Event = RowsDone | StepTaken | PhaseChanged | HeldOutJudged
+Event = RowsDone | StepTaken | HeldOutJudged
 Watch = Callable[[Event], None]
 
 
