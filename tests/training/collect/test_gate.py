@@ -14,7 +14,6 @@ import pytest
 
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
-from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.judge.composed import ComposedJudge
 from rubricem.judge.rubrics import LLMJudge
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
@@ -23,10 +22,8 @@ from rubricem.memory.schema import (
     NO_USAGE,
     Completion,
     Message,
-    OnText,
     Sampling,
     Stage,
-    StopPredicate,
     Usage,
 )
 from rubricem.training.collect.gate import (
@@ -37,7 +34,6 @@ from rubricem.training.collect.gate import (
     RunStopped,
 )
 from rubricem.training.show.collected import run_numbers
-from tests.programs.runs_killed import AskingJudge
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
@@ -145,52 +141,6 @@ async def keep_answering(opened: Gated) -> None:
     """Other calls of the same server, which succeed."""
     while True:
         await opened.gate.call("scripted", partial(asyncio.sleep, 0.01))
-
-
-class DownChat:
-    """A judge's server that is away for its first so many calls."""
-
-    name = "judge"
-
-    def __init__(self, calls: float) -> None:
-        self.calls = calls
-        self.answered = 0
-
-    async def chat(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        stop: StopPredicate | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        self.calls -= 1
-        if self.calls >= 0:
-            raise away()
-        self.answered += 1
-        return Completion(text="fine", stop_reason="eos")
-
-
-def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
-    calls = JournaledCalls(opened.journal, partial(opened.gate.call, chat.name))
-    return AskingJudge(JournaledChat(chat, calls))
-
-
-async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
-    opened_with: Open,
-):
-    policy = Unsteady()
-    opened = opened_with(policy, step_size=3)
-    opened.gate.patience = SHORT
-    judge = judged_by(opened, DownChat(float("inf")))
-    with pytest.raises(PolicyError, match="it was waited for"):
-        await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
-    assert opened.run.finished_steps() == 0
-    opened = opened_with(again := Unsteady(), step_size=3)
-    judge = judged_by(opened, DownChat(0))
-    await opened.collector(judge=judge).collect()
-    assert len(policy.calls) + len(again.calls) == WRITES, "no finished call was made again"
-    assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (6, 0)
-    assert len(list(opened.run.judgements())) == 6
 
 
 @pytest.mark.parametrize(

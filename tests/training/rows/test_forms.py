@@ -16,7 +16,6 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
     Judgement,
-    ScaffoldedPrompt,
     Segment,
     Stage,
     Trajectory,
@@ -193,12 +192,6 @@ async def test_a_conversation_gives_the_row_of_its_trajectory():
     assert list(row.loss_mask[row.prompt_tokens :]) == own
     labels = TokenRow.of(row).labels
     assert [i for i in labels if i >= 0] == [i for i, on in zip(ids, own, strict=True) if on]
-
-
-def test_a_scaffold_is_not_in_what_is_imitated():
-    shown = ScaffoldedPrompt(text=" Say 1.", shown=1)
-    made = accepted(run(system="Be good. Say 1.", scaffold=shown))
-    assert made.messages[0].content == "Be good."
 
 
 def test_citations_are_looked_at_where_it_is_asked_for():

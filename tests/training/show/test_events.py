@@ -2,12 +2,8 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from rubricem.memory.schema import Author, Stage
-from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.numbers import (
     numbers_of,
     reward_intervals,
@@ -17,7 +13,7 @@ from rubricem.training.rounds.update import RoundRows
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.row import OBJECTIVES
 from tests.conftest import ROOT
-from tests.support.rows import config_of, row
+from tests.support.rows import row
 from tests.training.rounds.test_numbers import group
 
 PLACES = {
@@ -44,22 +40,6 @@ def explained() -> re.Pattern[str]:
 
 def unexplained(names: object) -> list[str]:
     return [name for name in names if not explained().fullmatch(name)]  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("one_thread")
-async def test_every_number_of_a_step_is_explained(tiny: Path, tmp_path: Path) -> None:
-    rows = [
-        row(
-            n, "policy", 1.0 if n % 2 else -1.0, stages=(-1,) * 10 + (0,) * 6 + (-1,) * 3 + (3,) * 5
-        )
-        for n in range(2)
-    ]
-    config = config_of(tmp_path, tiny, rows, objective={"beta": 0.1})
-    [step] = (await train(config, "ss-grpo", lambda line: None)).steps
-    assert unexplained(step) == []
-    assert step["padding_share"] == 0.0 and step["memory_peak"] > 1e6
-    assert step["trained_per_second"] < step["tokens_per_second"]
-    assert unexplained(["reward/plan/average", "los"]) == ["reward/plan/average", "los"]
 
 
 def test_every_number_of_a_round_is_explained():

@@ -9,10 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import hold_lock
 from rubricem.training.show.routes import router
-from rubricem.training.show.training import LOCK
 from tests.support.collected import written_run
 from tests.support.pages import served
 
@@ -115,20 +112,3 @@ async def test_what_is_damaged_is_told_and_holds_nothing_else_up(
     reply = await client.get("/api/trained/t")
     assert reply.status_code == 500 and reply.json()["remedy"]
     assert str(tmp_path) not in reply.text
-
-
-async def test_what_a_process_works_on_is_told_to_run(client: httpx.AsyncClient, tmp_path: Path):
-    folder = train(tmp_path / "data" / "trained")
-    run = written_run(tmp_path / "data" / "collected")
-
-    async def running() -> list[bool]:
-        lists = [(await got(client, kind))[kind] for kind in ("trained", "collected")]
-        ones = [await got(client, name) for name in ("trained/trained", "collected/collected")]
-        return [told["running"] for told in (*lists[0], *lists[1], *ones)]
-
-    assert await running() == [False] * 4
-    journal = run.journal()
-    with hold_lock(folder / LOCK, StoreError("busy", "wait")):
-        assert await running() == [True] * 4
-    journal.close()
-    assert await running() == [False] * 4
