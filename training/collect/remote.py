@@ -44,6 +44,7 @@ from rubricem.training.collect.directory import (
 )
 from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
 from rubricem.training.collect.questions import Question
+from rubricem.training.collect.scaffolding import Scaffold
 
 LIVES = 3
 _LOCAL = {
@@ -262,9 +263,18 @@ class RemoteGroups:
 
     async def _keep(self, record: GroupRecord, done: GroupDone) -> Sequence[Trajectory]:
         run, kept = self.collector.run, []
-        ask = replace(self.researcher.template, question=record.question)
-        request = request_of(ask, self.researcher.choices)
         for each in done.trajectories:
+            shown = each.scaffold or Scaffold()
+            # As a run in one process stores it, which may have to go on with it.
+            ask = replace(
+                self.researcher.template,
+                question=record.question,
+                answer_format=each.answer_format,
+                seed=each.seed,
+                scaffold=shown.text,
+                criteria_shown=shown.shown,
+            )
+            request = request_of(ask, self.researcher.choices)
             await asyncio.to_thread(run.store.create, each.thread, request)
             kept.append(await self.researcher.keep(each))
         for name, part in (
