@@ -1,21 +1,16 @@
 """What the benchmarks count, worked by hand, and that `make bench` runs every one of them."""
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.claims import Case, Judged, by_rules, figures, load_cases
-from benchmarks.embedded import summary as summary_of
-from benchmarks.faults.__main__ import FULL as KILLS
-from benchmarks.faults.asking import CALLS, PIECES, points, repetitions
+from benchmarks.faults.asking import repetitions
 from benchmarks.hops import questions_of
-from benchmarks.learns.__main__ import main
 from benchmarks.learns.facts import FactsTeacher
-from benchmarks.learns.hops import QUICK, Plan, Sizes, due
+from benchmarks.learns.hops import QUICK, Plan
 from benchmarks.learns.replicates import (
     ARMS,
     Answered,
@@ -26,8 +21,6 @@ from benchmarks.learns.replicates import (
     ending,
     interval,
     kept_replicates,
-    kind_of,
-    mean_curve,
     pooled,
     table_lines,
 )
@@ -38,10 +31,8 @@ from rubricem.agent.transcript.scaffold import (
     tool_call,
     turn_faults,
 )
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport
 from rubricem.training.collect.questions import Question
-from rubricem.training.rounds.update import TOLD
 from tests.conftest import ROOT
 from tests.support.values import claim_pair
 
@@ -80,16 +71,6 @@ def test_the_arms_differ_by_credit_alone_and_no_question_has_two_uses(arm: str, 
     titles = [path.read_text().splitlines()[0] for path in plan.documents.iterdir()]
     gold = {f"# {title}" for q in plan.training() for title in (q.facts or {})["gold"]}
     assert gold <= set(titles) and len(titles) < 70
-
-
-def test_arms_may_be_added_to_a_replicate(tmp_path: Path):
-    def write(*arms: str) -> None:
-        Plan(tmp_path / "0", QUICK, arms=arms).write()
-
-    write("answer", "stages")
-    write("answer", "sum", "stages")
-    with pytest.raises(SettingsError, match="begun with other arms"):
-        write("answer", "stages")
 
 
 LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
@@ -170,17 +151,6 @@ def test_an_arm_ends_where_it_answers_no_more_or_its_policy_runs_away(
     assert ending(asked, metrics, rounds=9, patience=2) == why
 
 
-def test_arms_go_on_by_turns_so_that_they_can_be_compared_wherever_it_is_stopped(tmp_path: Path):
-    plan = Plan(tmp_path, Sizes(rounds=30, every=10, patience=2))
-    assert due(plan) == [*ARMS]
-    for name, rewards in {"answer": [0.1, 0.2], "sum": [0.3, 0.2, 0.2], "stages": [0.1]}.items():
-        for number, reward in enumerate(rewards):
-            folder = plan.out(name) / "held_out" / f"{10 * number:03d}"
-            folder.mkdir(parents=True)
-            (folder / "numbers.json").write_text(json.dumps({"reward/mean": reward}))
-    assert due(plan) == ["stages", "answer"], "the sum has not risen twice: it ended"
-
-
 def replicate(number: int, **dev: list[tuple[str, float | None, float]]) -> Replicate:
     """What its arms answered, as id, evidence and F1 of each question."""
     rows = {
@@ -233,31 +203,6 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert "<!-- stages -->" in drawn and "<!-- sum -->" not in drawn
 
 
-def test_rollouts_an_hour_are_those_of_the_replicates_that_noted_their_seconds(tmp_path: Path):
-    told = [
-        one.model_copy(
-            update={"arms": {"sum": one.arms["sum"].model_copy(update={"seconds": spent})}}
-        )
-        for one, spent in ((replicate(0), None), (replicate(1), 60.0), (replicate(2), 120.0))
-    ]
-    assert pooled(told)["sum_rollouts_an_hour"] == 320, "16 of them in three minutes"
-    out = tmp_path / "arm"
-    out.mkdir()
-    line = {"seconds/wait": 2.0, "seconds/train": 1.5, "rollouts": 8.0}
-    (out / TOLD).write_text(2 * f"{json.dumps(line)}\n")
-    assert ArmCourse.of(out, 2, 1).seconds == 7.0
-    assert ArmCourse.of(tmp_path / "none", 2, 1).seconds is None
-
-
-def test_replicates_of_another_sampler_are_read_together_and_of_another_recipe_not():
-    def recipe(**table: Any) -> Replicate:
-        rounds = {"learning_rate": 1e-5, "rounds": {"max_tokens": 300, **table}}
-        return replicate(0).model_copy(update={"recipe": {"sft": {}, "rounds": rounds}})
-
-    assert kind_of(recipe(slots=16)) == kind_of(recipe(slots=32, sampler="torch"))
-    assert kind_of(recipe()) != kind_of(recipe(max_tokens=200))
-
-
 def test_an_interval_is_over_replicates_too():
     alone = {str(n): {0: float(n % 2)} for n in range(40)}
     apart = {str(n): {0: 0.0, 1: 1.0} for n in range(40)}
@@ -267,28 +212,6 @@ def test_an_interval_is_over_replicates_too():
     assert (among_seeds["x_low"], among_seeds["x_high"]) == (0.0, 1.0)
     low, high = among_questions["x_low"], among_questions["x_high"]
     assert isinstance(low, float) and isinstance(high, float) and 0.3 < low < 0.4 < 0.6 < high < 0.7
-
-
-def test_curves_go_on_with_the_seeds_that_are_left():
-    asked = [[(0, 1.0), (2, 2.0)], [], [(0, 3.0), (1, None)]]
-    assert mean_curve(asked) == {0: 2.0, 2: 2.0}
-
-
-def test_hours_of_work_need_a_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr("sys.argv", ["learns", "--full"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "name a folder with --keep" in capsys.readouterr().err
-
-
-def test_kills_are_spread_over_the_whole_run_and_stand_at_each_calls_end():
-    for count in (KILLS["ask"], CALLS + 1):
-        chosen = points(count)
-        assert len(set(chosen)) == count and chosen[0] == 1
-        assert chosen[-1] == PIECES
-        assert {PIECES // CALLS * call for call in range(1, CALLS + 1)} <= set(chosen)
 
 
 def test_only_what_was_kept_and_is_asked_for_again_is_a_repetition():
@@ -339,13 +262,3 @@ def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
 def test_rules_find_every_changed_number_of_the_pairs():
     found = by_rules([case for case in load_cases() if case.kind == "number"])
     assert {judged.verdict for judged in found} == {"unsupported"}
-
-
-def test_embedded_sums_up_facts_and_cites():
-    one = {
-        "seconds": 2.0, "fact": True, "closed_fact": False, "retrieved": True, "cites": 2,
-        "dropped": 0, "overlap": [1.0, 0.5], "tokens": 40,
-    }  # fmt: skip
-    told = summary_of("m", [one, one | {"fact": False}])
-    assert told["fact_share_m"] == 0.5
-    assert told["cites_resolved_share_m"] == 1.0 and told["claims_overlapping_60_share_m"] == 0.5

@@ -2,29 +2,17 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from benchmarks.asked import KeptRows, Row, read_verdicts, render_row, row_of, spread_over
+from benchmarks.asked import KeptRows, Row, render_row, row_of
 from benchmarks.everyday import (
-    EIGHTH,
-    FIFTH,
-    FOURTH,
     HALVES,
-    NINTH,
-    OTHER,
-    PACKAGES,
     QUESTIONS,
-    SEVENTH,
-    SIXTH,
-    THIRD,
-    as_markdown,
     figures,
     grade,
-    manuals,
 )
 from rubricem.memory.schema import Status
 from tests.support.documented import documented
@@ -48,32 +36,6 @@ def kept_row(
         "digest": digest, "seconds": 10.0, "searches": 2, "status": "finished",
         "doubted": doubted,
     }  # fmt: skip
-
-
-def test_thirty_questions_of_four_sources_are_halved() -> None:
-    assert len(BY_ID) == len({row["question"] for row in ROWS}) == len(ROWS) == 30
-    assert Counter(row["source"] for row in ROWS) == {
-        "python": 10, "git": 8, "sqlite": 6, "debian": 6,
-    }  # fmt: skip
-    assert Counter(row["split"] for row in ROWS) == {"train": 15, "dev": 15}
-    assert {row["source"] for row in spread_over(ROWS, 6)} == {"python", *PACKAGES}
-    assert all(row["where"] for row in ROWS)
-
-
-def test_so_many_of_each_source_are_by_somebody_else() -> None:
-    for split, of_each in (
-        (OTHER, [12] * 4),
-        (THIRD, [18] * 4),
-        (FOURTH, [12, 6, 5, 5]),
-        (FIFTH, [9, 5, 5, 5]),
-        (SIXTH, [10, 4, 3, 3]),
-        (SEVENTH, [8, 4, 4, 4]),
-        (EIGHTH, [8, 4, 4, 4]),
-        (NINTH, [9, 5, 5, 5]),
-    ):
-        others = Counter(row["source"] for row in EVERY if row["split"] == split)
-        assert others == dict(zip(["python", *PACKAGES], of_each, strict=True))
-    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 286
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: str(row["id"]))
@@ -163,49 +125,3 @@ def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:
     unkept = KeptRows(None, "1.5b")
     unkept.keep(kept_row("a", "one"))
     assert list(unkept.rows) == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("held", "said"),
-    [
-        ('{"id": "a", "model": "0.5b", "answer": ""}\n', "holds rows of the model 0.5b"),
-        ("{}\n", "Line 1 of .* has no id"),
-        ("[1\n", "has no JSON. Mend the line"),
-        ("7\n", "has no JSON. Mend the line"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(tmp_path: Path, held: str, said: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(held)
-    with pytest.raises(SystemExit, match=said):
-        KeptRows(path, "1.5b")
-
-
-def test_a_readers_verdict_needs_its_fields(tmp_path: Path) -> None:
-    path = tmp_path / "read.jsonl"
-    assert read_verdicts(path, "useful") == {}
-    path.write_text('{"id": "a", "digest": "d", "useful": true}\n{"id": "b", "digest": "d"}\n')
-    with pytest.raises(SystemExit, match=r"Line 2 of .* has no useful"):
-        read_verdicts(path, "useful")
-    assert set(read_verdicts(path)) == {("a", "d"), ("b", "d")}
-
-
-def test_a_manual_page_becomes_text_under_its_headings() -> None:
-    page = "LS(1)      LS(1)\n\nNAME\n       ls - list\n\n   Output\n       Lines.\n\nLS(1)\n"
-    assert as_markdown("ls.1", page) == (
-        "# ls.1\n\n## NAME\nls - list\n\n   Output\nLines.\n\n"
-    )  # fmt: skip
-
-
-def test_manuals_that_are_not_to_be_had_are_told_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"git-doc is not to be had .* --source python"):
-        manuals(["git"], tmp_path)
-    assert not (tmp_path / "manuals").exists()
-
-
-def test_manuals_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
-    (tmp_path / "manuals" / "git").mkdir(parents=True)
-    assert manuals(["git"], tmp_path) == {"git": str(tmp_path / "manuals" / "git")}

@@ -107,12 +107,6 @@ def test_a_replicate_goes_through_every_phase_in_sittings_and_is_pooled_with_ano
     assert all(f"<!-- {name} -->" in drawn for name in ARMS)
 
 
-@pytest.mark.parametrize("flags", [("--arms", "recall"), ("--arms", "all"), ("--sizes", "half=1")])
-def test_arms_and_sizes_that_there_are_not_are_refused(learns: Learns, flags: tuple[str, str]):
-    with pytest.raises(SystemExit):
-        learns(*flags)
-
-
 async def test_traces_that_are_enough_end_their_own_phase_alone(recipe: Path, tmp_path: Path):
     sizes = replace(QUICK, traces=2, questions=2)
     plan = Plan(tmp_path / "kept" / "0", sizes, recipe=recipe)

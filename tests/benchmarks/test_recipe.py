@@ -110,13 +110,6 @@ async def test_a_plan_is_worth_the_subjects_and_relations_of_the_hops_that_it_na
     assert reward(run, Stage.PLAN) == pytest.approx(by_hand)
 
 
-async def test_a_subject_is_named_as_texts_name_it(tmp_path: Path):
-    told = [FACTS["evidence"][0], ["Ada Berg (director)", "place of death", "Oslo"]]
-    for plan in (PLAN, "1. Who directed Lantern?\n2. Where did Ada Berg die?"):
-        run = await researched(tmp_path / str(len(plan)), first(plan), last())
-        assert reward(run, Stage.PLAN, {**FACTS, "evidence": told}) == 1.0
-
-
 @pytest.mark.parametrize(
     ("queries", "by_hand"),
     [

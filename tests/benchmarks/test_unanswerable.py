@@ -45,16 +45,6 @@ def row_of(question: str, *claims: Row, plain: str = "", status: str = "finished
     }  # fmt: skip
 
 
-def test_twenty_of_four_kinds_and_ten_answerable_ones_are_halved() -> None:
-    assert len(BY_ID) == len(ROWS)
-    assert Counter(row["kind"] for row in ROWS) == {
-        "premise": 5, "parameter": 5, "function": 5, "outside": 5, ANSWERABLE: 10,
-    }  # fmt: skip
-    for answerable in (True, False):
-        split = Counter(r["split"] for r in ROWS if (r["kind"] == ANSWERABLE) is answerable)
-        assert split["train"] == split["dev"]
-
-
 @pytest.mark.parametrize(("question", "symbol"), ABSENT.items())
 def test_a_function_that_is_asked_for_is_not_there(question: str, symbol: str) -> None:
     assert symbol.rpartition(".")[2] in BY_ID[question]["question"]
@@ -208,15 +198,6 @@ def test_a_question_is_handled_by_no_evidence_by_what_is_missing_or_by_a_correct
 ) -> None:
     found = grade(BY_ID[question], row, {})
     assert (found["handled"], found["wrong"]) == (bool(handled), bool(wrong))
-
-
-def test_a_readers_verdict_stands_above_the_patterns() -> None:
-    row = row_of("outside-stars", claim("httpx has 13k stars."))
-    read = {("outside-stars", "d"): {"handled": True, "wrong": False}}
-    found = grade(BY_ID["outside-stars"], row, read)
-    assert found["handled"] and not found["wrong"]
-    other = {("outside-stars", "e"): {"handled": True, "wrong": False}}
-    assert not grade(BY_ID["outside-stars"], row, other)["handled"], "of another answer"
 
 
 def test_figures_and_targets_by_hand() -> None:

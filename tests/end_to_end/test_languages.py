@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.languages import figures, folders, missing_questions, questions
-from rubricem.agent.reports.page import page
+from benchmarks.languages import folders, questions
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.sources.documents import Folder
 from rubricem.memory.schema import Decoding, Status
 from tests.support.policies import new_run
 from tests.support.slots import Filling, SmallModel, walk
-from tests.support.values import trajectory
 
 
 @dataclass(frozen=True)
@@ -131,24 +129,3 @@ async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):
     for question in asked:
         found = await tools[question["source"]].search(question["question"], 2)
         assert re.search(question["pattern"], found[0].text), question["question"]
-
-
-def test_a_sentence_told_as_an_answer_is_wrong_where_no_text_answers():
-    told, missing = questions(quick=True)[:1], missing_questions(quick=False)[:2]
-    quote = {"quote": "1874 errichtet", "verdict": "supported"}
-    rows = [
-        {"plain": "Er wurde 1874 errichtet.", "claims": [{"text": "1874", "cites": [quote]}]},
-        {"plain": "Not found: Stufen?\nNearest to it: Er ist 43 Meter hoch.", "claims": []},
-        {"plain": "Gerda Holm ist der Wärter.", "claims": []},
-    ]
-    values, holds = figures([*told, *missing], rows)
-    assert (values["found_share"], values["missing"], values["wrong_share"]) == (1.0, 2, 0.5)
-    assert not holds, "and without the wrong one it is as it should be"
-    assert figures([*told, *missing[:1]], rows[:2])[1]
-    every = missing_questions(quick=False)
-    assert (len(every), len({q["source"] for q in every})) == (12, 4)
-
-
-def test_a_report_takes_the_direction_of_its_answer():
-    shown = page(trajectory(question="متى بنيت المنارة؟"))
-    assert '<article class="answer" dir="auto" lang="ar">' in shown and '<h1 dir="auto">' in shown

@@ -21,7 +21,6 @@ from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequentia
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
-    NO_CRITERIA,
     Completion,
     GroupJudgement,
     Judgement,
@@ -83,15 +82,6 @@ async def test_without_compositions_the_scores_are_the_judges():
     assert [j.stages for j in composed.judgements] == [j.stages for j in plain.judgements]
     assert composed.buffer == plain.buffer
     assert [j.judge for j in composed.judgements] == ["scripted judge, composed"] * 2
-
-
-async def test_a_gate_that_is_passed_gives_the_judges_score_and_verdicts():
-    run = varied("a", "the rule")
-    answer = {Stage.ANSWER: gated_on("rule")[Stage.ANSWER]}
-    found = scores((await judged(group_of(run), answer)).judgements[0])[Stage.ANSWER]
-    assert found.score == 0.75
-    assert [v.criterion for v in found.verdicts] == list(EACH[Stage.ANSWER])
-    assert found.justification == "Sequential 0.75 (Gate 1.00 (Called 1.00), Judged 0.75)"
 
 
 async def test_a_closed_gate_is_zero_costs_nothing_and_is_not_shown_to_the_judge():
@@ -206,11 +196,6 @@ async def test_a_stage_left_out_is_missing_and_one_cut_off_unscored_whatever_the
     ]
     assert [s.score for s in second.stages] == [1.0, None, None, None]
     assert "the run broke off" in second.stages[1].unscored_reason
-
-
-async def test_a_stage_without_criteria_keeps_that_reason():
-    result = await judged(group_of(run_of()), gated_on(""), buffer=RubricBuffer(question=QUESTION))
-    assert {s.unscored_reason for s in result.judgements[0].stages} == {NO_CRITERIA}
 
 
 async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run():

@@ -97,17 +97,6 @@ async def test_one_call_for_all_in_a_shuffled_order_mapped_back_by_id():
     assert [float(w) for w in re.findall(r"worth (0\.\d)", text)] == [worths[i] for i in order]
 
 
-async def test_the_judge_sees_the_scores_and_their_reasons():
-    with ScriptedServer(by_content) as server:
-        async with client(server.base_url) as model:
-            await reflection_judge(model).score(RUN, JUDGEMENT, [candidate("worth 0.5")])
-        text = contents(server.requests[0].body)[1][1]
-    assert RUN.question in text
-    assert "plan: 0.50 of 1." in text
-    assert "- 1.0 of 2: Names eviction - only hinted at" in text
-    assert "answer: not scored (the server broke off)" in text
-
-
 async def test_a_wrong_form_scores_0_and_a_cut_one_is_unscored_without_a_call():
     candidates = [candidate("", fault="no block"), candidate("", fault="x", unscored_reason="cut")]
     with ScriptedServer([]) as server:
@@ -205,19 +194,6 @@ async def test_three_probabilities_behind_one_beginning_are_the_score_of_each_ca
     await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
     shared = reader.prompts[0].index("[text", reader.prompts[0].index("plan: 0.50"))
     assert len({prompt[:shared] for prompt in reader.prompts}) == 1
-
-
-async def test_a_long_answer_is_cut_to_the_readers_context():
-    reader = WordReader(500)
-    whole = RUN.segments[-1].model_copy(update={"text": "word " * 2000, "stage": Stage.ANSWER})
-    long = RUN.model_copy(update={"segments": (*RUN.segments[:-1], whole)})
-    judge = ReflectionJudge(ChoiceReflectionReader(reader))
-    [scored] = await judge.score(long, JUDGEMENT, [candidate("eviction")])
-    assert scored.score is not None
-    [failed] = await ReflectionJudge(ChoiceReflectionReader(WordReader(50))).score(
-        long, JUDGEMENT, [candidate("eviction")]
-    )
-    assert "fill the judge's context" in failed.unscored_reason
 
 
 RATING = Rating(

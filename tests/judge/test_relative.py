@@ -20,7 +20,6 @@ from rubricem.judge.relative import (
     RelativeScores,
     check_conversations,
     conversation_groups,
-    conversations_text,
     expected_value,
 )
 from rubricem.memory.errors import SettingsError
@@ -32,7 +31,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from tests.support.policies import chatting
-from tests.support.values import WHOLE, ByCharacter, group_of, run_of, varied
+from tests.support.values import ByCharacter, group_of, run_of, varied
 
 Mark = Callable[[str], float]
 
@@ -83,12 +82,6 @@ async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
     order = random.Random(seed).sample(range(4), 4)
     assert seen == [points[place] for place in order]
     assert (len(shown), result.usage.calls, result.notes) == (1, 1, ())
-
-
-async def test_what_runs_share_is_sent_once():
-    _, [said] = await judged(by_text(value), worth(3, 9, 1))
-    assert said.count(WHOLE[Stage.RESEARCH]) == 1
-    assert said.index(WHOLE[Stage.RESEARCH]) < said.index("Attempt 1:")
 
 
 def test_the_shared_beginning_ends_where_author_stage_or_text_differ_or_a_run_ends():
@@ -236,29 +229,6 @@ async def test_conversations_of_any_agent_are_scored_with_system_prompt_and_tool
     assert "system: You book trains." in shared and '"name": "timetable"' in shared
     assert "user: To Graz by noon?" in shared and "[calls timetable: {}]" in shared
     assert "You book trains." not in attempts and len(marks_in(said)) == 3, "twins are shown once"
-
-
-async def test_a_lone_conversation_is_shown_whole_and_none_asks_nobody():
-    result, [said] = await messages_scored(talk(7))
-    assert [score.score for score in result.scores] == [0.7] and result.notes == (ALONE,)
-    assert "You book trains." in marks_in(said)["1"] and '"name": "timetable"' in said
-    empty, asked = await messages_scored()
-    assert (empty.scores, asked) == ((), [])
-    nothing, asked = await messages_scored([], [])
-    assert [s.unscored_reason for s in nothing.scores] == ["nothing was written"] * 2 and not asked
-
-
-async def test_a_conversation_that_another_goes_on_from_has_nothing_of_its_own():
-    result, [said] = await messages_scored(talk(9)[:3], talk(9))
-    assert [score.score for score in result.scores] == [0.0, 0.9]
-    assert NOTHING in said
-
-
-def test_what_tools_returned_is_cut_first():
-    talks = [talk(3, found="x" * 9000), talk(9, found="y" * 9000)]
-    text = conversations_text(talks, TOOLS, 3000)
-    assert all("It is worth" in attempt for attempt in text.attempts)
-    assert sum(map(len, text.attempts)) < 4000
 
 
 @pytest.mark.parametrize("wrong", [{"content": "no role"}, "text", {"role": 3}])

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from rubricem.judge.buffers import CAPS, add
-from rubricem.judge.build import Wanted, attempt_reader
 from rubricem.judge.stage import (
     StageJudge,
     distinct,
     stage_reward,
 )
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     Author,
@@ -25,7 +23,6 @@ from rubricem.memory.schema import (
     Trajectory,
     Verdict,
 )
-from tests.support.judges import FixedReader
 from tests.support.values import (
     QUESTION,
     WHOLE,
@@ -63,13 +60,6 @@ def test_the_reward_is_the_weighted_mean_with_flaws_turned_round():
     assert stage_reward(verdicts) == pytest.approx(5 / 6)
     assert stage_reward([verdict(2, positive=False)]) == 0
     assert stage_reward([verdict(0, positive=False)]) == 1
-
-
-async def test_every_stage_gets_its_own_reward():
-    points = dict(zip(Stage, (0.0, 1.0, 1.5, 2.0), strict=True))
-    scores = await scores_of(run_of(), ScriptedScorer(lambda _, stage, __: points[stage]))
-    assert [scores[stage].score for stage in Stage] == [0, 0.5, 0.75, 1]
-    assert list(scores) == list(Stage)
 
 
 async def test_a_stage_the_policy_left_out_is_zero_and_missing():
@@ -179,14 +169,6 @@ async def test_a_failed_proposal_brings_nothing_and_a_note():
     assert result.buffer == GROWN
 
 
-async def test_no_more_criteria_join_than_one_proposal_may_bring():
-    many = {Stage.PLAN: tuple(item(f"Names fact {n}.") for n in range(9))}
-    group = group_of(varied("a", "one"), varied("b", "two"))
-    scorer = ScriptedScorer(lambda *_: 1.0)
-    await StageJudge(ScriptedProposer(many), scorer).judge(group, EMPTY)
-    assert len(scorer.standards[0][Stage.PLAN]) == 4
-
-
 @pytest.mark.parametrize(
     ("good", "flaws", "kept"), [(4, 3, (2, 2)), (4, 1, (3, 1)), (1, 4, (1, 3)), (5, 0, (4, 0))]
 )
@@ -221,14 +203,3 @@ async def test_a_buffer_keeps_its_caps_with_fewer_than_two_scored_rollouts(score
         group = group_of(varied("a", "one"), varied("b", "two"))
         buffer = (await judge.judge(group, buffer, step)).buffer
     assert [len(buffer.active[stage]) for stage in Stage] == list(CAPS.values())
-
-
-async def test_standards_are_for_a_relative_judge_on_a_server():
-    class LocalReader(FixedReader):
-        async def complete(self, *given: Any, **named: Any) -> Any:
-            raise NotImplementedError
-
-    with pytest.raises(SettingsError, match="without a rubric"):
-        attempt_reader(LocalReader(lambda text: (1.0,)), "- mine")
-    with pytest.raises(SettingsError, match="--judge relative"):
-        Wanted("pairwise", rubric="- mine").check()

@@ -1,6 +1,5 @@
 """The stage judge's readers: what a model is shown, whatever it replies, and lines one by one."""
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,14 +12,12 @@ import pytest_asyncio
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.judge.base import GroupText
 from rubricem.judge.build import stage_judge
-from rubricem.judge.checklist import ProposedChecklist
 from rubricem.judge.relative import ChoiceAttemptReader
 from rubricem.judge.stage_readers import (
     ChatProposer,
     ChatScorer,
     ChoiceScorer,
     LineProposer,
-    cites_of,
     copied_share,
     criteria_of,
     observations,
@@ -43,7 +40,7 @@ from rubricem.memory.schema import (
 )
 from tests.support.judges import FixedReader
 from tests.support.policies import chatting
-from tests.support.scripted_server import Fault, Reply, ScriptedServer
+from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import (
     QUESTION,
     WHOLE,
@@ -93,26 +90,6 @@ async def test_one_call_scores_every_criterion_of_a_trajectory():
     shown = shown_to(server)
     assert all(text in shown for text in (QUESTION, *WHOLE.values()))
     assert "3. [answer] (flaw) Says that the newest goes." in shown
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "I would rather not.",
-        verdicts(1, 2),
-        verdicts(1, 2, 3),
-        '{"verdicts": [{"number": 1, "points": 2}]}',
-        verdicts(1, 2, 0)[:-9],
-    ],
-)
-async def test_a_reply_that_does_not_fit_is_asked_for_again_with_its_fault(bad: str):
-    async with chatting([bad, verdicts(2, 2, 0)]) as (chat, server):
-        scored = await ChatScorer(chat).score(run_of(), STANDARD)
-    assert scored.verdicts[Stage.PLAN][0].points == 2
-    assert scored.usage.calls == 2, "the bad reply was paid for too"
-    again = server.requests[1].body["messages"]
-    assert again[-2]["content"] == bad
-    assert "cannot be used (" in again[-1]["content"]
 
 
 async def test_one_call_proposes_for_the_whole_group():
@@ -196,14 +173,6 @@ async def test_all_items_of_a_trajectory_share_one_long_beginning():
     )
 
 
-async def test_trajectories_take_turns_so_that_each_keeps_its_cache():
-    reader = FixedReader(lambda text: (1, 0, 0, 0))
-    scorer = ChoiceScorer(reader)
-    runs = [varied("a", "The first text."), varied("b", "The second text.")]
-    await asyncio.gather(*(scorer.score(run, {Stage.ANSWER: (RULE, SIZE)}) for run in runs))
-    assert ["The first text." in read for read in reader.texts] == [True, True, False, False]
-
-
 async def test_a_long_trajectory_is_cut_to_the_context():
     tool = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text="word " * 4000)
     reader = FixedReader(lambda text: (1, 0, 0, 0), context_tokens=3000)
@@ -211,12 +180,6 @@ async def test_a_long_trajectory_is_cut_to_the_context():
     (text,) = (read for read in reader.texts if RULE.description in read)
     assert len(text) <= 3000
     assert all(own in text for own in WHOLE.values()), "tool output goes first"
-
-
-async def test_a_question_that_fills_the_context_cannot_be_judged():
-    with pytest.raises(JudgeError, match="fills the judge's context"):
-        reader = FixedReader(lambda text: (1, 0, 0, 0), context_tokens=400)
-        await ChoiceScorer(reader).score(run_of(), {Stage.ANSWER: (RULE,)})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -233,28 +196,6 @@ async def test_the_model_prefers_the_true_option(model: LlamaPolicy):
     yes, no = await model.weigh(asked, ("Yes", "No"))
     assert yes + no == pytest.approx(1) and no > yes
     assert await model.weigh(asked, ("No", "Yes")) == pytest.approx((no, yes), abs=1e-3)
-
-
-@pytest.mark.model
-@pytest.mark.asyncio(loop_scope="module")
-async def test_an_option_far_down_the_vocabulary_still_has_its_share(model: LlamaPolicy):
-    asked = await model.render([Message("user", "Is fire hot? Reply with Yes or No only.")])
-    likely, rare = await model.weigh(asked, ("Yes", "zymurgy"))
-    assert 0 < rare < 1e-3 < likely
-
-
-@pytest.mark.model
-@pytest.mark.asyncio(loop_scope="module")
-async def test_options_that_begin_alike_cannot_be_told_apart(model: LlamaPolicy):
-    with pytest.raises(PolicyError, match="same token"):
-        await model.weigh((1,), ("Yes", "Yes, but"))
-
-
-@pytest.mark.model
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_prefix_beyond_the_context_is_refused(model: LlamaPolicy):
-    with pytest.raises(PolicyError, match="refused the request"):
-        await model.weigh((100,) * 3000, ("Yes", "No"))
 
 
 @pytest.mark.model
@@ -336,13 +277,6 @@ async def test_each_stage_is_asked_with_its_excerpts_and_goes_on_line_by_line():
     assert len({sampling.seed for sampling in model.samplings}) == len(model.samplings)
 
 
-async def test_no_criteria_are_asked_for_a_stage_that_no_run_wrote():
-    model = LineModel(" Says which entry it will evict.\n")
-    answers = [run_of({Stage.ANSWER: text}) for text in ("The oldest.", "The newest.")]
-    proposed = await LineProposer(model).contrast(answers, RubricBuffer(question=QUESTION), 0)
-    assert (len(model.asked), set(proposed.criteria)) == (1, {Stage.ANSWER})
-
-
 async def test_the_same_step_asks_with_the_same_seeds_and_another_with_others():
     async def seeds(step: int) -> list[int | None]:
         model = LineModel(" Says what it will evict.\n")
@@ -359,12 +293,6 @@ async def test_lines_from_the_question_are_persistent_and_those_that_break_off_a
         QUESTION
     )
     assert all(c.persistent for criteria in proposed.criteria.values() for c in criteria)
-
-
-async def test_a_checklist_is_proposed_without_asking_for_the_other_stages():
-    model = LineModel(" Names what lru_cache keeps.\n")
-    made = await ProposedChecklist(LineProposer(model)).make(QUESTION)
-    assert len(made.items) == 1 and len(model.asked) == 1
 
 
 async def test_an_error_carries_what_was_read_and_written_before_it():
@@ -459,16 +387,6 @@ BAD = {
     "no reason": json.dumps({"verdicts": [{"number": n, "points": 1} for n in (1, 2)]}),
 }
 
-GOOD_FORMS = {
-    "fenced": f"```json\n{GOOD}\n```",
-    "wordy": f"Let me see {{...}}.\n{GOOD}\nI hope this helps!",
-    "numbers as text": GOOD.replace("1,", '"1",'),
-    "another language inside": GOOD.replace(
-        "it says so", "sie nennt die Regel \u2014 ja, \u5f88\u597d"
-    ),
-    "spread over lines": json.dumps(json.loads(GOOD), indent=4),
-}
-
 
 @pytest.mark.parametrize("reply", BAD.values(), ids=BAD.keys())
 async def test_a_bad_reply_once_is_asked_again_and_for_good_is_unscored(reply: str):
@@ -478,12 +396,6 @@ async def test_a_bad_reply_once_is_asked_again_and_for_good_is_unscored(reply: s
     assert answer(always).score is None
     assert answer(always).unscored_reason.startswith("the judge failed: ")
     assert (len(server.requests), always.judgements[0].usage.calls) == (3, 3), "each is paid for"
-
-
-@pytest.mark.parametrize("reply", GOOD_FORMS.values(), ids=GOOD_FORMS.keys())
-async def test_a_good_reply_is_read_in_whatever_form_it_comes(reply: str):
-    result, server = await judged([reply])
-    assert (answer(result).score, len(server.requests)) == (1, 1)
 
 
 async def test_a_run_of_200_000_tokens_is_judged_in_bounded_time_and_space():
@@ -520,22 +432,6 @@ async def test_a_run_that_holds_the_judges_delimiters_stays_inside_its_fence(tex
     assert "<|im_start|>" not in said
 
 
-async def test_cancelling_is_no_score():
-    async with chatting(lambda body, number: Reply(GOOD, piece_seconds=1.0)) as (chat, _):
-        task = asyncio.create_task(stage_judge(chat).judge(group_of(run_of()), BUFFER))
-        await asyncio.sleep(0.2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
-def test_cites_are_told_once_each_and_those_of_no_source_apart():
-    text = 'It <cite id="S1, S2">drops</cite> and <cite ids="S2 S9">grows</cite>; see <cite id="">'
-    assert cites_of(text, {"S1", "S2", "S3"}) == "S1, S2, and 1 that were never found"
-    assert cites_of("It drops the oldest.", {"S1"}) == "none"
-    assert cites_of('<cite id="S9">It drops.</cite>', {"S1"}) == "none, and 1 that were never found"
-
-
 PASSAGE = " ".join(f"word{n}" for n in range(60))
 
 READ = Segment(
@@ -551,12 +447,6 @@ HONEST = (
 
 def answered(text: str, *extra: Segment) -> Trajectory:
     return run_of({**WHOLE, Stage.ANSWER: text}, extra=extra)
-
-
-@pytest.mark.parametrize("mark", ["", " \u00fc"], ids=["ascii", "beyond"])
-def test_copied_words_are_those_between_any_marks(mark: str):
-    copied = "One\x1ctwo_THREE-four,five.six\tseven(8)nine/ten;eleven's"
-    assert copied_share(copied, f"one two three four five six seven 8 nine ten eleven s{mark}") == 1
 
 
 def test_code_tells_copying_in_long_runs_and_repetition_of_long_sentences_alone():

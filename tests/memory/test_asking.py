@@ -76,21 +76,6 @@ def test_a_whole_object_is_the_reply_and_one_cut_off_is_told_to_be_shorter():
     assert list(json_objects('{"a": {"b": 1}} {x} {"c": 2}')) == [{"a": {"b": 1}}, {"c": 2}]
 
 
-def test_the_schema_names_fields_and_types_but_no_bounds():
-    assert json.loads(unbounded_schema(Items)) == {
-        "type": "object",
-        "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/Item"}}},
-        "required": ["items"],
-        "$defs": {
-            "Item": {
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "points": {"type": "integer"}},
-                "required": ["name", "points"],
-            }
-        },
-    }
-
-
 async def test_the_model_is_told_its_fault_and_every_call_is_counted():
     async with chatting(["none", GOOD]) as (chat, server):
         value, used = await ask_json(chat, ASKED, Items)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -56,12 +55,6 @@ async def test_a_reencounter_replaces_and_the_old_one_stays_in_the_history(bank:
     assert ids(await bank.find("ol")) == ["old"]
 
 
-async def test_the_same_reflection_is_put_once(bank: RubricBank):
-    assert await bank.put(reflection("cache", "a")) is True
-    assert await bank.put(reflection("cache", "a")) is False
-    assert await bank.generation() == 1
-
-
 async def test_asked_at_a_generation_the_bank_answers_as_it_was_then(bank: RubricBank):
     await put(bank, ("cache", "old"), ("cache heap", "other"), ("cache", "new"))
     await bank.put(reflection("rome", "late", **FLAGGED))
@@ -72,20 +65,6 @@ async def test_asked_at_a_generation_the_bank_answers_as_it_was_then(bank: Rubri
     ]  # fmt: skip
     for at, near in ((0, []), (2, ["other", "old"]), (3, ["other", "new"])):
         assert ids((await bank.recall("cache cache heap", generation=at)).similar) == near
-
-
-async def test_two_banks_see_what_the_other_puts(tmp_path: Path):
-    one, two = bank_in(tmp_path), bank_in(tmp_path)
-    await one.put(reflection("cache", "a"))
-    assert ids(await two.items()) == ["a"]
-    await two.put(reflection("cache", "b"))
-    assert ids(await one.items()) == ["b"]
-
-
-async def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path: Path):
-    (tmp_path / "bank").write_text("a file")
-    with pytest.raises(StoreError, match="cannot be used"):
-        await bank_in(tmp_path).put(reflection("cache", "a"))
 
 
 async def test_a_file_that_is_no_bank_or_a_newer_one_is_refused(tmp_path: Path):
@@ -145,22 +124,6 @@ async def test_what_a_person_wrote_takes_the_place_and_no_run_replaces_it(bank: 
     assert ids(await bank.items()) == [again.reflection.id]
     with pytest.raises(SettingsError, match=f"replaced by {again.reflection.id}"):
         await bank.edit("old", "r", "t")
-
-
-async def test_an_edit_lets_a_flagged_item_out_in_the_persons_words(bank: RubricBank):
-    await bank.put(reflection("cache", "old", **FLAGGED))
-    item = await bank.edit("old", "r", "t")
-    assert item.live and ids(await bank.items()) == [item.reflection.id]
-    assert states(await bank.history("cache"))["old"] == "replaced"
-
-
-async def test_an_item_says_where_and_when_it_was_released(bank: RubricBank, tmp_path: Path):
-    await bank.put(reflection("heap", "flagged", **FLAGGED))
-    before = datetime.now(UTC)
-    released = (await bank.release("flagged", "web page")).item
-    assert released.released_by == "web page" and released.released_at is not None
-    assert before <= released.released_at <= datetime.now(UTC)
-    assert await bank_in(tmp_path).items() == [released]
 
 
 async def test_what_is_removed_is_gone_from_every_view_and_its_text_from_the_disk(

@@ -6,19 +6,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
-from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.index import BankIndex, Near, diverse
 from rubricem.memory.bank.store import BankStore, IndexMark, question_key
 from rubricem.memory.errors import SettingsError, StoreError
-from tests.conftest import WEIGHTS_DIR
 from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
 from tests.support.waiting import free_port
 
@@ -152,23 +147,6 @@ async def test_runs_that_recall_at_once_open_one_embedder(tmp_path: Path):
     assert len(opened) == 1
 
 
-@pytest.mark.model
-async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, minilm: Path):
-    async def open_embedder() -> WordEmbedder:
-        return await embedder_in(WEIGHTS_DIR)  # type: ignore[return-value]
-
-    bank = RubricBank(tmp_path, open_embedder)
-    await put(
-        bank,
-        ("What does functools.lru_cache do with maxsize=None?", "cache"),
-        ("Which river flows through Rome?", "river"),
-    )
-    found = await bank.recall("How large may an lru_cache grow by default?")
-    assert ids(found.similar) == ["cache"]
-    rivers = await bank.recall("What is the name of the river in Rome?")
-    assert ids(rivers.similar) == ["river"]
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with chroma_server(tmp_path_factory.mktemp("chroma")) as address:
@@ -198,22 +176,6 @@ async def test_banks_on_one_server_are_kept_apart_and_see_what_each_adds(
     assert not list(tmp_path.rglob("chroma.sqlite3"))
 
 
-async def test_a_server_that_lost_its_collection_is_given_it_again(server: str, tmp_path: Path):
-    bank = bank_on(server, tmp_path)
-    await bank.put(reflection("cache", "a"))
-    assert ids(await bank.search("cache")) == ["a"]
-    name = f"rubricem-{BankStore(bank.folder).identity()}"
-    held = "api/v2/tenants/default_tenant/databases/default_database/collections"
-    assert httpx.delete(f"{server}/{held}/{name}").is_success
-    assert ids(await bank.search("cache")) == ["a"]
-
-
-async def test_a_bank_moves_from_a_folder_to_a_server_and_back(server: str, tmp_path: Path):
-    await bank_in(tmp_path).put(reflection("cache", "a"))
-    for bank in (bank_in(tmp_path), bank_on(server, tmp_path), bank_in(tmp_path)):
-        assert ids(await bank.search("cache")) == ["a"]
-
-
 @pytest.mark.parametrize("silent", [False, True])
 async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_is_recalled(
     tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
@@ -232,16 +194,6 @@ async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_
         told: list[str] = []
         found = await BankRecaller(bank, tell=told.append).recall("cache")
     assert found.ids == ("own",) and len(told) == 1
-
-
-def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "http://localhost:8000/")
-    settings = load_settings()
-    assert settings.bank_server == "http://localhost:8000"
-    assert stores_of(settings).open_bank().server == "http://localhost:8000"
-    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
-    with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
-        load_settings()
 
 
 async def test_the_folder_one_works_in_has_no_say_in_where_vectors_are(

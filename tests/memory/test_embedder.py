@@ -3,18 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rubricem.agent.weights.store import weights_dir
 from rubricem.memory.embedder import MiniLM, SentenceEmbedder
 from rubricem.memory.errors import WeightsError
 from tests.support.tiny import WORDS, write_small_embedder
-
-WEIGHTS_DIR = weights_dir()
-"""read before the tests are given a home of their own"""
-
-
-def test_name_is_the_folder_and_nothing_is_loaded_for_it(tmp_path: Path) -> None:
-    assert SentenceEmbedder(tmp_path / "minilm").name == "minilm"
-    assert SentenceEmbedder(tmp_path / "1f2e", name="minilm").name == "minilm"
 
 
 def test_folder_without_a_model_names_the_remedy(tmp_path: Path) -> None:
@@ -32,16 +23,6 @@ def test_queries_and_kept_texts_get_the_prompts_that_the_model_names(tmp_path: P
     query = (axis["find"] + axis["cache"]) / np.sqrt(2)
     np.testing.assert_allclose(embedder.embed(["cache"]), [kept], atol=1e-6)
     np.testing.assert_allclose(embedder.embed(["cache"], query=True), [query], atol=1e-6)
-
-
-def test_another_model_is_left_to_sentence_transformers(tmp_path: Path) -> None:
-    assert not MiniLM.is_in(write_small_embedder(tmp_path / "small"))
-    assert not MiniLM.is_in(tmp_path / "none")
-
-
-def test_without_prompts_a_query_is_read_as_it_stands(tmp_path: Path) -> None:
-    embedder = SentenceEmbedder(write_small_embedder(tmp_path / "small"))
-    np.testing.assert_array_equal(embedder.embed(["heap"], query=True), embedder.embed(["heap"]))
 
 
 TEXTS = ("cache", "", "heap rome find " * 9, "heap rome", "a word that is not known", "rome\nheap")

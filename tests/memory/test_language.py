@@ -71,11 +71,6 @@ def test_what_a_text_is_about_is_read_in_its_language(text: str, words: set[str]
     assert words_in(text) == words
 
 
-def test_a_fragment_is_read_in_the_language_of_its_whole():
-    assert words_in("Brücken", "de") == words_in("die Brücke ist hoch") - {"hoch"}
-    assert words_in("La Vie en Rose", "en") == {"la", "vie", "en", "rose"}
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [

@@ -4,18 +4,16 @@ The journal: nothing finished is lost, nothing unfinished is believed.
 """
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -25,10 +23,7 @@ from rubricem.memory.runs import (
     CallKey,
     Journal,
     RunStore,
-    hold_lock,
-    in_use,
     refuse_strangers,
-    writable,
     write_atomically,
 )
 from tests.support.values import trajectory
@@ -59,12 +54,6 @@ def test_a_name_is_taken_once_a_call_has_finished_under_it(tmp_path: Path):
         store.create("t", ASKED)
     assert "--resume t" in caught.value.remedy
     store.create("t", OTHER)
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), OSError("No space left")])
-def test_what_the_system_refuses_is_said_in_its_words(error: OSError, tmp_path: Path):
-    with pytest.raises(StoreError, match="cannot be used: No space left"), writable(tmp_path):
-        raise error
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b", "é/"])
@@ -111,19 +100,6 @@ def test_an_unknown_name_is_told_with_the_known_ones(tmp_path: Path):
     assert caught.value.remedy == "The latest are: t."
 
 
-def test_threads_are_listed_the_latest_last(tmp_path: Path):
-    store = RunStore(tmp_path)
-    assert store.threads() == []
-    for at, name in enumerate(("first", "second", "third")):
-        store.create(name, ASKED)
-        os.utime(tmp_path / "runs" / name / "request.json", (at, at))
-    os.utime(tmp_path / "runs" / "first" / "request.json", (9, 9))
-    copy = tmp_path / "runs" / "first (copy)"
-    copy.mkdir()
-    (copy / "request.json").write_text("{}")
-    assert store.threads() == ["second", "third", "first"]
-
-
 def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
     store = RunStore(tmp_path)
     store.create("t", ASKED)
@@ -137,29 +113,6 @@ def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
     assert "--resume u" in caught.value.remedy
 
 
-@pytest.mark.parametrize("target", [None, "/dev/zero"], ids=["a pipe", "a device"])
-def test_a_file_without_an_end_is_not_waited_for(tmp_path: Path, target: str | None):
-    store = RunStore(tmp_path)
-    store.create("t", ASKED)
-    for name in ("request.json", "journal.jsonl"):
-        path = tmp_path / "runs" / "t" / name
-        path.unlink(missing_ok=True)
-        path.symlink_to(target) if target else os.mkfifo(path)
-    with pytest.raises(StoreError, match="no plain file"):
-        store.request("t")
-    with pytest.raises(StoreError, match="no plain file"):
-        store.journal("t")
-    assert not store.running("t")
-
-
-def test_a_journal_that_is_nested_beyond_reading_is_told_in_a_sentence(tmp_path: Path):
-    store = RunStore(tmp_path)
-    store.create("t", ASKED)
-    (tmp_path / "runs" / "t" / "journal.jsonl").write_bytes(b"[" * 200_000 + b"\n")
-    with pytest.raises(StoreError, match="line 1 of the journal"):
-        store.journal("t")
-
-
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     path = tmp_path / "a" / "file.json"
     write_atomically(path, "old")
@@ -169,39 +122,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     write_atomically(path, "new")
     assert path.read_text() == "new"
     assert os.listdir(path.parent) == ["file.json"]
-
-
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no files are kept in memory here")
-def test_what_is_kept_in_memory_is_kept_in_files_and_folders_as_elsewhere():
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        store = RunStore(Path(folder) / "data")
-        store.create("t", ASKED)
-        assert store.request("t") == ASKED
-        assert os.listdir(store.folder / "t") == ["request.json"]
-
-
-def test_a_device_is_written_to_and_stays(tmp_path: Path):
-    master, slave = os.openpty()
-    device = Path(os.ttyname(slave))
-    write_atomically(device, "told\n")
-    assert os.read(master, 100) == b"told\r\n" and device.is_char_device()
-    os.close(master)
-    os.close(slave)
-
-
-def test_a_pipe_is_written_to_by_its_name_and_by_its_descriptor(tmp_path: Path):
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    write_atomically(fifo, "named\n")
-    assert os.read(reading, 100) == b"named\n" and fifo.is_fifo()
-    os.close(reading)
-    ends = os.pipe()
-    write_atomically(Path(f"/dev/fd/{ends[1]}"), "numbered\n")
-    assert os.read(ends[0], 100) == b"numbered\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
-    for end in ends:
-        os.close(end)
 
 
 @pytest.mark.parametrize("act", ["create", "journal"])
@@ -275,27 +195,6 @@ async def test_a_second_process_is_refused(tmp_path: Path):
     journal.close()
 
 
-def test_who_looks_whether_a_file_is_in_use_keeps_nobody_from_it(tmp_path: Path):
-    path, busy = tmp_path / "journal.jsonl", StoreError("it is in use")
-    for holding in (lambda: closing(Journal(path)), lambda: hold_lock(path, busy)):
-        path.touch()
-        looking = path.open("rb")
-        fcntl.flock(looking, fcntl.LOCK_SH)  # as `in_use` does while it looks
-        done = threading.Timer(0.05, looking.close)
-        done.start()
-        with holding():
-            assert in_use(path)
-        done.join()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_directory_is_one_sentence_with_a_remedy(tmp_path: Path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="Permission denied") as caught:
-        Journal(tmp_path / "sub" / "j.jsonl")
-    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
-
-
 async def test_a_full_disk_fails_every_waiting_append_and_marks_none_finished(tmp_path: Path):
     full = Path("/dev/full")
     if not full.exists():
@@ -337,19 +236,6 @@ def test_a_journal_whose_loop_ended_before_or_in_a_write_is_closed_and_whole(
     again = Journal(tmp_path / "j.jsonl")
     assert again.find(KEY) in ({"text": "plan"}, None if not started else {"text": "plan"})
     again.close()
-
-
-async def test_who_waits_for_a_write_that_is_cancelled_is_told(tmp_path: Path):
-    journal = Journal(tmp_path / "j.jsonl")
-    appending = [asyncio.create_task(journal.append(KEY._replace(turn=n), {})) for n in (1, 2)]
-    await asyncio.sleep(0)
-    assert journal._flushing is not None
-    journal._flushing.cancel()
-    results = await asyncio.wait_for(asyncio.gather(*appending, return_exceptions=True), 5)
-    assert all(isinstance(result, asyncio.CancelledError) for result in results)
-    await journal.append(KEY, {"text": "written all the same"})
-    journal.close()
-    assert Journal(tmp_path / "j.jsonl").find(KEY) == {"text": "written all the same"}
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):

@@ -13,10 +13,8 @@ from rubricem.judge.evaluation.run import (
     compare_all,
     compare_pair,
     evaluate,
-    is_swapped,
     keep_verdict,
     read_verdicts,
-    sample,
     tasks_of,
 )
 from rubricem.judge.pairwise import Preference, ask_preference
@@ -133,24 +131,6 @@ async def test_all_are_compared_in_order_and_no_more_at_once_than_allowed():
     comparisons = await compare_all(judge, tasks, 3, done.append)
     assert [(c.pair, c.swapped) for c in comparisons] == [(p.id, s) for p, s in tasks]
     assert (judge.most, len(done)) == (3, 8)
-
-
-def test_a_sample_keeps_the_order_and_is_the_same_for_a_seed():
-    drawn = sample(range(100), 10, seed=3)
-    assert drawn == sample(range(100), 10, seed=3) == sorted(set(drawn))
-    assert len(drawn) == 10 and drawn != sample(range(100), 10, seed=4)
-    assert sample(range(3), 10, 0) == sample(range(3), None, 0) == [0, 1, 2]
-
-
-def test_what_is_done_is_not_shown_again():
-    left = tasks_of([pair("a"), pair("b")], said("a", "first"))
-    assert [(one.id, swapped) for one, swapped in left] == [("a", True), ("b", False), ("b", True)]
-
-
-def test_a_drawn_order_hangs_on_the_pair_alone_and_both_come_up():
-    pairs = [pair(str(number)) for number in range(40)]
-    drawn = [is_swapped(one, 1) for one in pairs]
-    assert drawn == [is_swapped(one, 1) for one in pairs] and 10 < sum(drawn) < 30
 
 
 def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):

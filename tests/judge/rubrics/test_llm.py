@@ -1,6 +1,5 @@
 """A rubric that asks a model: its prompt, how its reply is read, and what it is asked through."""
 
-import math
 from typing import Any
 
 import pytest
@@ -9,10 +8,9 @@ from rubricem.judge.rubrics import (
     ChatClient,
     LLMJudge,
     OpenAIClient,
-    create_llm_client,
 )
 from rubricem.judge.rubrics.llm import score_in
-from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import Completion, Message, Sampling, Usage
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
 
@@ -105,32 +103,6 @@ async def test_the_score_by_the_options(options: dict[str, Any], reply: str, sco
     assert judge.last_score == pytest.approx(score)
 
 
-@pytest.mark.parametrize("scale", [0, -10, math.inf, math.nan])
-def test_a_best_score_that_is_none_is_refused(scale: float):
-    judge = LLMJudge("{action}", Said("8"), scale=10)
-    with pytest.raises(ValueError, match="scale must be a number above 0"):
-        judge.load_state_dict({"scale": scale})
-    assert judge.scale == 10
-
-
-async def test_settings_are_saved_and_partly_loaded():
-    judge = LLMJudge("{action}", Said("0.5"), score_pattern=r"\[(\d+)\]", default_score=0.5)
-    saved = judge.state_dict()
-    assert saved == {
-        "prompt_template": "{action}",
-        "score_pattern": r"\[(\d+)\]",
-        "default_score": 0.5,
-        "normalize": True,
-        "scale": 1.0,
-    }
-    other = LLMJudge("{observation}", Said("[1] 0.5"), normalize=False)
-    other.load_state_dict({"score_pattern": r"\[(\d+)\]"})
-    assert (other.prompt_template, other.normalize) == ("{observation}", False)
-    assert await other("a", "o") == 1.0
-    other.load_state_dict({**saved, "score_pattern": None})
-    assert other.state_dict() == {**saved, "score_pattern": None}
-
-
 def parted(server: ScriptedServer) -> tuple[str, int]:
     endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
     return endpoint, int(port)
@@ -195,20 +167,3 @@ async def test_one_of_our_chat_models_can_be_the_judges_client():
         ),
     ]
     assert client.usage == Usage(prompt_tokens=18, calls=2)
-
-
-@pytest.mark.parametrize(
-    ("provider", "url"),
-    [("OpenAI", "https://api.openai.com:443"), ("anthropic", "https://api.anthropic.com:443")],
-)
-async def test_hosted_providers_are_known_by_name(provider: str, url: str):
-    client = create_llm_client(provider, "m", "key", temperature=0.5, max_tokens=9)
-    assert (client.base_url, client.model) == (url, "m")
-    assert (client.temperature, client.max_tokens) == (0.5, 9)
-    await client.aclose()
-
-
-def test_another_provider_is_refused_with_those_that_are_known():
-    with pytest.raises(SettingsError, match="acme") as refused:
-        create_llm_client("acme", "m", "key")
-    assert "openai, anthropic" in refused.value.remedy

@@ -41,7 +41,6 @@ from rubricem.training.verl.plugin import (
 )
 from rubricem.training.verl.policy import PIECE, ServerPolicy
 from tests.support.collected import judgement, two_turns
-from tests.support.collected import rollout as rollout_of
 from tests.support.policies import QUESTION, FixedSearch
 
 NAN = float("nan")
@@ -316,14 +315,3 @@ async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) 
     assert numbers == known | {ABSENT: "review"}
     assert encode([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
     assert encode([0] * 4, {}).tolist() == [7.0] * 4
-
-
-def test_verls_mean_is_of_what_was_scored() -> None:
-    # verl makes a metric of each name: of None nothing, of a text none, of the rest the mean.
-    run, broken = (judgement(rollout_of(name), [s] * 4) for name, s in (("a", 0.8), ("b", None)))
-    values = [metrics_of(one)["answer"] for one in (run, broken)]
-    assert np.mean([value for value in values if value is not None]) == 0.8
-    assert metrics_of(run).keys() == metrics_of(broken).keys(), (
-        "verl takes the first one's names for all"
-    )
-    assert isinstance(metrics_of(broken)[ABSENT], str)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -220,16 +219,6 @@ def test_seeds_follow_from_the_place_in_the_training_alone() -> None:
     assert member(0).seed(8) != member(0).seed(7)
     drawn = [sum(member(n, step).reflects(0) for n in range(3)) for step in range(50)]
     assert drawn == [1] * 50, "one of each group"
-
-
-class Near:
-    """An actor in this process."""
-
-    def __init__(self, held: RolloutGroups) -> None:
-        self._held = held
-
-    def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=getattr(self._held, name))
 
 
 @pytest.mark.parametrize(
