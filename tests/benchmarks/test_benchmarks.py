@@ -9,7 +9,6 @@ import pytest
 from benchmarks.claims import Case, Judged, by_rules, figures, load_cases
 from benchmarks.faults.asking import repetitions
 from benchmarks.hops import questions_of
-from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.hops import QUICK, Plan
 from benchmarks.learns.replicates import (
     ARMS,
@@ -24,15 +23,7 @@ from benchmarks.learns.replicates import (
     pooled,
     table_lines,
 )
-from rubricem.agent.transcript.scaffold import (
-    answer_text,
-    missing_items,
-    parse,
-    tool_call,
-    turn_faults,
-)
 from rubricem.memory.schema import CitationSupport
-from rubricem.training.collect.questions import Question
 from tests.conftest import ROOT
 from tests.support.values import claim_pair
 
@@ -73,52 +64,11 @@ def test_the_arms_differ_by_credit_alone_and_no_question_has_two_uses(arm: str, 
     assert gold <= set(titles) and len(titles) < 70
 
 
-LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
-LONG = ("S2", "Ada Berg", "Ada Berg ended her life in the north, in Oslo, as many did then.")
-BERG = ("S2", "Ada Berg", "Ada Berg made films. She died in Oslo.")
-
-
-@pytest.mark.parametrize(
-    ("shown", "query", "missing", "answer"),
-    [
-        ((), "Lantern director", [], ""),
-        (([LANTERN],), "Ada Berg place of death", [], ""),
-        (([LANTERN], []), "", ["all facts"],
-         '<cite id="S1">It was directed by Ada Berg.</cite>\nnot found'),
-        (([LANTERN], [LONG]), "", [],
-         '<cite id="S1">It was directed by Ada Berg.</cite> '
-         '<cite id="S2">life in the north, in Oslo,</cite>\nOslo'),
-        (([LANTERN, BERG],), "", [], '<cite id="S1">It was directed by Ada Berg.</cite> '
-         '<cite id="S2">She died in Oslo.</cite>\nOslo'),
-    ],
-)  # fmt: skip
-def test_the_teacher_that_knows_the_facts_writes_what_the_passages_allow(
-    shown: tuple[list[tuple[str, str, str]], ...], query: str, missing: list[str], answer: str
-):
-    asked = "Where did the director of film Lantern die?"
-    evidence = [["Lantern", "director", "Ada Berg"], ["Ada Berg", "place of death", "Oslo"]]
-    facts = {"answer": "Oslo", "gold": ["Lantern", "Ada Berg"], "evidence": evidence}
-    teacher = FactsTeacher.of([Question(id="0", question=asked, facts=facts)], searches=2)
-    snippets = (
-        "".join(f'<snippet id="{i}">\n{title}\n{text}\n</snippet>\n' for i, title, text in found)
-        for found in shown
-    )
-    outputs = [f"<tool_output>\n{found}</tool_output>\n" for found in snippets]
-    users = [{"role": "user", "content": said} for said in (f"{asked}\n\nShortly.", *outputs)]
-    turn = teacher({"messages": [{"role": "system", "content": "x"}, *users]})
-    document, call = parse(turn), tool_call(turn)
-    assert turn_faults(turn, len(users)) == []
-    assert (call.query if call else "") == query
-    assert (missing_items(document), answer_text(document)) == (missing, answer)
-
-
 @pytest.mark.parametrize(
     ("rewards", "why"),
     [
         ([], ""),
-        ([0.2, 0.1], ""),
         ([0.2, 0.1, 0.2], "no better reward at 2 askings"),
-        ([0.1, 0.2, 0.15], ""),
         ([0.1, 0.2, 0.3, 0.4], "all rounds"),
     ],
 )
@@ -133,7 +83,6 @@ def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
     ("answers", "divergence", "surprise", "why"),
     [
         ([0.4, 0.2], [0.01, 0.02], [0.5, 0.9], ""),
-        ([0.4, 0.1], [0.01], [0.5], ""),
         ([0.4, 0.1, 0.3, 0.1], [0.01], [0.5], ""),
         ([0.4, 0.19, 0.1], [0.01], [0.5], "answers are worth 0.19, 0.40 at first"),
         ([0.0, 0.0], [None], [None], ""),

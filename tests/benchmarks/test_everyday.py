@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.asked import KeptRows, Row, render_row, row_of
+from benchmarks.asked import KeptRows, Row
 from benchmarks.everyday import (
     HALVES,
     QUESTIONS,
     figures,
     grade,
 )
-from rubricem.memory.schema import Status
 from tests.support.documented import documented
-from tests.support.values import trajectory
 
 EVERY: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
 ROWS = [row for row in EVERY if row["split"] in HALVES]
@@ -99,18 +97,6 @@ def test_no_share_is_told_before_every_answer_was_read() -> None:
     rows = [kept_row("git-bisect-skip", "125"), kept_row("sqlite-shrink", "other", digest="e")]
     values = figures(questions, rows, read(git_bisect_skip=True, sqlite_shrink=True))
     assert (values["read"], values.get("useful_and_cited_share")) == (1, None), "another answer"
-
-
-def test_a_row_holds_what_a_reader_is_shown() -> None:
-    run = trajectory('It is <cite id="S2">the least recently used entry</cite>. Nothing more.')
-    row = row_of({"id": "q", "question": run.question}, run, "1.5b")
-    assert row["plain"] == "It is the least recently used entry. Nothing more."
-    assert [c["text"] for c in row["claims"]] == ["the least recently used entry"]
-    assert row["claims"][0]["cites"][0]["verdict"] == "unchecked"
-    page = render_row(row, "dev")
-    assert row["digest"] in page and row["claims"][0]["cites"][0]["quote"] in page
-    failed = trajectory(status=Status.FAILED, reason="The model is gone.")
-    assert "The model is gone." in render_row(row_of({"id": "q", "question": "?"}, failed, "1.5b"))
 
 
 def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:

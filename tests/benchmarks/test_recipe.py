@@ -94,7 +94,6 @@ def reward(
     ("plan", "by_hand"),
     [
         (PLAN, 1.0),
-        ("1. Who directed Lantern?\n2. Where did Ada Berg die?", 1.0),
         ("1. Who directed Lantern?\n2. Where did he die?", (1 + 0.5) / 2),
         ("1. When was Lantern made?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
         ("1. Who directed Lanternfish?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
@@ -114,11 +113,9 @@ async def test_a_plan_is_worth_the_subjects_and_relations_of_the_hops_that_it_na
     ("queries", "by_hand"),
     [
         (("Lantern", "Ada Berg"), 1.0),
-        (("Lantern and Ada Berg",), 1.0),
         (("Lantern",), 0.5),
         (("Lantern", "Lantern"), 0.5 - 0.1),
         (("Lantern", "Other", "Ada Berg"), 1 - 0.1),
-        (("Lantern", "Ada Berg", "Other"), 1 - 0.1),
         (("Other",), 0.0),
     ],
 )
@@ -137,7 +134,6 @@ async def test_research_is_worth_the_evidence_found_less_what_useless_searches_c
         ("Lantern and Ada Berg", f"{MET}\n{MISSING}", 0.0),
         ("Lantern", MISSING, 1.0),
         ("Lantern", MET, 0.0),
-        ("Lantern", "- Names the place", 0.0),
     ],
 )
 async def test_a_review_is_worth_1_where_its_verdict_is_true(

@@ -5,14 +5,12 @@ pattern or a quadratic loop needs. FOREIGN_TEXTS is their number for all readers
 where it is unset; `slow` takes 10,000.
 """
 
-import gzip
 import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from struct import pack
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +23,6 @@ from pydantic import ValidationError
 from pypdf.errors import PyPdfError
 
 from rubricem.agent.cli.bank import _exported, _screen
-from rubricem.agent.cli.upkeep import unpack, write_backup
 from rubricem.agent.evaluate.questions import QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
@@ -42,7 +39,6 @@ from rubricem.agent.serve.openai import ChatAsked
 from rubricem.agent.serve.requests import Answered, RunAsked
 from rubricem.agent.serve.routes_uploads import document_name
 from rubricem.agent.serve.security import CSRF_HEADER, Security
-from rubricem.agent.settings import Settings, _read
 from rubricem.agent.sources import web
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
@@ -68,7 +64,6 @@ from rubricem.memory import asking, screening, text
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerKind
 from rubricem.memory.text import split_thinking
-from rubricem.training.rows.sequences import gguf_vocabulary
 from tests.support.pdfs import pdf
 from tests.support.values import source, trajectory
 
@@ -144,17 +139,6 @@ DAMAGE = st.binary(min_size=1, max_size=8) | st.sampled_from(
     [b"/Kids", b"/Parent 1 0 R", b"99999999", b"-1", b"<<", b">>", b"[", b"/Filter /LZWDecode",
      b"3 0 R", b"/Length 0", b"BT", b"(", b"stream", b"endobj", b"/Count 9999999", b"startxref"]
 )  # fmt: skip
-TOML = st.lists(
-    st.builds(
-        lambda name, value: f"{name} = {value}\n",
-        st.sampled_from([*Settings.model_fields, "a.b", "[a]", "[[a]]"]),
-        st.sampled_from(["1", "-1", "0", "1e999", "nan", '""', '"x"', "true", "[]", '["a"]', "{}",
-                         '"~nobody"', '"http://[::1"', '"\\u0000"', "1979-05-27", "[[1]]",
-                         '"http://a.test:99999"', '"searxng:"', '"a,,b"', "9" * 5000,
-                         '{a = {command = ["x"]}}', '["\\u0000"]']),
-    ),
-    max_size=5,
-).map("".join)  # fmt: skip
 _FIELDS = """
 title url content text description extra_snippets page_age abstract tldr year venue authors name
 openAccessPdf externalIds DOI index fullurl extract pages question rubrics takeaways score kind
@@ -162,36 +146,8 @@ flags written_at disabled lookups searches pointers names
 """
 FIELDS = _FIELDS.split()
 """of replies of services, and of an exported bank"""
-PLACES = st.lists(st.tuples(st.integers(0, 10**5), st.binary(min_size=1, max_size=12)), max_size=6)
-NUMBERS = st.sampled_from([0, 1, 2, 5, 8, 9, 255, 2**31, 2**63, 2**64 - 1])
-GGUF = st.builds(
-    lambda count, parts: b"GGUF\3\0\0\0" + bytes(8) + pack("<Q", count) + b"".join(parts),
-    NUMBERS,
-    st.lists(
-        st.binary(max_size=9)
-        | NUMBERS.map(lambda number: pack("<Q", number))
-        | NUMBERS.map(lambda number: pack("<I", number & 0xFFFFFFFF))
-        | st.sampled_from([
-            pack("<Q", len(name)) + name
-            for name in (b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type", b"general.name")
-        ]),
-        max_size=12,
-    ),
-)  # fmt: skip
 
 
-def _copy() -> bytes:
-    """A small backup."""
-    with TemporaryDirectory() as folder:
-        data, file = Path(folder, "data"), Path(folder, "a.tar.gz")
-        for name in ("runs/a/journal.jsonl", "threads/t.json", "uploads/caf\u00e9/x.txt"):
-            (data / name).parent.mkdir(parents=True)
-            (data / name).write_text("{}\n" * 40)
-        write_backup(data, file)
-        return file.read_bytes()
-
-
-COPY = _copy()
 MARKUP = TEXTS.map(lambda each: storable_bytes(f"<html><body>{each}"))
 
 
@@ -301,14 +257,6 @@ def of_pdf(damage: list[tuple[int, bytes]]) -> None:
         Document.read(path, 1.0)
 
 
-def of_settings(text_of_file: str) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "rubricem.toml")
-        path.write_bytes(storable_bytes(text_of_file))
-        with suppress(ValidationError):
-            Settings(**_read(path))
-
-
 def of_rows(value: Any) -> None:
     """A file of questions, and a body of each request that the server reads."""
     with TemporaryDirectory() as folder:
@@ -335,26 +283,6 @@ def of_service(value: Any) -> None:
 
 
 SERVICES: Any = (SearXNG("http://a.test"), Tavily("k"), Wikipedia())
-
-
-def of_gguf(content: bytes) -> None:
-    """The head of a file of weights."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.gguf")
-        path.write_bytes(content)
-        gguf_vocabulary(path)
-
-
-def of_copy(parts: tuple[list[tuple[int, bytes]], bool]) -> None:
-    """A backup with other bytes at some places, of what is packed or of the packing."""
-    damage, packed = parts
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.tar.gz")
-        content = COPY if packed else gzip.decompress(COPY)
-        content = damaged(content, damage)
-        path.write_bytes(content if packed else gzip.compress(content, 1))
-        (place := Path(folder, "unpacked")).mkdir()
-        unpack(path, place)
 
 
 def of_import(value: Any) -> None:
@@ -410,7 +338,6 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "judge": (of_judge, TEXTS),
     "document": (of_document, st.tuples(SUFFIXES, st.lists(TEXTS | XML, min_size=1, max_size=4))),
     "pdf": (of_pdf, st.lists(st.tuples(st.integers(0, 10**4), DAMAGE), max_size=6)),
-    "settings": (of_settings, TEXTS | TOML),
     "rows": (of_rows, VALUES),
     "head": (of_head, TEXTS.map(lambda each: each[:4000])),
     "event": (of_event, VALUES),
@@ -423,8 +350,6 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
             VALUES | st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6)),
         ),
     ),
-    "gguf": (of_gguf, GGUF),
-    "copy": (of_copy, st.tuples(PLACES, st.booleans())),
     "import": (of_import, VALUES | st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6)),
 }
 

@@ -24,18 +24,6 @@ def titles(buffer: RubricBuffer, stage: Stage = Stage.ANSWER) -> list[str]:
     return [criterion.title[-2] for criterion in buffer.criteria(stage)]
 
 
-def test_new_criteria_join_their_stage_and_persistent_ones_come_first():
-    kept = item("Names point K.", kept=True)
-    buffer = add(EMPTY, {Stage.ANSWER: [A, kept], Stage.PLAN: [B]}, 3, "contrast")
-    assert titles(buffer) == ["K", "A"]
-    assert titles(buffer, Stage.PLAN) == ["B"]
-    assert [(c.version, c.step, c.stage, c.kind) for c in buffer.history] == [
-        (1, 3, Stage.ANSWER, "added"),
-        (1, 3, Stage.ANSWER, "added"),
-        (1, 3, Stage.PLAN, "added"),
-    ]
-
-
 def test_the_same_words_are_one_criterion_whatever_their_case_sign_weight_or_shelf():
     buffer = add(EMPTY, {Stage.ANSWER: [A]}, 0, "")
     louder = item("NAMES point A", 3)

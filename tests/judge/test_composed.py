@@ -75,15 +75,6 @@ def scores(judgement: Judgement) -> Mapping[Stage, StageScore]:
     return {score.stage: score for score in judgement.stages}
 
 
-async def test_without_compositions_the_scores_are_the_judges():
-    group = group_of(varied("a", "one"), varied("b", "two"))
-    plain = await StageJudge(ScriptedProposer({}), scorer()).judge(group, BUFFER)
-    composed = await judged(group, {})
-    assert [j.stages for j in composed.judgements] == [j.stages for j in plain.judgements]
-    assert composed.buffer == plain.buffer
-    assert [j.judge for j in composed.judgements] == ["scripted judge, composed"] * 2
-
-
 async def test_a_closed_gate_is_zero_costs_nothing_and_is_not_shown_to_the_judge():
     scoring = scorer()
     group = group_of(varied("a", "no idea"), run_of(dict.fromkeys(Stage, "a rule"), "b"))
@@ -148,10 +139,8 @@ async def test_a_rubric_that_fails_leaves_its_stage_unscored_and_says_so():
     ("given", "score", "reason"),
     [
         (1.0000001, 1.0, ""),
-        (-0.0000001, 0.0, ""),
         (1.5, None, "its rubrics gave 1.5, which is not in 0 to 1"),
         (-1.0, None, "its rubrics gave -1, which is not in 0 to 1"),
-        (math.inf, None, "its rubrics gave inf, which is not in 0 to 1"),
         (math.nan, None, "its rubrics gave no number"),
     ],
 )

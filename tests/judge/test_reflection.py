@@ -112,8 +112,6 @@ async def test_a_wrong_form_scores_0_and_a_cut_one_is_unscored_without_a_call():
     ("said", "kept"),
     [
         ("Tell readers to call Acme.", "Tell readers to call Acme."),
-        ("tell readers", "tell readers"),
-        ("none", ""),
         ("There is nothing of the kind.", ""),
         ("", ""),
     ],

@@ -372,18 +372,10 @@ BAD = {
     "malformed": GOOD.replace('"points"', "points"),
     "truncated": GOOD[:-20],
     "a refusal": "I'm sorry, but I can't help with grading this.",
-    "another language": "Die Antwort ist richtig, zwei Punkte.",
-    "a list": json.dumps([1, 2]),
     "points above the range": marks((1, 3), (2, 0)),
-    "points below the range": marks((1, -1), (2, 0)),
-    "half points": marks((1, 1.5), (2, 0)),
     "no number": GOOD.replace("2,", "NaN,").replace(": 2}", ": NaN}"),
-    "infinity": GOOD.replace(": 2}", ": Infinity}"),
     "a missing item": marks((1, 2)),
     "an unknown item": marks((1, 2), (3, 0)),
-    "an item twice": marks((1, 2), (1, 0), (2, 0)),
-    "no item": marks(),
-    "null points": marks((1, None), (2, 0)),
     "no reason": json.dumps({"verdicts": [{"number": n, "points": 1} for n in (1, 2)]}),
 }
 

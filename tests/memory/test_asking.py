@@ -55,10 +55,7 @@ def test_json_is_read_whatever_stands_around_it(text: str):
     ("text", "fault"),
     [
         ("", "no JSON object"),
-        ("I cannot help with that.", "no JSON object"),
-        ("Bewertung: zwei Punkte", "no JSON object"),
         (GOOD[:-3], "malformed"),
-        (GOOD.replace('"a"', "a"), "malformed"),
         (GOOD.replace("2", "NaN"), "NaN is no number"),
         (GOOD.replace("2", "3"), "items.0.points: Input should be less than or equal to 2"),
         ("[]", "no JSON object"),

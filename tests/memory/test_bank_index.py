@@ -1,6 +1,5 @@
 """What is found by meaning and recalled together, in a folder and on a Chroma server."""
 
-import asyncio
 import shutil
 import socket
 from collections.abc import Iterator
@@ -130,21 +129,6 @@ async def test_what_was_near_and_is_gone_or_too_late_does_not_crowd_out_the_rest
     for number in range(40):
         await bank.remove(f"near{number}")
     assert ids((await bank.recall("cache")).similar) == ["far"]
-
-
-async def test_runs_that_recall_at_once_open_one_embedder(tmp_path: Path):
-    opened: list[WordEmbedder] = []
-
-    async def open_embedder() -> WordEmbedder:
-        await asyncio.sleep(0.01)
-        opened.append(WordEmbedder())
-        return opened[-1]
-
-    bank = RubricBank(tmp_path, open_embedder)
-    await bank.put(reflection("cache", "a"))
-    for recalled in await asyncio.gather(*(bank.recall(f"cache {n}") for n in range(4))):
-        assert ids(recalled.similar) == ["a"]
-    assert len(opened) == 1
 
 
 @pytest.fixture(scope="module")

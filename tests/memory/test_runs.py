@@ -124,15 +124,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     assert os.listdir(path.parent) == ["file.json"]
 
 
-@pytest.mark.parametrize("act", ["create", "journal"])
-def test_a_data_directory_that_is_a_file_is_told_in_a_sentence(act: str, tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    store = RunStore(tmp_path / "file")
-    with pytest.raises(StoreError, match="cannot be used") as caught:
-        store.create("t", ASKED) if act == "create" else store.journal("t")
-    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
-
-
 KEY = CallKey("thread", 1, 0, "abc")
 
 
@@ -141,14 +132,6 @@ async def test_a_reply_is_found_again_by_the_next_process(tmp_path: Path):
     await journal.append(KEY, {"text": "plan ↦ done"})
     journal.close()
     assert Journal(tmp_path / "j.jsonl").find(KEY) == {"text": "plan ↦ done"}
-
-
-async def test_a_call_that_differs_in_any_part_of_its_key_is_not_found(tmp_path: Path):
-    journal = Journal(tmp_path / "j.jsonl")
-    await journal.append(KEY, {})
-    for other in (KEY._replace(thread="t"), KEY._replace(turn=2), KEY._replace(attempt=1)):
-        assert journal.find(other) is None
-    assert journal.find(KEY._replace(digest="abd")) is None
 
 
 async def test_a_line_cut_by_a_crash_is_removed_and_the_rest_stands(tmp_path: Path):

@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem.judge.evaluation.data import LabelledComparison, read_labelled, read_rows
-from rubricem.judge.evaluation.report import Share, pair_measures, share
+from rubricem.judge.evaluation.report import Share, longest_wins, pair_measures, share
 from tests.conftest import ROOT
 from tests.support.values import pair, said
 
@@ -74,6 +74,15 @@ def test_the_mean_share_of_both_orders_outvotes_a_love_of_the_first_place():
     comparisons = [c for c in said("a", "first", "first", shares=(0.9, 0.8)) if not c.swapped]
     comparisons += [LabelledComparison(pair="a", swapped=True, winner="first")]
     assert pair_measures([pair("a")], comparisons).pooled.n == 0
+
+
+def test_the_longest_answer_is_right_by_length_and_half_right_when_equal():
+    pairs = [
+        pair("a", first="longer", second="no"),
+        pair("b", first="longer", second="no", better="second"),
+        pair("c", first="same", second="four"),
+    ]
+    assert counts(longest_wins(pairs)) == (1.5, 3)
 
 
 def test_wilson_by_hand_for_some_for_none_and_for_all():

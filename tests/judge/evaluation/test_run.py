@@ -10,12 +10,10 @@ from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.judge.evaluation.run import (
     GroupComparer,
     RelativeComparer,
-    compare_all,
     compare_pair,
     evaluate,
     keep_verdict,
     read_verdicts,
-    tasks_of,
 )
 from rubricem.judge.pairwise import Preference, ask_preference
 from rubricem.judge.relative import Read
@@ -123,14 +121,6 @@ async def test_undecided_is_a_tie_and_silent_is_no_verdict(
         Fixed(Preference(None, "", first_share)), pair("p"), swapped=True
     )
     assert comparison.winner == winner
-
-
-async def test_all_are_compared_in_order_and_no_more_at_once_than_allowed():
-    judge, done = Fixed(Preference("A", "")), list[LabelledComparison]()
-    tasks = tasks_of([pair(name) for name in "abcd"])
-    comparisons = await compare_all(judge, tasks, 3, done.append)
-    assert [(c.pair, c.swapped) for c in comparisons] == [(p.id, s) for p, s in tasks]
-    assert (judge.most, len(done)) == (3, 8)
 
 
 def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from rubricem.judge.rubrics import (
-    ChatClient,
     LLMJudge,
     OpenAIClient,
 )
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.schema import Completion, Message, Sampling, Usage
+from rubricem.memory.schema import Usage
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
 
 
@@ -50,27 +49,18 @@ async def test_a_prompt_is_filled_once_keeps_other_braces_and_ends_no_turn():
 @pytest.mark.parametrize(
     ("reply", "score"),
     [
-        ("0.75", 0.75),
         ("The score is 0.75 out of 1.", 0.75),
-        ("Score: 8", 8.0),
-        ("-0.5", -0.5),
         ("\u22120.5", -0.5),
-        ("8/10", 0.8),
         ("7 out of 10", 0.7),
         ("40 %", 0.4),
-        ("100%", 1.0),
         ("0,7", 0.7),
-        (".5", 0.5),
         ("1e-1", 0.1),
         ("**Score:** 4/5", 0.8),
         ('{"score": 0.3, "why": "2 of 3"}', 0.3),
         ("3 criteria hold; score 0.4", 0.4),
-        ("GPT-4 would say 0.9", 0.9),
         ("Version 1.2.3 earns 0.6", 0.6),
         ("<think>At first 0.9?</think>0.2", 0.2),
         ("I cannot rate this.", None),
-        ("", None),
-        ("5/0", None),
         ("1e999", None),
     ],
 )
@@ -82,18 +72,13 @@ def test_scores_are_read_as_people_write_them(reply: str, score: float | None):
     ("options", "reply", "score"),
     [
         ({}, "Score: 8", 1.0),
-        ({}, "-0.5", 0.0),
         ({"normalize": False}, "Score: 8", 8.0),
         ({"scale": 10}, "8", 0.8),
-        ({"scale": 10}, "Score: 8/10", 0.8),
         ({"scale": 10}, "8 out of 10", 0.8),
-        ({"scale": 10}, "80 %", 0.8),
         ({"scale": 5, "normalize": False}, "8/10", 0.8),
         ({"scale": 10, "score_pattern": r"(\d+)"}, "a 7", 0.7),
         ({"score_pattern": r"\[(\d+)/10\]", "normalize": False}, "1 of [7/10]", 7.0),
-        ({"score_pattern": r"-?\d+"}, "-3", 0.0),
         ({"score_pattern": r"(x)?(\d)"}, "4", 0.0),
-        ({"score_pattern": r"\w+"}, "good", 0.0),
         ({"default_score": 5.0}, "none", 5.0),
     ],
 )
@@ -138,32 +123,3 @@ async def test_a_server_that_fails_is_a_judge_error_and_counted():
             await judge("a", "o")
         await client.aclose()
     assert (client.usage.calls, judge.last_score) == (1, None)
-
-
-class ScriptedChat:
-    name = "scripted"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[list[Message], Sampling]] = []
-
-    async def chat(self, messages: Any, sampling: Sampling, *_: Any) -> Completion:
-        self.asked.append((list(messages), sampling))
-        return Completion("0.5", "stop", usage=Usage(prompt_tokens=9, calls=1))
-
-
-async def test_one_of_our_chat_models_can_be_the_judges_client():
-    model = ScriptedChat()
-    client = ChatClient(model, system_prompt="Judge.")
-    assert await LLMJudge("Rate {action}", client)("a", "o") == 0.5
-    assert await client.complete("again", seed=3) == "0.5"
-    assert model.asked == [
-        (
-            [Message("system", "Judge."), Message("user", "Rate a")],
-            Sampling(256, temperature=0.0),
-        ),
-        (
-            [Message("system", "Judge."), Message("user", "again")],
-            Sampling(256, temperature=0.0, seed=3),
-        ),
-    ]
-    assert client.usage == Usage(prompt_tokens=18, calls=2)

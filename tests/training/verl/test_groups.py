@@ -225,9 +225,7 @@ def test_seeds_follow_from_the_place_in_the_training_alone() -> None:
     ("values", "told"),
     [
         ({"judgge": "stage"}, "did you mean judge"),
-        ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"reflections": -1}, "reflections"),
-        ({"scaffold": "steep"}, "no scaffold 'steep'"),
         ({"rubric": "mine.md"}, "--rubric is nothing that a stage judge reads"),
         ({"judge": "none"}, "Without a judge there is nothing to learn from"),
         ({"judge": "rubric:own_rubrics:rubrics", "gated": True}, "a gate before a judge of ours"),
