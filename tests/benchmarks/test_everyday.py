@@ -92,13 +92,6 @@ def test_figures_by_hand() -> None:
     assert values["not_certain"] == 1 and values["useful_and_cited_not_certain"] == "0 of 1"
 
 
-def test_no_share_is_told_before_every_answer_was_read() -> None:
-    questions = [BY_ID["git-bisect-skip"], BY_ID["sqlite-shrink"]]
-    rows = [kept_row("git-bisect-skip", "125"), kept_row("sqlite-shrink", "other", digest="e")]
-    values = figures(questions, rows, read(git_bisect_skip=True, sqlite_shrink=True))
-    assert (values["read"], values.get("useful_and_cited_share")) == (1, None), "another answer"
-
-
 def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "rows.jsonl"
     KeptRows(path, "1.5b").keep(kept_row("a", "one"))

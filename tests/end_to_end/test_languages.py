@@ -46,14 +46,6 @@ CASES = (
         "L'église de Valbrune a été construite par le maître Odon en 1512.",
     ),
     Told(
-        "Spanish",
-        "¿Cuántos años duraron las obras del faro de Perla?",
-        "El faro de Perla está en una isla. Las obras del faro duraron 14 años hasta 1887.",
-        "Las recetas de la abuela llevan tomate y aceite de oliva.",
-        "Las obras del faro de Perla duraron 14 años.",
-        "Las obras del faro de Perla duraron 19 años.",
-    ),
-    Told(
         "Russian",
         "Когда построили маяк в Зеленоморске?",
         "Маяк в Зеленоморске был построен в 1889 г. на скале. Его высота составляет 37 метров.",

@@ -7,7 +7,6 @@ import pytest
 from rubricem.judge.base import closest_span, render_run, stage_text
 from rubricem.memory.schema import (
     Author,
-    Decoding,
     Segment,
     Stage,
 )
@@ -26,11 +25,6 @@ def test_a_stage_is_what_was_kept_of_it_without_the_runners_notes():
     run = run_of(extra=[NOTE, DISCARDED])
     assert stage_text(run, Stage.REVIEW) == WHOLE[Stage.REVIEW]
     assert stage_text(run, Stage.ANSWER) == WHOLE[Stage.ANSWER]
-
-
-def test_in_forced_mode_what_the_runner_wrote_belongs_to_the_stage():
-    run = run_of(extra=[NOTE], decoding=Decoding.FORCED)
-    assert stage_text(run, Stage.REVIEW).endswith("Now write the review.")
 
 
 @pytest.mark.parametrize("characters", [200, 400, 2000])

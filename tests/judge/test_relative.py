@@ -54,11 +54,11 @@ def by_text(score: Mark, **extra: Any) -> Callable[[dict[str, Any], int], str]:
 
 
 async def judged(
-    script: Any, group: TrajectoryGroup, seed: int = 0, rubric: str = ""
+    script: Any, group: TrajectoryGroup, seed: int = 0
 ) -> tuple[RelativeScores, list[str]]:
     """What the judge makes of a group, and what each of its calls was shown."""
     async with chatting(script) as (chat, server):
-        judge = RelativeJudge(ChatAttemptReader(chat, rubric))
+        judge = RelativeJudge(ChatAttemptReader(chat))
         result = await judge.scores(group, seed)
     return result, [r.body["messages"][1]["content"] for r in server.requests]
 
@@ -158,20 +158,6 @@ async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
     assert "the judge failed" in result.scores[0].unscored_reason
     assert "missing: 2" in result.scores[0].unscored_reason
     assert (result.usage.calls, len(result.notes)) == (3, 1)
-
-
-async def test_a_rubric_of_ones_own_replaces_the_default():
-    systems: list[str] = []
-
-    def script(body: dict[str, Any], number: int) -> str:
-        systems.append(body["messages"][0]["content"])
-        return by_text(value)(body, number)
-
-    await judged(script, worth(3, 9), rubric="- Brevity {{rubric}} wins.")
-    await judged(script, worth(3, 9))
-    own, default = systems
-    assert "- Brevity {{rubric}} wins." in own and "real progress" not in own
-    assert "real progress" in default
 
 
 class Digits(ByCharacter):

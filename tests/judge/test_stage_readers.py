@@ -108,29 +108,6 @@ async def test_one_call_proposes_for_the_whole_group():
     assert RIGHT.description in shown, "what is in force is told, so that it is not repeated"
 
 
-async def test_a_group_is_judged_over_a_server_with_one_call_for_each_run_and_one_for_all():
-    replies = {"Attempt 1": proposal(answer=(["Says LRU"], ["Says FIFO"]))}
-
-    def answer(body: dict[str, Any], number: int) -> str:
-        said = body["messages"][1]["content"]
-        if any(mark in said for mark in replies):
-            return replies["Attempt 1"]
-        return verdicts(2, 0) if "least recently" in said else verdicts(0, 2)
-
-    group = group_of(varied("a", "The least recently used."), varied("b", "The newest."))
-    silent = {**WHOLE, Stage.RESEARCH: "Nothing."}
-    group = group_of(
-        run_of({**silent, Stage.ANSWER: "The least recently used."}, "a"),
-        run_of({**silent, Stage.ANSWER: "The newest."}, "b"),
-    )
-    async with chatting(answer) as (chat, server):
-        result = await stage_judge(chat).judge(group, RubricBuffer(question=QUESTION))
-    assert len(server.requests) == 3
-    assert [j.score(Stage.ANSWER) for j in result.judgements] == [1, 0]
-    assert [len(result.buffer.active[Stage.ANSWER]), result.notes] == [2, ()]
-    assert result.judgements[0].judge.startswith("scripted@")
-
-
 async def test_a_server_that_fails_leaves_everything_unscored():
     async with chatting(lambda body, number: Fault(400, "no such model")) as (chat, _):
         buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (RIGHT,)})

@@ -14,25 +14,13 @@ from rubricem.memory.bank.store import FILE, VERSION, BankStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Judgement, Stage, StageScore
 from tests.conftest import ROOT
-from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
+from tests.support.banks import bank_in, ids, put, reflection
 
 FLAGGED = {"flags": ("It tells its reader to visit a page.",)}
 
 
 def states(items: Iterable[BankItem]) -> dict[str, str]:
     return {item.reflection.id: item.state for item in items}
-
-
-async def test_an_empty_bank_opens_nothing_and_writes_nothing(tmp_path: Path):
-    async def open_embedder() -> WordEmbedder:
-        raise AssertionError("nothing is there to be embedded")
-
-    bank = RubricBank(tmp_path, open_embedder)
-    assert await bank.search("cache") == []
-    assert (await bank.recall("cache?")).similar == ()
-    assert await bank.within("cache?") is None
-    assert (await bank.items(), await bank.generation()) == ([], 0)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_bank_imports_neither_chroma_nor_torch():

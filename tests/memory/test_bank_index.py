@@ -12,7 +12,7 @@ from rubricem.agent.research.recall import BankRecaller
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.index import BankIndex, Near, diverse
 from rubricem.memory.bank.store import BankStore, IndexMark, question_key
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import StoreError
 from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
 from tests.support.waiting import free_port
 
@@ -107,17 +107,6 @@ async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(bank:
     assert recalled.similar[0].similarity == pytest.approx(0.7071, abs=1e-3)
     without = await bank.recall("cache", own=False)
     assert without.own is None and "own" not in ids(without.similar)
-
-
-async def test_a_recall_that_its_own_item_fills_opens_no_embedder(tmp_path: Path):
-    bank = RubricBank(tmp_path)
-    await put(bank, ("cache", "own"), ("heap", "other"))
-    recalled = await bank.recall("cache", k=1)
-    assert recalled.own is not None and (recalled.similar, recalled.fault) == ((), None)
-    wanted = await bank.recall("cache", k=2)
-    assert wanted.own is not None and isinstance(wanted.fault, SettingsError)
-    nothing = await bank.recall("cache", k=0)
-    assert (nothing.own, nothing.similar, nothing.fault) == (None, (), None)
 
 
 async def test_what_was_near_and_is_gone_or_too_late_does_not_crowd_out_the_rest(bank: RubricBank):

@@ -26,22 +26,10 @@ from rubricem.memory.runs import (
     refuse_strangers,
     write_atomically,
 )
-from tests.support.values import trajectory
 from tests.support.waiting import Process
 
 ASKED = {"ask": {"question": "What?"}, "choices": {"model": None}}
 OTHER = {"ask": {"question": "Why?"}, "choices": {"model": None}}
-
-
-def test_a_request_and_a_trajectory_are_read_back(tmp_path: Path):
-    store = RunStore(tmp_path)
-    store.create("t", ASKED)
-    store.create("t", ASKED)
-    assert store.request("t") == ASKED
-    store = RunStore(tmp_path)
-    ended = trajectory("It <cite id='S1'>grows</cite>.")
-    store.save(ended)
-    assert store.load(ended.thread) == ended
 
 
 def test_a_name_is_taken_once_a_call_has_finished_under_it(tmp_path: Path):
@@ -87,17 +75,6 @@ def test_a_data_directory_of_another_user_is_refused(
     told = "data belongs to another user, who could read and change"
     with pytest.raises(StoreError, match=told) if refused else nullcontext():
         refuse_strangers(data)
-
-
-def test_an_unknown_name_is_told_with_the_known_ones(tmp_path: Path):
-    store = RunStore(tmp_path)
-    with pytest.raises(SettingsError, match="no run is called 'x'") as caught:
-        store.request("x")
-    assert caught.value.remedy == "The latest are: none yet."
-    store.create("t", ASKED)
-    with pytest.raises(SettingsError, match="no run that has ended is called 't'") as caught:
-        store.load("t")
-    assert caught.value.remedy == "The latest are: t."
 
 
 def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
@@ -153,18 +130,6 @@ async def test_a_damaged_line_inside_is_told_and_nothing_is_removed(tmp_path: Pa
     with pytest.raises(StoreError, match="line 1 of the journal"):
         Journal(path)
     assert path.read_bytes() == before
-
-
-async def test_many_appends_share_few_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    journal = Journal(tmp_path / "j.jsonl")
-    written: list[int] = []
-    sync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda descriptor: (written.append(descriptor), sync(descriptor))
-    )
-    await asyncio.gather(*(journal.append(KEY._replace(turn=n), {"n": n}) for n in range(64)))
-    assert len(written) <= 2
-    assert all(journal.find(KEY._replace(turn=n)) == {"n": n} for n in range(64))
 
 
 async def test_a_second_process_is_refused(tmp_path: Path):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rubricem.judge.evaluation.data import read_labelled
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import StoreError
 
 LLMBAR = {"input": "ask", "output_1": "x", "output_2": "y", "label": 2}
 JUDGEBENCH = {
@@ -69,13 +69,6 @@ def test_rows_are_lines_or_a_list_whatever_they_hold_and_told_apart(tmp_path: Pa
     assert one.first == "a\u2028b\x85c"
     read = read_labelled(write(tmp_path, CHOSEN, CHOSEN | {"chosen": "z"}))
     assert [one.id for one in read] == ["donotanswer/7", "donotanswer/7#2"]
-
-
-@pytest.mark.parametrize("rows", [[], [{"text": "x"}], [["x"]]])
-def test_a_file_of_another_kind_is_misuse(tmp_path: Path, rows: list[object]):
-    with pytest.raises(SettingsError) as caught:
-        read_labelled(write(tmp_path, *rows))
-    assert "LLMBar" in caught.value.remedy
 
 
 def test_what_cannot_be_read_is_named_by_its_place(tmp_path: Path):

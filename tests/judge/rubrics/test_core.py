@@ -201,16 +201,6 @@ async def test_in_turn_an_unknown_score_is_the_result_and_the_rest_is_not_called
     assert log == []
 
 
-def test_in_turn_children_have_places_and_names():
-    first, second = Fixed(0.1), Fixed(0.2)
-    rubric = Sequential(first, second)
-    assert (len(rubric), rubric[0], rubric[-1]) == (2, first, second)
-    assert [name for name, _ in rubric.named_children()] == ["rubric_0", "rubric_1"]
-    other = Fixed(0.9)
-    rubric.rubric_1 = other
-    assert (list(rubric), rubric("a", "o")) == ([first, other], 0.9)
-
-
 @pytest.mark.parametrize(
     ("score", "threshold", "passed"),
     [(0.5, 0.5, 0.5), (0.49, 0.5, 0.0), (0.9, 0.5, 0.9), (-0.5, -1.0, -0.5)],
