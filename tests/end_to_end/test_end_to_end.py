@@ -4,24 +4,22 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.conftest import rubricem
+from rubricem.agent.cli import main
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("model", "weights", "status", "code"),
+    ("model", "weights"),
     [
-        ("0.5b", "weights_05b", "finished", 0),
-        # It quotes the sentence that answers, and is too careful to call it certain.
-        pytest.param("1.5b", "weights_15b", "partial", 3, marks=pytest.mark.slow),
+        ("0.5b", "weights_05b"),
+        pytest.param("1.5b", "weights_15b", marks=pytest.mark.slow),
     ],
 )
 def test_a_question_is_answered_end_to_end(
     model: str,
     weights: str,
-    status: str,
-    code: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -36,10 +34,13 @@ def test_a_question_is_answered_end_to_end(
     (tmp_path / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
     question = "What does functools.lru_cache do with maxsize None?"
     flags = ("--model", model, "--source", tmp_path, "--tool-calls", "1", "--json")
-    done = rubricem("ask", question, *flags, "--format", "short", code=code)
-    assert done.stderr == ""
+    # It says what answers; whether so small a model is certain of it is not a claim.
+    done = CliRunner().invoke(main, ["ask", question, *map(str, flags), "--format", "short"])
     report = json.loads(done.stdout)
-    assert (report["status"], report["dropped_citations"]) == (status, 0)
+    certain = {0: "finished", 3: "partial"}
+    assert (done.stderr, report["status"]) == ("", certain[done.exit_code])
+    assert report["ended_by"] == ("" if done.exit_code == 0 else "uncertain")
+    assert report["dropped_citations"] == 0
     assert "without bound" in report["answer"]
     assert [stage["stage"] for stage in report["stages"]] == [
         "plan", "research", "review", "answer",
