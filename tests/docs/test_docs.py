@@ -19,7 +19,6 @@ import click
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from docs import configuration
 from docs.configuration import (
     PAGE,
     STATIC,
@@ -27,7 +26,6 @@ from docs.configuration import (
     TEXTS,
     default_of,
     kind_of,
-    meanings,
     renewed,
     table_of_texts,
     texts,
@@ -36,7 +34,6 @@ from rubricem.agent.cli import main
 from rubricem.agent.cli.serve import PORT
 from rubricem.agent.serve.routes_mcp import PATH
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.training.local.local_config import EngineConfig, TrainConfig
 from tests.conftest import ROOT, rubricem
 from tests.support.terminal import scripted_folder
 
@@ -130,31 +127,6 @@ def test_every_command_that_is_named_is_known(page: Path):
             pytest.fail(f"{page.name}: {line}: {error.format_message()}")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "rubricem bank teleport",
-        "rubricem bank list --all",
-        "rubricem collect q.txt --out run --held-out",
-        "rubricem export run --to csv",
-        "rubricem learn --limit 2 --verbose",
-        "rubricem runs show run two",
-    ],
-)
-def test_a_command_that_there_is_not_is_found(line: str):
-    with pytest.raises(click.UsageError):
-        check(line)
-
-
-def test_commands_are_found_in_blocks_over_several_lines_and_in_prose():
-    block = "```sh\nrubricem ask \\\n  --quiet  # so\npip install x\n```\n"
-    text = f"Say `rubricem\nbank list`.\n\n{block}"
-    assert [" ".join(line.split()) for line in commands_in(text)] == [
-        "rubricem ask --quiet # so",
-        "rubricem bank list",
-    ]
-
-
 def test_every_flag_that_users_are_told_of_is_some_commands():
     known = flags_of(main)
     assert {"--dry-run", "--debug", "--group-size"} <= known
@@ -205,15 +177,6 @@ def anchors(page: Path) -> set[str]:
     """The names under which the headings of a page are linked."""
     headings = (heading.lower() for heading in HEADING.findall(page.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
-
-
-def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text("# It's `a` page\n")
-    assert [dead(page, link) for link in ("page.md", "page.md#its-a-page", "https://a.b")] == [
-        False, False, False,
-    ]  # fmt: skip
-    assert [dead(page, link) for link in ("other.md", "page.md#other")] == [True, True]
 
 
 def test_every_page_is_reached_from_the_readme():
@@ -297,43 +260,6 @@ def test_a_row_says_the_variable_and_the_flag_of_a_setting():
     assert row in PAGE.read_text(encoding="utf-8")
 
 
-def test_values_and_defaults_are_told_in_words():
-    fields = Shown.model_fields
-    assert {name: kind_of(field) for name, field in fields.items()} == {
-        "share": "number from 0 below 1",
-        "key": "text, kept secret",
-        "pair": "2 integers",
-        "names": "list: text",
-        "form": "`a`, `b`",
-    }
-    assert {name: default_of(name, field) for name, field in fields.items()} == {
-        "share": "`0.5`",
-        "key": "",
-        "pair": "`[1, 2]`",
-        "names": "(required)",
-        "form": '`"a"`',
-    }
-
-
-def test_a_meaning_is_the_docstring_below_the_field_also_of_a_base():
-    assert meanings(TrainConfig)["out"] == meanings(EngineConfig)["out"] != ""
-    found = dict(configuration.field_docs(Shown))
-    assert found["share"] == "first line and second; not set: nothing"
-    assert "form" not in found
-
-
-def test_a_key_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(TABLES, "settings", (Shown, False))
-    with pytest.raises(LookupError, match=r"Shown\.\w+ has no docstring"):
-        renewed("<!-- table settings -->\n<!-- end -->\n")
-
-
-def test_a_stale_table_is_made_anew_and_what_stands_around_is_kept():
-    found = renewed("Before.\n<!-- table mcp_servers -->\nold\n<!-- end -->\nAfter.\n")
-    assert found.startswith("Before.\n") and found.endswith("<!-- end -->\nAfter.\n")
-    assert "old" not in found and "| `command` |" in found
-
-
 def test_no_secret_has_a_default_that_the_page_would_show():
     secrets = [name for name, field in Settings.model_fields.items() if "secret" in kind_of(field)]
     assert {"api_key", "tavily_key"} <= set(secrets)
@@ -379,16 +305,3 @@ def test_a_console_prints_what_is_shown(
             assert program == "rubricem"
             done = rubricem(*arguments, typed=entered)
             assert settled(done.stdout) == settled(printed)
-
-
-def test_consoles_are_shown_of_asking_and_of_the_chat():
-    lines = [line for block in SHOWN for line, _, _ in spoken(str(block.values[0]))]
-    assert {line.split()[1] for line in lines} >= {"ask", "chat"}
-
-
-def test_a_line_that_is_not_printed_would_be_found():
-    assert settled("a 0.3 s\nx@127.0.0.1:8000 b") == settled("a 12 s\nx@127.0.0.1:41 b\n")
-    assert settled("1 supported") != settled("1 doubtful")
-    assert list(spoken("$ printf 'a\\nb\\n' | rubricem chat\nout\n")) == [
-        ("rubricem chat", "a\nb\n", "out\n")
-    ]

@@ -185,11 +185,6 @@ def test_every_address_that_is_told_is_served(routes: list[Any]):
     assert [each for each in addresses if not known(routes, *each)] == []
 
 
-def test_an_address_that_is_not_served_is_found(routes: list[Any]):
-    assert not known(routes, "GET", "/api/nothing")
-    assert not known(routes, "POST", "/api/status")
-
-
 def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path):
     security = Security()
     reading, changing = security.rates.reading, security.rates.changing

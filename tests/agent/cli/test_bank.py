@@ -107,13 +107,6 @@ def test_a_release_shows_the_flags_and_text_and_is_asked_for(data: Path):
     assert bank_json("show", "bad")["reflection"]["released_by"] == "terminal"
 
 
-def test_of_several_none_is_decided_on_where_one_does_not_fit(data: Path):
-    put(data, reflection("abc"), reflection("bad", "B?", flags=(FLAG,)))
-    assert "abc is not in quarantine" in bank("release", "bad", "abc", "--yes", exit_code=2).stderr
-    bank("rm", "abc", "none", "--yes", exit_code=2)
-    assert states() == {"abc": "active", "bad": "quarantine"}
-
-
 def test_what_is_removed_is_gone_and_nothing_is_removed_without_a_word(data: Path):
     put(data, reflection("abc", takeaways="- a secret"), reflection("xyz", "B?"))
     assert "There is no terminal to ask at: " in bank("rm", "abc", "xyz", exit_code=2).stderr
@@ -182,26 +175,6 @@ def test_an_edit_is_a_new_version_by_hand_that_no_run_replaces(
     assert drafts(edited) == []
 
 
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ('sed -i "/takeaways/d" "$1"', "reflection_takeaways block"),
-        ('echo changed >> "$1"; exit 3', "status 3"),
-    ],
-)
-def test_an_edit_that_cannot_be_used_is_refused_and_kept_in_its_file(
-    edited: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
-):
-    editor(edited, monkeypatch, script)
-    told = bank("edit", "abc", exit_code=2).stderr
-    (draft,) = drafts(edited)
-    assert reason in told and f"rubricem bank edit abc --file {draft}" in told
-    assert current()["id"] == "abc"
-    draft.write_text(TEXT.format(takeaway="look twice"))
-    bank("edit", "abc", "--file", str(draft))
-    assert current()["takeaways"] == "- look twice"
-
-
 def entry(identifier: str = "abc", **fields: Any) -> dict[str, Any]:
     return reflection(identifier, **fields).model_dump(mode="json")
 
@@ -266,15 +239,6 @@ def test_what_is_imported_is_screened_like_what_is_written_here(data: Path):
     assert "<b>" not in kept["a"]["takeaways"] and kept["b"]["flags"] == [FLAG]
     assert len(kept["d"]["rubrics"]) <= 1500 and not kept["d"]["fixed"]
     assert kept["f"]["written_at"] == "2026-01-01T16:30:00Z"
-
-
-def test_what_was_removed_here_is_passed_over(data: Path):
-    put(data, reflection("a"))
-    bank("rm", "a", "--yes")
-    assert bank_json("import", file_of(data, entry("a"))) == {
-        "added": 0, "kept": 0, "quarantined": 0, "removed": 1
-    }  # fmt: skip
-    assert states() == {}
 
 
 @pytest.mark.parametrize(

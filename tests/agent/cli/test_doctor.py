@@ -13,13 +13,11 @@ from rubricem.agent.cli.doctor import (
     Check,
     check_data_dir,
     check_server,
-    check_source,
     check_weights,
     redact,
     without_password,
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
-from rubricem.agent.settings import Settings
 from rubricem.agent.weights.catalogue import lookup
 from tests.conftest import rubricem
 from tests.support.sites import Sent, WebSite
@@ -149,14 +147,3 @@ def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):
     assert states(bad, good) == ["fault", "ok"]
     assert "RUBRICEM_DATA_DIR" in bad.remedy
     assert list((folder / "new" / "data").iterdir()) == []
-
-
-async def test_sources_are_opened(folder: Path):
-    (folder / "docs" / "deep").mkdir(parents=True)
-    (folder / "docs" / "picture.png").touch()
-    settings = Settings()
-    assert states(await check_source("docs", settings)) == ["fault"]
-    (folder / "docs" / "deep" / "Read.MD").touch()
-    names = ("docs", "python", "nowhere", "docs/picture.png")
-    checks = [await check_source(name, settings) for name in names]
-    assert states(*checks) == ["ok", "ok", "fault", "fault"]

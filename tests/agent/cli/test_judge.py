@@ -122,20 +122,6 @@ def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(tmp_path: Path
     assert standards.read_text() == "- LRU wins."
 
 
-def test_lines_of_messages_are_scored_against_one_another(tmp_path: Path):
-    asked = {"role": "user", "content": "Which goes first?"}
-    said = [{"role": "assistant", "content": text} for text in ("LRU it is.", "FIFO.")]
-    lines = [json.dumps({"messages": [asked, one]}) for one in said]
-    (tmp_path / "talks.jsonl").write_text("\n".join(lines))
-    command = ("judge", "score", tmp_path / "talks.jsonl", "--json")
-    with ScriptedServer(one_against_the_other) as server:
-        done = rubricem(*command, "--base-url", server.base_url)
-    assert [row["score"] for row in json.loads(done.stdout)["scores"]] == [0.75, 0.25]
-    assert len(server.requests) == 1
-    (tmp_path / "talks.jsonl").write_text('{"prompt": "x"}')
-    assert "Row 1 holds no conversation" in refusal(*command)
-
-
 POINTS = (6, 4, 2, 1, -5)
 CHECKLIST = json.dumps(
     {"rubrics": [{"criterion": f"Says {n}.", "points": p} for n, p in enumerate(POINTS)]}
@@ -264,13 +250,6 @@ def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(kind: str,
     assert measures["pooled"]["n"] == (0 if kind == "pairwise" else 2), "a verdict has no share"
     assert report["usage"]["calls"] == len(server.requests)
     assert report["judge"].startswith(f"{kind}, ")
-
-
-def test_a_judge_that_takes_the_first_is_seen_through(pairs: Path):
-    with ScriptedServer(lambda body, number: "<answer>[[A]]</answer>") as server:
-        measures = asked_of(server, "pairwise", pairs)["measures"]
-    assert measures["accuracy"]["value"] == 0.5
-    assert (measures["picks_first"]["value"], measures["consistent"]["value"]) == (1, 0)
 
 
 def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
@@ -451,21 +430,3 @@ def test_what_is_shown_as_json_is_imported_elsewhere_with_its_history(
     assert rubrics("import", out).stdout.startswith("4 changes")
     assert BufferStore(tmp_path / "other" / "buffers").load(QUESTION) == buffer
     assert rubrics("import", out).stdout.startswith("0 changes")
-
-
-@pytest.mark.parametrize("judge", ["stage", "checklist", "pairwise", "relative"])
-def test_standards_are_for_a_relative_judge_and_not_empty(tmp_path: Path, judge: str):
-    (tmp_path / "mine.md").write_text("" if judge == "relative" else "- LRU wins.")
-    flags = ("--judge", judge, "--rubric", tmp_path / "mine.md")
-    with ScriptedServer([]) as server:
-        where = ("--base-url", server.base_url)
-        told = refusal("judge", "score", two_runs(tmp_path), *flags, *where)
-    assert ("is empty" if judge == "relative" else "--judge relative") in told
-    assert server.requests == []
-
-
-def test_a_collected_group_is_judged_in_pairs_shown_in_both_orders(folder: Path):
-    with ScriptedServer(right_one) as server:
-        done = score(server, folder, "--judge", "pairwise")
-    assert (scores(folder), len(server.requests)) == ([0.75, 0, 0.75], 6)
-    assert "2 of 3 pairs had the same winner in both orders" in done.stderr

@@ -219,12 +219,3 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
         [asked] = server.requests[before:]
     assert COMMENT in json.dumps(asked.body)
     assert command("learn").stdout.startswith("Nothing waits")
-
-
-@pytest.mark.parametrize("score", ["0", "6", "9", "good", "3.5", "٣", "²", ""])
-def test_a_score_that_is_none_is_refused(data: Path, score: str):
-    RunStore(data).save(run := trajectory("It is."))
-    done = command("rate", run.thread, score)
-    assert done.exit_code == 2 and "is no rating." in done.stderr
-    assert "Give a whole number from 1, of no use, to 5" in done.stderr
-    assert ratings_in(data / "runs" / run.thread) == ()

@@ -49,13 +49,6 @@ async def test_a_server_has_one_limiter_in_a_process_however_its_address_is_writ
     assert shared_limiter("http://localhost:8081/v1") is not one
 
 
-def test_every_event_loop_has_limiters_of_its_own() -> None:
-    async def held() -> Limiter:
-        return shared_limiter("http://localhost:8080/v1")
-
-    assert asyncio.run(held()) is not asyncio.run(held())
-
-
 def refused() -> AttemptError:
     return AttemptError("no room", "wait", again=True, crowded=True)
 
@@ -80,15 +73,6 @@ async def test_a_refusal_halves_what_is_let_through_and_a_window_of_successes_ad
     for _ in range(20):
         await enter(limiter)
     assert limiter.now == 8, "never above the limit"
-
-
-async def test_calls_that_were_refused_together_halve_once_and_never_below_one() -> None:
-    limiter = Limiter(8)
-    await asyncio.gather(*(fail(limiter, refused()) for _ in range(8)))
-    assert limiter.now == 4
-    for _ in range(5):
-        await fail(limiter, refused())
-    assert limiter.now == 1
 
 
 async def test_a_caller_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:

@@ -3,30 +3,14 @@
 What comes back for a weighing, and its arithmetic; the real model is in test_choice_judge.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rubricem.agent.models.llama import Weighing, free_cores, shares
+from rubricem.agent.models.llama import Weighing, shares
 from rubricem.memory.errors import PolicyError
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="reads /proc/stat")
-
-
-@needs_proc
-def test_a_busy_machine_leaves_one_thread():
-    spin = "while True: pass"
-    count = os.cpu_count() or 1
-    others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(count)]
-    try:
-        assert free_cores(1.0) == 1
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def test_shares_are_probabilities_among_the_options_of_which_one_must_have_some():

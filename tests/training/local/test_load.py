@@ -20,7 +20,6 @@ from rubricem.training.local.load import (
     load_base,
     load_learner,
     memory_told,
-    row_limit,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE
@@ -143,20 +142,6 @@ def test_checkpointed_activations_change_no_gradient_and_no_dropout_comes_back(
         assert window_loss(plain) == window_loss(again)
 
 
-def test_activations_are_computed_again_where_they_are_checkpointed(tmp_path: Path) -> None:
-    base = folder_of(tmp_path / "base", "llama")
-    counts = []
-    for checkpointed in (False, True):
-        config = engine(adaptation="full", gradient_checkpointing=checkpointed)
-        learner = load_learner(config, base, ALONE)
-        calls: list[int] = []
-        layer = learner.model.model.layers[0].mlp
-        layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
-        learner.sft_step([row(0)], 0.01)
-        counts.append(len(calls))
-    assert counts == [1, 2]
-
-
 def test_bfloat16_leaves_the_rotary_frequencies_exact(tiny: Path) -> None:
     exact, rounded = (load_base(tiny, dtype) for dtype in ("float32", "bfloat16"))
     assert rounded.lm_head.weight.dtype == torch.bfloat16
@@ -267,37 +252,6 @@ def test_too_little_memory_is_told_with_the_remedy() -> None:
         assert key in told.value.remedy
     with pytest.raises(RuntimeError, match="shapes"), memory_told(torch.device("cpu")):
         torch.ones(2, 3) @ torch.ones(2, 3)
-
-
-NARROW = {"vocab_size": 100, "intermediate_size": 64}
-
-
-@pytest.mark.parametrize(
-    ("free", "settings", "limit"),
-    [
-        # 24,992 parameters, 18,496 of an adapter, 153,600 bytes for logits: 549,504 stand before
-        # the first row. Two blocks of 12 * 32 + 4 * 64 = 640 numbers: 5,120 bytes a token.
-        (1 << 40, {}, 2048),
-        (1_580_000, {}, 139),
-        (1_580_000, {"micro_batch": 3}, 46),
-        (1_580_000, {"gradient_checkpointing": True}, 253),
-        (1_580_000, {"dtype": "bfloat16"}, 298),
-        (1_580_000, {"adaptation": "full"}, 138),
-        (1_580_000, {"adaptation": "full", "objective": {"beta": 0.1}}, 119),
-    ],
-)
-def test_rows_may_be_as_long_as_context_and_memory_allow(
-    tmp_path: Path, free: int, settings: dict[str, Any], limit: int
-) -> None:
-    base = folder_of(tmp_path / "base", "llama", **NARROW)
-    assert row_limit(engine(**settings), base, free) == limit
-
-
-def test_a_model_that_does_not_fit_is_told_before_it_is_read(tmp_path: Path) -> None:
-    base = folder_of(tmp_path / "base", "llama", **NARROW)
-    with pytest.raises(SettingsError, match=r"0\.0 GB of memory are free") as told:
-        row_limit(engine(), base, 1000)
-    assert "max_row_tokens" in told.value.remedy
 
 
 async def test_an_unset_limit_is_the_models_context_and_stays_that_of_its_run(

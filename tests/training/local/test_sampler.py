@@ -13,24 +13,21 @@ import pytest_asyncio
 import torch
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
+from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local.load import load_base
 from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.local.sampler import (
     BLOCK,
-    ROOM,
     RowCache,
     TorchConfig,
     TorchPolicy,
     TorchSampler,
     Vocabulary,
-    _load,
     check_rows_apart,
     draw_tokens,
     open_torch,
 )
-from rubricem.training.local.weights import Adapter
 from tests.support.tiny import vocabulary, write_tiny
 from tests.training.local.test_load import folder_of
 
@@ -104,16 +101,6 @@ async def test_what_another_turn_has_read_is_not_read_again(tiny: Path, policy: 
     assert torch.allclose(torch.tensor(later.logprobs), wanted, atol=1e-4)
 
 
-async def test_a_row_grows_beyond_the_room_that_it_begins_with(tiny: Path, policy: TorchPolicy):
-    prefix = await asked(policy, "w" * (ROOM + 20))
-    short, long = await asyncio.gather(
-        policy.complete(await asked(policy, "v"), GREEDY), policy.complete(prefix, GREEDY)
-    )
-    wanted = chosen(tiny, prefix, long.token_ids or ())
-    assert torch.allclose(torch.tensor(long.logprobs), wanted, atol=1e-4)
-    assert short.token_ids == (await policy.complete(await asked(policy, "v"), GREEDY)).token_ids
-
-
 async def test_a_turn_ends_where_its_text_its_tokens_or_the_context_do(
     tiny: Path, tmp_path: Path, policy: TorchPolicy
 ):
@@ -156,23 +143,6 @@ async def test_the_end_of_a_turn_is_no_token_of_it(tmp_path: Path):
         sampler.close()
         await tokeniser.aclose()
     assert (said.text, said.stop_reason, said.token_ids, said.logprobs) == ("", "eos", (), ())
-
-
-async def test_who_waits_no_more_frees_a_row_and_more_turns_than_rows_wait(policy: TorchPolicy):
-    prefix = await asked(policy, "long")
-    endless = [
-        asyncio.create_task(policy.complete(prefix, Sampling(max_tokens=1900, seed=n)))
-        for n in range(CONFIG.slots)
-    ]
-    await asyncio.sleep(0.2)
-    waiting = asyncio.create_task(policy.complete(prefix, GREEDY))
-    await asyncio.sleep(0.2)
-    assert not waiting.done()
-    for task in endless:
-        task.cancel()
-    assert (await asyncio.wait_for(waiting, 20)).token_ids
-    assert all(isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(
-        *endless, return_exceptions=True))  # fmt: skip
 
 
 async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
@@ -229,13 +199,6 @@ def test_tokens_are_drawn_by_their_probabilities(words: int):
     assert cold == logits.argmax(-1).tolist()
 
 
-def test_a_token_without_probability_is_never_drawn():
-    logits = torch.full((3, 2 * BLOCK), -torch.inf)
-    logits[:, [5, BLOCK + 7]] = torch.tensor([1e-9, 1.0]).log()
-    tokens, _ = draw_tokens(logits, [Sampling()] * 3, [0.0, 0.5, 1 - 2**-53])
-    assert set(tokens) <= {5, BLOCK + 7} and tokens[1:] == [BLOCK + 7] * 2
-
-
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_models_whose_rows_mix_are_refused(tmp_path: Path):
     for kind in ("llama", "qwen3"):
@@ -244,26 +207,6 @@ def test_models_whose_rows_mix_are_refused(tmp_path: Path):
     with pytest.raises(SettingsError, match="cannot write several texts") as refused:
         check_rows_apart(mamba)
     assert "sampler" in refused.value.remedy
-
-
-def test_models_over_one_file_share_its_weights_and_no_adapter(tiny: Path):
-    one, other = _load(tiny, None, CONFIG), _load(tiny, None, CONFIG)
-    Adapter.attach(one, 4, 8.0, 0)
-    weights = {weight.data_ptr() for weight in other.parameters()}
-    assert weights <= {weight.data_ptr() for weight in one.parameters()}
-    assert not any("lora" in name for name, _ in other.named_parameters())
-
-
-def test_bytes_of_tokens_are_those_that_llama_reads(tiny: Path, tmp_path: Path):
-    words = Vocabulary.of(tiny)
-    assert [words.pieces[n] for n in range(127)] == [bytes([n]) for n in range(127)]
-    assert words.pieces[vocabulary().index("th")] == b"th"
-    other = tmp_path / "other.gguf"
-    other.write_bytes(
-        tiny.read_bytes().replace(b"\x04\0\0\0\0\0\0\0gpt2", b"\x04\0\0\0\0\0\0\0rwkv")
-    )
-    with pytest.raises(WeightsError, match="rwkv"):
-        Vocabulary.of(other)
 
 
 @pytest.mark.model

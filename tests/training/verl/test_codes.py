@@ -106,17 +106,6 @@ def test_reflections_are_compared_with_one_another_and_filling_with_nothing() ->
     assert returns[5, :3].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_answer_only_by_hand() -> None:
-    """Answers of 0.5, 1 and 0: mean 0.5, deviation sqrt(1/6); each member's tokens get its own."""
-    codes, mask = batch()
-    found, _ = ss_grpo_advantages(codes, mask, QUESTIONS, broadcast())
-    assert found[0].tolist() == [0.0] * 9
-    expected = 0.5 / (1 / 6) ** 0.5
-    assert found[1, 0].item() == pytest.approx(expected, abs=1e-4)
-    assert found[2, 3].item() == pytest.approx(-expected, abs=1e-4)
-    assert not found[1, 3:5].any(), "a tool's tokens"
-
-
 def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
     scores = {"plan": 0.0, "research": None, "review": None, "answer": 1.0, ABSENT: "review"}
     codes = encode([0, 1, 2, 3, 3], scores)
@@ -125,17 +114,6 @@ def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
     assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
     np.testing.assert_array_equal(found.scores, [[0.0, NAN, NAN, 1.0]])
     assert found.absent.tolist() == [[False, False, True, False]]
-
-
-@pytest.mark.parametrize("score", [-0.0001, -0.6, -1.4, -3.286, -40.0])
-def test_a_score_below_0_travels_as_it_is(score: float) -> None:
-    """A checklist on which more was lost than won; what RuscaRL learns from is not clipped."""
-    told = {"plan": None, "research": None, "review": None, "answer": score}
-    codes = encode([0, 1, 2, 3, 3], {**told, ABSENT: "plan,research,review"})
-    found = decode(codes.unsqueeze(0), torch.ones(1, 5), 4)
-    assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
-    assert found.absent.tolist() == [[True, True, True, False]]
-    assert found.scores[0, 3] == pytest.approx(score, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("spoilt", [0.25, -1.0, 40.0])
@@ -216,25 +194,6 @@ async def test_a_turn_is_asked_for_in_pieces_and_ends_where_we_say() -> None:
     assert [most for _, most in servers.calls] == [PIECE, PIECE], "207 tokens"
     assert len({request for request, _ in servers.calls}) == 1, "one server has the prefix"
     assert model.steps == [4, 4]
-
-
-async def test_every_piece_of_a_turn_is_drawn_by_a_seed_of_its_own() -> None:
-    asked: list[dict[str, Any]] = []
-
-    class Noting(ScriptedServers):
-        async def generate(self, request_id: str, **call: Any) -> Any:
-            asked.append(call["sampling_params"])
-            return await super().generate(request_id, **call)
-
-    script = rest_of("word " * 40)
-    for seed in (7, 7, 8):
-        model = ServerPolicy(Noting(script), Bytes(), 4096, "model", "4", seeded=True)
-        await model.complete(await model.encode("|"), Sampling(max_tokens=900, seed=seed))
-    seeds = [call["seed"] for call in asked]
-    assert len(seeds) == 6 and seeds[:2] == seeds[2:4], "the same turn is asked for alike"
-    assert len(set(seeds)) == 4 and all(0 <= seed < 2**32 for seed in seeds)
-    await ServerPolicy(Noting(script), Bytes(), 4096, "m", "4").complete((11,), Sampling())
-    assert "seed" not in asked[-1], "an engine that knows no seed is told none"
 
 
 async def test_the_models_own_end_and_the_limit_are_told() -> None:
