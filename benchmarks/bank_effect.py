@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hops import corpus, rows_of, setup_in
-from benchmarks.report import RESULTS, Value, emit
+from benchmarks.report import RESULTS, Value, emit, number
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
     EvalFolder,
@@ -111,10 +111,10 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
         return tuple(OwnRow.model_validate(row).to_question() for row in rows)
 
     found = []
-    for number in range(min(count, len(filling) // size)):
-        own = filling[number * size : (number + 1) * size]
+    for at in range(min(count, len(filling) // size)):
+        own = filling[at * size : (at + 1) * size]
         near = [each for row in own for each in partners[row["id"]]]
-        found.append(Block(number, asked(own), asked(near), asked([*islice(away, AWAY)])))
+        found.append(Block(at, asked(own), asked(near), asked([*islice(away, AWAY)])))
     return found
 
 
@@ -197,12 +197,8 @@ def values_of(rows: Sequence[EffectRow]) -> dict[str, Value]:
 
 
 def holds(values: Mapping[str, Value]) -> bool:
-    def number(name: str) -> float:
-        value = values.get(name)
-        return float(value) if isinstance(value, int | float) else float("nan")
-
-    gained = number("again_f1_low") > 0 and number("near_f1_low") > 0
-    return gained and number("other_f1_high") >= 0
+    gained = number(values, "again_f1_low") > 0 and number(values, "near_f1_low") > 0
+    return gained and number(values, "other_f1_high") >= 0
 
 
 async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:

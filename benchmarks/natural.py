@@ -19,12 +19,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.hops import ARMS, WHOLE, own_figures, read_rows, setup_in, tell
-from benchmarks.report import RESULTS, Value, emit
+from benchmarks.hops import ARMS, WHOLE, gaps_of, own_figures, read_rows, setup_in, tell
+from benchmarks.report import RESULTS, Value, emit, number
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
-from rubricem.agent.evaluate.results import differences
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.memory.schema import Passage
 
@@ -74,22 +73,14 @@ def values_of(rows: Sequence[EvalRow], answers: Mapping[str, Sequence[str]]) -> 
             # Never one F1 over both sets.
             shown = SHOWN if kind else ("n", "refused", "wrong_certain", "honest")
             values |= {f"{label}_{name}": found[name] for name in shown}
-    for gap in differences(rows):
-        if gap.figure in ("f1", "em", "all_gold"):
-            name = f"{gap.figure}_{gap.first}_{gap.other}"
-            values |= {name: gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
-    return values
+    return values | gaps_of(rows)
 
 
 def holds(values: dict[str, Value]) -> bool:
-    def number(name: str) -> float:
-        value = values.get(name)
-        return float(value) if isinstance(value, int | float) else float("nan")
-
     return (
-        number("f1_stages_plain_low") > 0
-        and number("stages_wrong_certain") <= MOST_WRONG
-        and number("stages_honest") >= LEAST_HONEST
+        number(values, "f1_stages_plain_low") > 0
+        and number(values, "stages_wrong_certain") <= MOST_WRONG
+        and number(values, "stages_honest") >= LEAST_HONEST
     )
 
 

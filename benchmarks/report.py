@@ -16,6 +16,12 @@ RESULTS = Path(__file__).parent / "results"
 Value = float | int | str | bool | None
 
 
+def number(values: Mapping[str, Value], name: str) -> float:
+    """A value as a number; NaN, which meets no target, where it is none."""
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
 def emit(
     name: str,
     values: Mapping[str, Value],
