@@ -17,6 +17,7 @@ and unlike those chosen (maximal marginal relevance, Carbonell and Goldstein, SI
 import fcntl
 import os
 import shutil
+import sys
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -114,7 +115,9 @@ class _OpenChroma:
         client.close()
 
     def __del__(self) -> None:
-        self.close()
+        # At the end of the program Chroma's own modules are gone already.
+        if not sys.is_finalizing():
+            self.close()
 
 
 _OPEN: WeakValueDictionary[str, _OpenChroma] = WeakValueDictionary()
