@@ -10,8 +10,7 @@ import { sanitised } from "./sanitise.js";
 import { t } from "./texts.js";
 
 const EXPORTS = [
-  ["md", "Markdown"], ["html", t("Page")], ["pdf", "PDF"], ["json", "JSON"],
-  ["bib", "BibTeX"], ["ris", "RIS"],
+  ["md", "Markdown"], ["html", t("Page")], ["json", "JSON"], ["bib", "BibTeX"],
 ];
 const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
 
