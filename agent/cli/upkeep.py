@@ -1,18 +1,14 @@
 """`rubricem backup`, `restore`: the data directory saved and restored. And `rubricem models`.
 
-A copy is made while others work on the directory. Databases are copied by SQLite's own backup,
-journals up to the last complete line, every other file as it was when it was opened. References are
-read before what they refer to: threads before their runs. The bank's vectors are left out, as the
-bank can recompute them. Restoring a copy loses nothing: the existing files are moved aside.
+A copy is made while others work on the directory: databases are copied by SQLite's own backup,
+every other file as it was when it was opened. The bank's vectors are left out, as the bank can
+recompute them. A copy is restored whole or not at all, and replaces nothing.
 
 Weights are listed, fetched, checked and removed. A fetch is shown on standard error: a bar on a
 terminal, a plain line at each new step elsewhere.
 """
 
 import asyncio
-import errno
-import io
-import json
 import os
 import shutil
 import sqlite3
@@ -21,50 +17,27 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirm
+from rubricem.agent.cli.options import EXISTING, FILE, CommandGroup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import RunStore, hold_lock, writable
-from rubricem.memory.text import one_line, pluralise
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import writable
+from rubricem.memory.text import pluralise
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore
 
-FORMAT, MANIFEST = 1, "rubricem-backup.json"
-LOCK, ASIDE, STAGED = "serve.lock", "before-restore-", ".restoring-"
-FIRST = "threads"
-"""read first, as it refers to other files"""
 VECTORS = "bank/index"
-KNOWN = (
-    "bank", "buffers", "chat_history", "evaluations", "history.sqlite", "indexes", "pages",
-    "replies", "runs", "serve-token", "standards", "threads", "trusted", "uploads", "users",
-    "users.json",
-)  # fmt: skip
-"""what rubricem writes into a data directory, `trusted` up to 0.1.0"""
 _SQLITE = b"SQLite format 3\0"
-_BESIDE = ("-wal", "-shm", "-journal")
-"""files beside an open database; a copy made by its backup includes them"""
-
-
-@contextmanager
-def lock_data(data_dir: Path) -> Iterator[None]:
-    """Nobody else works on the directory meanwhile; SettingsError if somebody does."""
-    busy = SettingsError(f"rubricem serve is using {data_dir}.", "End it first.")
-    with hold_lock(data_dir / LOCK, busy):
-        store = RunStore(data_dir)
-        if running := [thread for thread in store.threads() if store.running(thread)]:
-            raise SettingsError(f"The run {running[0]} goes on.", "Wait until it ends, or stop it.")
-        yield
+_LEFT_OUT = (".lock", "-wal", "-shm", "-journal")
+"""ends of files that are of no use in a copy; a database's own backup holds what is beside it"""
 
 
 @click.command()
@@ -79,191 +52,83 @@ def backup(file: Path) -> None:
         raise SettingsError(f"There is no data directory {data_dir}.", "Ask something first.")
     if file.exists():
         raise SettingsError(f"{file} exists already.", "Name another file.")
-    kept = write_backup(data_dir, file)
-    size = file.stat().st_size
-    told = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.0f} kB"
-    click.echo(f"{pluralise(kept, 'file')} of {data_dir} are in {file} ({told})")
-
-
-def write_backup(data_dir: Path, file: Path) -> int:
-    partial, kept = file.with_name(f".{file.name}.partial"), 0
     with writable(file):
+        descriptor, partial = tempfile.mkstemp(dir=file.absolute().parent, prefix=".backup-")
         try:
-            # Beside others' files a name may be taken, by a link, or by what they can read.
-            partial.unlink(missing_ok=True)
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as raw:
-                with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as archive:
-                    for path in _files(data_dir):
-                        kept += _add(archive, path, path.relative_to(data_dir).as_posix())
-                    now = datetime.now(UTC).isoformat(timespec="seconds")
-                    made = {"format": FORMAT, "files": kept, "made_at": now}
-                    made["version"] = version("rubricem")
-                    text = json.dumps(made).encode()
-                    _put(archive, MANIFEST, len(text), io.BytesIO(text))
-                raw.flush()
-                os.fsync(raw.fileno())
+            with (
+                os.fdopen(descriptor, "wb") as raw,
+                tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as archive,
+            ):
+                kept = sum(_add(archive, path, data_dir) for path in _files(data_dir))
             os.replace(partial, file)
         finally:
-            partial.unlink(missing_ok=True)
-    return kept
+            Path(partial).unlink(missing_ok=True)
+    click.echo(f"{pluralise(kept, 'file')} of {data_dir} are in {file}")
 
 
-def _files(data_dir: Path) -> Iterator[Path]:
-    found = [data_dir / name for name in KNOWN if (data_dir / name).is_file()]
-    for name in KNOWN:
-        for place, folders, names in os.walk(data_dir / name):
-            folders[:] = [each for each in folders if f"{place}/{each}" != f"{data_dir}/{VECTORS}"]
-            kept = (each for each in names if not each.startswith("."))
-            found += [Path(place, each) for each in kept if not each.endswith(_BESIDE)]
-    yield from sorted(found, key=lambda path: (FIRST not in path.parts, path.suffix == ".jsonl"))
+def _files(data_dir: Path) -> list[Path]:
+    """What is copied; threads come first, since they refer to runs that are made meanwhile."""
+    found = list[Path]()
+    for place, folders, names in os.walk(data_dir):
+        folders[:] = [
+            each
+            for each in folders
+            if not each.startswith(".") and Path(place, each) != data_dir / VECTORS
+        ]
+        plain = (each for each in names if not each.startswith("."))
+        found += [Path(place, each) for each in plain if not each.endswith(_LEFT_OUT)]
+    return sorted(found, key=lambda path: "threads" not in path.parts)
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> bool:
+def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
     """Whether the file was there to be added."""
+    name = path.relative_to(data_dir).as_posix()
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return False  # removed meanwhile
     with file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".backup-") as copy:
-                with (
-                    closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as live,
-                    closing(sqlite3.connect(copy.name)) as kept,
-                ):
-                    live.backup(kept)
-                _put(archive, name, os.path.getsize(copy.name), copy)
-        else:
-            size = os.fstat(file.fileno()).st_size
-            size = _whole(file, size) if path.suffix == ".jsonl" else size
-            file.seek(0)
-            _put(archive, name, size, file)
+        if file.read(len(_SQLITE)) != _SQLITE:
+            _put(archive, name, file)
+            return True
+        with tempfile.NamedTemporaryFile() as copy:
+            with (
+                closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as live,
+                closing(sqlite3.connect(copy.name)) as kept,
+            ):
+                live.backup(kept)
+            _put(archive, name, copy)
     return True
 
 
-def _whole(file: IO[bytes], size: int) -> int:
-    """The bytes of a journal up to the end of its last whole line."""
-    while size:
-        start = max(0, size - 65536)
-        file.seek(start)
-        if (end := file.read(size - start).rfind(b"\n")) >= 0:
-            return start + end + 1
-        size = start
-    return 0
-
-
-def _put(archive: tarfile.TarFile, name: str, size: int, file: Any) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode, entry.mtime = size, 0o600, int(datetime.now(UTC).timestamp())
-    archive.addfile(entry, file)
+def _put(archive: tarfile.TarFile, name: str, file: Any) -> None:
+    file.seek(0)
+    archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)
 
 
 @click.command()
-@click.argument("file", type=FILE)
-@YES
-def restore(file: Path, yes: bool) -> None:
-    """Bring back what `rubricem backup` wrote into FILE; what is there now is moved aside."""
+@click.argument("file", type=EXISTING)
+def restore(file: Path) -> None:
+    """Unpack what `rubricem backup` wrote into FILE; the data directory must be empty or absent.
+
+    A copy from somebody else brings their tokens: remove serve-token and users.json from it.
+    """
     data_dir = load_settings().data_dir
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_data(data_dir):
-        staged = Path(tempfile.mkdtemp(dir=data_dir, prefix=STAGED))
-        try:
-            found, made = unpack(file, staged)
-            held = [path for path in data_dir.iterdir() if path.name in KNOWN]
-            click.echo(f"{file} was made {made} and holds {pluralise(len(found), 'file')}.")
-            if not KEYS.isdisjoint(found):
-                click.echo(KNOWN_TO_OTHERS)
-            if held and not confirm(f"Replace the contents of {data_dir} with it?", yes):
-                click.echo("nothing was changed")
-                return
-            aside = data_dir / f"{ASIDE}{datetime.now(UTC):%Y%m%d-%H%M%S}"
-            exchange(held, staged, aside)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-    click.echo(f"{data_dir} is as it was then")
-    if held:
-        click.echo(f"what was there is in {aside}; remove it when you are sure")
-
-
-KEYS = frozenset({"serve-token", "users.json"})
-KNOWN_TO_OTHERS = (
-    "It brings the tokens of its server: whoever had the file can log in with them. "
-    "Of a file that is not yours remove serve-token and users.json afterwards."
-)
-
-
-def exchange(held: list[Path], staged: Path, aside: Path) -> None:
-    """Move the files `held` to `aside`, and those staged into their place, or undo everything.
-
-    By renaming within one folder, which may be a mount point.
-    """
-    moved: list[tuple[Path, Path]] = []
-    into = aside.parent
-    try:
-        if held:
-            aside.mkdir(mode=0o700)
-        new = [(path, into / path.name) for path in staged.iterdir()]
-        for origin, place in [*((path, aside / path.name) for path in held), *new]:
-            os.rename(origin, place)
-            moved.append((origin, place))
-    except OSError as error:
-        for origin, place in reversed(moved):
-            os.rename(place, origin)
-        raise StoreError(
-            f"{into} cannot be exchanged: {error.strerror or error}.", "Everything is as it was."
-        ) from error
-
-
-def unpack(file: Path, folder: Path) -> tuple[list[str], str]:
-    """Unpack a copy into an empty folder: its files' names, and when it was made.
-
-    It holds plain files of the names in `KNOWN` alone. Raises SettingsError for a file that is no
-    copy, or an incomplete one.
-    """
-    wrong = SettingsError(f"{file} is not a complete backup of rubricem.", "Take another copy.")
-    found, made = list[str](), dict[str, Any]()
+    if data_dir.exists() and any(data_dir.iterdir()):
+        raise SettingsError(
+            f"{data_dir} is not empty.", "Stop its server, and move it away before."
+        )
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(dir=data_dir.parent, prefix=".restoring-"))
     try:
         with tarfile.open(file, "r:gz") as archive:
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)
-            for entry in archive:
-                if entry.name == MANIFEST and (read := archive.extractfile(entry)):
-                    made = json.loads(read.read(1 << 28))
-                elif _fits(entry) and entry.name not in found:
-                    entry.mode = 0o600
-                    archive.extract(entry, folder)
-                    found.append(entry.name)
-                else:
-                    raise wrong
-        listed = made["files"]
-        if len(found) != (listed if isinstance(listed, int) else len(listed)):
-            raise wrong
-        if made["format"] > FORMAT:
-            version = one_line(str(made["version"]), MOST_SHOWN)
-            raise SettingsError(
-                f"{file} was written by rubricem {version}.", "Install that version first."
-            )
-        return found, one_line(str(made["made_at"]), MOST_SHOWN)
-    except FileNotFoundError as error:
-        raise SettingsError(f"There is no file {file}.", "Name a backup.") from error
-    except RubricemError:
-        raise
-    except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, TypeError,
-            RecursionError, zlib.error) as error:  # fmt: skip
-        if getattr(error, "errno", None) == errno.ENOSPC:
-            raise
-        raise wrong from error
-
-
-def _fits(entry: tarfile.TarInfo) -> bool:
-    """Whether it is a plain file that a copy may hold."""
-    name = PurePosixPath(entry.name)
-    plain = entry.isreg() and not entry.issparse() and entry.size >= 0
-    within = name.parts[0] in KNOWN and ".." not in name.parts
-    return plain and within and not name.is_relative_to(VECTORS)
-
-
-MOST_SHOWN = 60
+            archive.extractall(staged, filter="data")
+        os.replace(staged, data_dir)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise SettingsError(f"{file} is not a whole copy: {error}.", "Take another one.") from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    click.echo(f"{data_dir} is as it was when {file} was made")
 
 
 def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":
