@@ -190,6 +190,8 @@ RETIRED = {
     "mcp --port": "rubricem serve has the same tools at /mcp",
     "models remove": "use models rm",
     "push": "use hf upload ORG/NAME CHECKPOINT",
+    "train sft --dry-run": "a training tells what it drops, and ^C saves its step",
+    "train ss-grpo --dry-run": "a training tells what it drops, and ^C saves its step",
     "train init": "begin with a file of examples/",
     "train judge distil": "rubricem train judge CONFIG trains by the table that CONFIG has",
     "train judge grpo": "rubricem train judge CONFIG trains by the table that CONFIG has",

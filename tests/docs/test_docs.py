@@ -129,7 +129,7 @@ def test_every_command_that_is_named_is_known(page: Path):
 
 def test_every_flag_that_users_are_told_of_is_some_commands():
     known = flags_of(main)
-    assert {"--dry-run", "--debug", "--group-size"} <= known
+    assert {"--debug", "--group-size"} <= known
     for page in FOR_USERS:
         spans = SPAN.findall(page.read_text(encoding="utf-8"))
         named = {span.split()[0].rstrip(",") for span in spans if span.startswith("--")}

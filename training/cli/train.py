@@ -9,10 +9,9 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
     from rubricem.training.rounds.rounds import RoundsDone
-    from rubricem.training.rounds.rounds_config import TrainingJob
 
 T = TypeVar("T")
 PARTIAL = 3
@@ -90,7 +88,6 @@ def is_first() -> bool:
 PATH = click.Path(path_type=Path)
 CONFIG = click.argument("config", type=PATH, callback=can_train)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-DRY = click.option("--dry-run", "dry", is_flag=True, help="Report what it takes; train nothing.")
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
@@ -196,8 +193,7 @@ def _tell(
     elif done.checkpoint is None:
         echo("\n".join([*lines, "no round had anything to train on"]))
     else:
-        canary = [done.canary.sentence()] if done.canary else []
-        echo("\n".join([*lines, *canary, use.format(done.checkpoint)]))
+        echo("\n".join([*lines, use.format(done.checkpoint)]))
 
 
 def _accuracy(when: str, report: "PairReport") -> str:
@@ -220,30 +216,28 @@ train.add_command(judge)
 @train.command()
 @CONFIG
 @OVERRIDES
-@DRY
 @ONLY_JSON
-def sft(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) -> None:
+def sft(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
     Rows are files of `rubricem export`, or folders of `rubricem collect`, whose rejected traces
     are counted by reason. KEY=VALUE overrides a value of CONFIG, as objective.beta=0.01.
     """
-    _run(config, "sft", overrides, dry, as_json)
+    _run(config, "sft", overrides, as_json)
 
 
 @train.command("ss-grpo")
 @CONFIG
 @OVERRIDES
-@DRY
 @ONLY_JSON
-def ss_grpo(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) -> None:
+def ss_grpo(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
     With a table [rounds] the policy makes them itself: each round collects, judges, reflects and
     trains. The same command goes on after an interruption. KEY=VALUE overrides a value of CONFIG,
     as rounds.rounds=8.
     """
-    _run(config, "ss-grpo", overrides, dry, as_json)
+    _run(config, "ss-grpo", overrides, as_json)
 
 
 @train.command()
@@ -261,17 +255,15 @@ def export(checkpoint: Path, out: Path) -> None:
     click.echo(f"written: {out}")
 
 
-def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_json: bool) -> None:
+def _run(path: Path, method: "Method", overrides: Sequence[str], as_json: bool) -> None:
     from rubricem.agent.settings import load_settings
+    from rubricem.agent.weights.checkpoints import note_of
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
     from rubricem.training.rounds.rounds import run_rounds
     from rubricem.training.rounds.rounds_config import TrainingJob
 
     job = TrainingJob.read(path, method, overrides)
-    if dry:
-        echo(_estimate(job, method, as_json))
-        return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
         done = show_training(as_json, UPDATE, work)
@@ -288,28 +280,5 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     trained = show_training(as_json, STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
-    use = _POLICY if trained.canary else "trained for torch alone: {}"
+    use = _POLICY if note_of(trained.checkpoint).served else "trained for torch alone: {}"
     _tell(trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use)
-
-
-def _estimate(job: "TrainingJob", method: "Method", as_json: bool) -> str:
-    """What a training would take; the rows of runs are made in a place that is then removed."""
-    from rubricem.agent.settings import load_settings
-    from rubricem.training.local.local_config import TrainConfig
-    from rubricem.training.rounds.fit import Estimate, estimate, estimate_rounds
-
-    given, weights = job.config, load_settings().weights_dir
-    if job.rounds is not None:
-        rounds = asyncio.run(estimate_rounds(given, job.rounds, weights))
-        return in_json(asdict(rounds)) if as_json else rounds.describe()
-    assert isinstance(given, TrainConfig)
-    with TemporaryDirectory(prefix="rubricem-dry-") as place:
-        apart = replace(job, config=given.model_copy(update={"out": Path(place)}))
-
-        async def estimate_rows(interrupts: Interrupts) -> Estimate:
-            config = await apart.with_rows(method, tell, weights)
-            config = config.model_copy(update={"out": given.out})
-            return await estimate(config, method, tell, weights)
-
-        found = run(estimate_rows, STEP)
-    return in_json(asdict(found)) if as_json else found.describe()

@@ -360,13 +360,9 @@ async def train_judge(
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"grpo.{name}": value for name, value in claimed.items()}
     record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
-    trained_on = {
-        "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
-        "pairs held out": len(held_out), "pairs left out, as held out": len(found) - len(pairs),
-    }  # fmt: skip
     folders = RoundFolders(config.out, config.out / "data")
     async with open_updates(
-        config, folders, grpo.rounds, tell, settings.weights_dir, record, trained_on, watch, METHOD
+        config, folders, grpo.rounds, tell, settings.weights_dir, record, watch, METHOD
     ) as (updates, seen):
         before = after = None
         if updates.leads:
@@ -376,8 +372,8 @@ async def train_judge(
             before, after = await rounds.run()
         else:
             await in_thread(updates.follow)
-        canary = await updates.compare()
-        return JudgeTrained(updates.checkpoint, updates.done, canary, before, after)
+        updates.dismiss()
+        return JudgeTrained(updates.checkpoint, updates.done, before, after)
 
 
 def round_rows(

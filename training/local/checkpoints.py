@@ -27,24 +27,21 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
 from rubricem.training.local.retired import check_record
-from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import (
-    CANARY,
     LOCK,
     RECORD,
     STEPS,
     object_of,
-    read_numbers,
     steps_of,
 )
 
-FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
+FILES, STEP, TRAINER, CARD = "files.json", "step.json", "trainer.pt", "README.md"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
 CONFIG = {"lora": "adapter_config.json", "full": "config.json"}
 _LISTED = TypeAdapter(dict[str, tuple[int, str]])
@@ -64,8 +61,6 @@ class Saved:
     """the metrics of the steps since the last checkpoint, this step's last"""
     place: Mapping[str, Any] = field(default_factory=dict)
     """the caller's position: in its curriculum, its round"""
-    trained_on: Mapping[str, Any] = field(default_factory=dict)
-    """counts and hashes of the rows' sources"""
     template: Path | None = None
     """full: the file under whose metadata all weights are also written for llama.cpp"""
 
@@ -80,18 +75,28 @@ def write_files(folder: Path, saved: Saved) -> None:
         weights = folder / ADAPTER
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
-    step = {
-        "metrics": saved.lines[-1] if saved.lines else {},
-        "place": saved.place,
-        "trained_on": saved.trained_on,
-    }
-    (folder / STEP).write_text(json.dumps(step), encoding="utf-8")
+    (folder / STEP).write_text(json.dumps({"place": saved.place}), encoding="utf-8")
+    (folder / CARD).write_text(_card(saved), encoding="utf-8")
     hashes = {"adapter_sha256": hash_of(weights)}
     if kind == "full" and saved.template is not None:
         _write_model(folder / MODEL, saved.template, saved.weights)
         hashes["model_sha256"] = hash_of(folder / MODEL)
     note = note.model_copy(update=hashes)
     write_note(folder, note)
+
+
+def _card(saved: Saved) -> str:
+    """A checkpoint's page on the Hugging Face hub: its head, and which numbers are beside it."""
+    note, lora = saved.note, saved.note.adaptation == "lora"
+    head = {
+        "base_model": saved.config.get("base_model_name_or_path", Path(note.base).name),
+        "library_name": "peft" if lora else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rubricem", note.method, note.adaptation],
+    }
+    lines = [f"{name}: {json.dumps(value)}" for name, value in head.items()]
+    told = f"Step {note.step} of a training by {note.method} with rubricem; {NOTE} says of what."
+    return "\n".join(["---", *lines, "---", "", told, ""])
 
 
 def write_whole(
@@ -248,16 +253,10 @@ def read_trainer(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _read_step(folder: Path) -> dict[str, Any]:
-    """`metrics` and `place` of a checkpoint."""
-    found: dict[str, Any] = json.loads((folder / STEP).read_text(encoding="utf-8"))
-    return found
-
-
 def _seal(folder: Path) -> None:
     """Flush all files to disk, and then the list of them."""
     found = folder.rglob("*")
-    paths = sorted(p for p in found if p.is_file() and p.name not in (FILES, CARD))
+    paths = sorted(p for p in found if p.is_file() and p.name != FILES)
     for path in paths:
         sync(path)
     written = {p.relative_to(folder).as_posix(): (p.stat().st_size, hash_of(p)) for p in paths}
@@ -305,8 +304,6 @@ class TrainingFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.newest = folder, folder / LAST
-        self.canary = folder / CANARY
-        """how far llama.cpp is from the trainer, for the newest compared checkpoint"""
 
     @contextmanager
     def hold(self, record: Mapping[str, Any]) -> Iterator[None]:
@@ -342,7 +339,10 @@ class TrainingFolder:
 
     def caller(self) -> dict[str, Any]:
         """The caller's position at the newest checkpoint; {} before the first."""
-        return dict(_read_step(self.newest)["place"]) if self.step() else {}
+        if not self.step():
+            return {}
+        step: dict[str, Any] = json.loads((self.newest / STEP).read_text(encoding="utf-8"))
+        return dict(step["place"])
 
     def _places(self) -> list[Path]:
         """The checkpoints in order of steps, without half-written ones."""
@@ -360,8 +360,6 @@ class TrainingFolder:
             if memory is not None:
                 memory.keep(temporary)
             write_files(temporary, saved)
-            self.canary.unlink(missing_ok=True)
-            self.write_card(temporary)
             # Lines first: whoever finds the checkpoint, though no link names it yet, has them too.
             first = saved.lines[0]["step"] if saved.lines else 0
             # A line without its checkpoint is of a step that a kill took back.
@@ -375,13 +373,6 @@ class TrainingFolder:
             earlier = [old for old in self._places() if int(old.name) <= saved.note.step]
             for old in earlier[:-KEPT]:
                 shutil.rmtree(old)
-
-    def write_card(self, checkpoint: Path) -> None:
-        """Write a complete checkpoint's card, from it and the folder's present contents."""
-        step = _read_step(checkpoint)
-        told = step.get("trained_on", {})
-        card = model_card(note_of(checkpoint), read_numbers(self.folder), told, step["metrics"])
-        write_atomically(checkpoint / CARD, card)
 
     def recover(self) -> str:
         """Let `last` be the newest complete checkpoint, or none.

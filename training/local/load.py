@@ -257,33 +257,6 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
 
     Raises SettingsError if not even the weights fit, WeightsError for an unreadable model.
     """
-    costs = memory_costs(config, path, world)
-    limit: int = int((1 - KEPT_BACK) * free - costs.fixed) // (costs.token * config.micro_batch)
-    if limit < 2:
-        raise SettingsError(
-            f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
-            f"{costs.fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
-            'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
-            "to try it all the same.",
-        )
-    return min(limit, costs.context or limit)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCosts:
-    """The estimated memory of a training, as used by `row_limit`."""
-
-    parameters: int
-    fixed: int
-    """bytes, before its first row"""
-    token: int
-    """additional bytes for each token of a row in the model"""
-    context: int | None
-    """the model's context in tokens; None: not stated"""
-
-
-def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCosts:
-    """The costs of a model on disk, whose weights are not read. Raises WeightsError."""
     from transformers import AutoModelForCausalLM
 
     with _reading(path.name), redirect_stderr(StringIO()):
@@ -305,8 +278,15 @@ def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCost
     blocks = told.num_hidden_layers
     block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
     kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
-    context = getattr(told, "max_position_embeddings", None)
-    return MemoryCosts(parameters, fixed, kept * size, context)
+    limit = int((1 - KEPT_BACK) * free - fixed) // (kept * size * config.micro_batch)
+    if limit < 2:
+        raise SettingsError(
+            f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
+            f"{fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
+            'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
+            "to try it all the same.",
+        )
+    return min(limit, getattr(told, "max_position_embeddings", None) or limit)
 
 
 def vocabulary_size(model: Any) -> int:

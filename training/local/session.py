@@ -86,8 +86,6 @@ class TrainingSession:
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
         """what `save` was last given as such, with the newest checkpoint"""
-        self.trained_on: dict[str, Any] = {}
-        """counts and hashes of what the rows are made from, for the card of each checkpoint"""
         self._lines: list[dict[str, Any]] = []
 
     @cached_property
@@ -112,12 +110,6 @@ class TrainingSession:
     def vocabulary(self) -> str:
         """Of the model's own ids; empty where a folder has no tokenizer."""
         return vocabulary_of(self.base.path)
-
-    @property
-    def loaded_whole(self) -> bool:
-        """Whether the model, and not just a part of it, is in memory."""
-        whole = self.config.parallel == "ddp" or self.ranks.world == 1
-        return whole and "learner" in vars(self)
 
     def recover(self) -> None:
         """Continue from the newest whole checkpoint.
@@ -198,7 +190,6 @@ class TrainingSession:
         if self.ranks.first:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}),
-                trained_on=self.trained_on,
                 weights=weights,
                 trainer=trainer,
                 config=config,

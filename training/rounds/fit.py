@@ -1,7 +1,7 @@
-"""A training run on given rows, from its configuration to a checkpoint; estimates of such runs.
+"""A training run on given rows, from its configuration to a checkpoint.
 
 The same command goes on after an interruption, and ends where an uninterrupted run would have
-ended. When the last step is done the canary row is compared. Estimates are of rounds, too.
+ended.
 """
 
 import asyncio
@@ -11,9 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,18 +21,14 @@ from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.extras import in_thread
-from rubricem.training.local.canary import Canary, compare_once
-from rubricem.training.local.learner import Metrics
-from rubricem.training.local.load import find_weights, memory_costs, release_memory
-from rubricem.training.local.local_config import EngineConfig, Method, TrainConfig, rate_at
+from rubricem.training.local.load import release_memory
+from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session, settle
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
-from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, watch_nothing
-from rubricem.training.show.training import ROUNDS, SAVED_AT, number, objects_of, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +39,6 @@ class Trained:
     steps: tuple[dict[str, Any], ...]
     """the metrics of each"""
     dropped: Mapping[str, int]
-    canary: Canary | None
-    """None where llama.cpp cannot serve the model"""
 
 
 async def train(
@@ -65,8 +57,7 @@ async def train(
     the rows were made of judged groups, for the record; None: nobody here knows.
 
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
-    a step gives no finite gradient or what was exported is not what was trained, RunStopped at
-    `stop`.
+    a step gives no finite gradient, RunStopped at `stop`.
     """
     unread = sorted(config.objective.model_fields_set - READ_BY_IMITATION)
     if method == "sft" and unread:
@@ -83,15 +74,6 @@ async def train(
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
-        # What a checkpoint's card tells of its data.
-        session.trained_on = {
-            "rows": len(selection.rows),
-            "rows SHA-256": record["rows"],
-            "groups": len({row.group for row in selection.rows}),
-            "trained tokens": sum(sum(row.loss_mask) for row in selection.rows),
-            "steps planned": len(plan),
-            "left out": selection.dropped,
-        }
         first = session.ranks.first
         shown = (watch or PlainTraining(session.tell)) if first else watch_nothing
         with with_event_files(shown, config.out, config.trackers if first else ()) as told:
@@ -104,10 +86,9 @@ async def train(
                 f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
                 f"safetensors: load {session.folder.newest} by transformers or peft."
             )
-        canary = await compare_once(session, selection.rows[0])
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     release_memory()  # a model holds itself in cycles
-    return Trained(newest, steps, selection.dropped, canary)
+    return Trained(newest, steps, selection.dropped)
 
 
 def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
@@ -252,92 +233,3 @@ def _select_rows(
             "Collect groups whose stages are scored differently, or set objective.beta.",
         )
     return selection
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a training would take, told before anything is trained."""
-
-    steps: int
-    """to come; of rounds their number"""
-    memory: int
-    """bytes, as for the longest row"""
-    seconds: float | None
-    """as long as the steps in its folder took; None: none is there"""
-    rows: int = 0
-    groups: int = 0
-    tokens: int = 0
-    """that all steps read"""
-    longest: int = 0
-    """tokens of a row"""
-    rollouts: int = 0
-    """of rounds, without held-out questions"""
-    dropped: Mapping[str, int] | None = None
-
-    def describe(self) -> str:
-        lines = [f"{self.steps} steps over {self.rows} rows in {self.groups} groups",
-                 f"{self.tokens:,} tokens read; the longest row has {self.longest:,}"]  # fmt: skip
-        if self.rollouts:
-            lines = [f"{self.steps} rounds to come, {self.rollouts:,} rollouts",
-                     f"the longest row has {self.longest:,} tokens"]  # fmt: skip
-        how = "time: not known before the first step"
-        if self.seconds is not None:
-            how = f"about {self.seconds / 60:,.1f} minutes, as the steps so far took"
-        left = [f"{n} rows left out: {reason}" for reason, n in (self.dropped or {}).items()]
-        return "\n".join([*lines, f"about {self.memory / 1e9:.1f} GB of memory", how, *left])
-
-
-async def estimate(
-    config: TrainConfig, method: Method, tell: Tell, weights_dir: Path | None = None
-) -> Estimate:
-    """What `train` would do with the configuration. Raises as that does; changes nothing."""
-    rows = await asyncio.to_thread(read_rows, config.rows)
-    config = await settle(config, weights_dir)
-    selection = await asyncio.to_thread(_select_rows, rows, config, method, tell)
-    plan = windows(selection.rows, method, config)
-    longest = max(len(row.ids) for row in selection.rows)
-    tokens = sum(len(row.ids) for window in plan for row in window)
-    speeds = [s["tokens_per_second"] for s in steps_of(config.out) if s.get("tokens_per_second")]
-    return Estimate(
-        steps=len(plan),
-        memory=await _memory(config, longest, weights_dir),
-        seconds=tokens * len(speeds) / sum(speeds) if speeds else None,
-        rows=len(selection.rows),
-        groups=len({row.group for row in selection.rows}),
-        tokens=tokens,
-        longest=longest,
-        dropped=selection.dropped,
-    )
-
-
-async def estimate_rounds(
-    config: EngineConfig, rounds: RoundsConfig, weights_dir: Path | None = None
-) -> Estimate:
-    """What `run_rounds` would still do in the folder. Raises as that does; changes nothing."""
-    lines = await asyncio.to_thread(objects_of, config.out / ROUNDS)
-    config = await settle(config, weights_dir)
-    left = max(rounds.rounds - len(lines), 0)
-    longest = max((int(number(line, "row_tokens/max") or 0) for line in lines), default=0)
-    longest = longest or config.max_row_tokens or 0
-    return Estimate(
-        steps=left,
-        memory=await _memory(config, longest, weights_dir),
-        seconds=left * _round_seconds(lines) if lines else None,
-        longest=longest,
-        rollouts=left * rounds.questions_per_round * rounds.group_size,
-    )
-
-
-async def _memory(config: EngineConfig, longest: int, weights_dir: Path | None) -> int:
-    path = await find_weights(config.model, weights_dir)
-    costs = await asyncio.to_thread(memory_costs, config, path)
-    return costs.fixed + costs.token * longest * config.micro_batch
-
-
-def _round_seconds(lines: Sequence[Metrics]) -> float:
-    """The median from the end of one round to that of the next; of the first one its parts."""
-    ends = [float(line[SAVED_AT]) for line in lines if SAVED_AT in line]
-    if len(ends) > 1:
-        return median(after - before for before, after in pairwise(ends))
-    parts = ("rollout", "judge", "reflect", "train")
-    return sum(number(lines[-1], f"seconds/{part}") or 0.0 for part in parts)

@@ -409,15 +409,10 @@ async def run_rounds(
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.out / "data")
     record = _record(rounds, rule, asked, held_out)
-    trained_on = {
-        "questions": len(asked.questions),
-        "questions SHA-256": hash_of(asked.questions),
-        "questions held out": len(held_out.questions) if held_out else 0,
-    }
     purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
     memory = SteppedBank(folders.data) if rounds.reflections else None
     async with open_updates(
-        config, folders, rounds.rounds, tell, settings.weights_dir, record, trained_on, watch,
+        config, folders, rounds.rounds, tell, settings.weights_dir, record, watch,
         memory=memory,
     ) as (updates, told):  # fmt: skip
         # The cost of rounds before a stop is in their journals.
@@ -442,9 +437,9 @@ async def run_rounds(
         )
         async with sampled.open() if updates.leads else nullcontext():
             await (made.run() if updates.leads else in_thread(updates.follow))
-        canary = await updates.compare()
+        updates.dismiss()
         cost = None if purse.most is None else purse.spent
-        return RoundsDone(updates.checkpoint, updates.done, canary, cost)
+        return RoundsDone(updates.checkpoint, updates.done, cost)
 
 
 def _record(

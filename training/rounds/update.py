@@ -22,11 +22,10 @@ from typing import Any, Protocol, TypeVar
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.weights.checkpoints import NOTE, note_of
 from rubricem.memory.errors import PolicyError, RubricemError
-from rubricem.memory.runs import value_in, writable, write_atomically
+from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
-from rubricem.training.local.canary import Canary, compare_once
 from rubricem.training.local.checkpoints import SteppedBank, link_or_copy
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import EngineConfig, rate_at
@@ -240,7 +239,6 @@ class SessionUpdates:
         self._done = int(session.place.get(ROUND, 0))
         while self._read_untrained(self._done) is not None:
             self._done += 1
-        self._row: TrainRow | None = None
         self._ordered = self._dismissed = False
         """whether the others are at work on something, and end by what ends it"""
         if session.ranks.first:
@@ -255,17 +253,6 @@ class SessionUpdates:
         return self._session.folder.newest if self._saved else self._session.config.start_adapter
 
     @property
-    def last(self) -> TrainRow | None:
-        """One of the rows trained last, also before a kill, to compare llama.cpp by; None: none."""
-        if self._row is None:
-            self._row = value_in(self._kept_row, TrainRow)
-        return self._row
-
-    @property
-    def _kept_row(self) -> Path:
-        return self._folders.out / "canary_row.json"
-
-    @property
     def longest(self) -> int:
         """Tokens of the longest row that is trained."""
         return self._session.longest
@@ -276,7 +263,6 @@ class SessionUpdates:
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         if not rows:
             return {}
-        self._row = rows[-1]
         rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
 
         def on_row(done: int, rows: int) -> None:
@@ -294,8 +280,6 @@ class SessionUpdates:
             kept = Untrained(metrics=dict(metrics))
             self._folders.round(self._done).save_part(0, UNTRAINED, kept)
         else:
-            if self._row is not None:
-                write_atomically(self._kept_row, self._row.model_dump_json())
             place = {ROUND: self._done + 1}
             self._together(_Save(place), lambda: self._session.save(metrics, place))
             self._saved = self._session.done
@@ -344,11 +328,6 @@ class SessionUpdates:
         with suppress(PolicyError):  # they are gone already
             self._session.ranks.broadcast(_End(self._done, error))
 
-    async def compare(self) -> Canary | None:
-        """The canary of the newest checkpoint, by the row trained last; all ranks ask."""
-        self.dismiss()
-        return await compare_once(self._session, self.last)
-
     def _tell_all(self) -> None:
         """A line for each round, from what is kept with the checkpoints and beside them."""
         kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
@@ -369,8 +348,6 @@ class RoundsEnded:
     checkpoint: Path | None
     """None: no round had anything to train"""
     rounds: int
-    canary: Canary | None
-    """None: it was not compared, as where llama.cpp cannot serve what was trained"""
 
 
 @asynccontextmanager
@@ -381,21 +358,18 @@ async def open_updates(
     tell: Tell,
     weights_dir: Path | None,
     record: Mapping[str, Any],
-    trained_on: Mapping[str, Any],
     watch: Watch | None,
     method: str = "ss-grpo",
     memory: SteppedBank | None = None,
 ) -> AsyncIterator[tuple[SessionUpdates, Watch]]:
     """The updates of so many rounds, and who is shown each event.
 
-    `record` and `trained_on`: what must be the same when the rounds go on, and what a checkpoint's
-    card tells of its data. `watch` None: `tell` is told a line for each event. `method`: as
-    checkpoints name it. Under torchrun the first process makes the rounds, and the others take
-    `updates.follow()` in their place. Raises as `open_session` does.
+    `record`: what must be the same when the rounds go on. `watch` None: `tell` is told a line for
+    each event. `method`: as checkpoints name it. Under torchrun the first process makes the rounds,
+    and the others take `updates.follow()` in their place. Raises as `open_session` does.
     """
     async with open_session(config, "ss-grpo", tell, weights_dir, record, memory) as session:
         session.note = session.note.model_copy(update={"method": method})
-        session.trained_on = dict(trained_on)
         first = session.ranks.first
         shown = (watch or PlainTraining(tell)) if first else watch_nothing
         updates = SessionUpdates(session, folders, rounds, shown)

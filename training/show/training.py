@@ -2,23 +2,21 @@
 
 run.json is its settings; metrics.jsonl and rounds.jsonl have a line for each update and each round;
 held_out/NNN/numbers.json and held_out/NNN.json are held-out questions, or a judge's pairs, after
-NNN rounds; canary.json says how far llama.cpp's log-probabilities are from the trainer's; lock is
-held as long as a process trains. A training in rounds is counted in rounds.
+NNN rounds; lock is held as long as a process trains. A training in rounds is counted in rounds.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from rubricem.memory.runs import ALTERED, value_in, value_of, writable
-from rubricem.memory.schema import Stage
 from rubricem.memory.text import with_leaves
 
 RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
-NUMBERS, CANARY, LOCK = "numbers.json", "canary.json", "lock"
+NUMBERS, LOCK = "numbers.json", "lock"
 SAVED_AT = "saved_at"
 """the metric with the time at which a round was saved, in seconds since 1970"""
 Numbered = list[tuple[int, dict[str, Any]]]
@@ -65,7 +63,6 @@ class KeptNumbers:
     """each under the number of rounds before it"""
     pairs: Numbered = field(default_factory=list)
     """of a judge: the results of its held-out pairs, likewise"""
-    canary: dict[str, Any] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         told = [f"{self.record.get('method', 'trained')}, {self.record.get('model', 'a model')}"]
@@ -74,7 +71,7 @@ class KeptNumbers:
             f"held out after {n} rounds: {join_metrics(dict(found))}"
             for n, found in (*self.held_out, *self.pairs)
         ]
-        return told + ([f"canary: {join_metrics(self.canary)}"] if self.canary else [])
+        return told
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,7 +80,6 @@ class KeptNumbers:
             "steps": [_finite(metrics) for _, metrics in self.steps],
             "held_out": [_finite(metrics) for _, metrics in self.held_out],
             "pairs": [metrics for _, metrics in self.pairs],
-            "canary": self.canary or None,
         }
 
 
@@ -100,7 +96,6 @@ def read_numbers(folder: Path) -> KeptNumbers:
         held_out=[(int(path.parent.name), object_of(path)) for path in asked],
         # The measures of `judge.evaluation.report.PairReport`, by their names.
         pairs=[(int(p.stem), dict(object_of(p).get("measures", {}))) for p in judged],
-        canary=object_of(folder / CANARY),
     )
 
 
@@ -114,39 +109,9 @@ def number(metrics: Metrics, name: str) -> float | None:
     return None
 
 
-def with_interval(metrics: Metrics, name: str) -> str:
-    """A mean, and the ends of its interval if they are known."""
-    mean, low, high = (number(metrics, f"{name}/{part}") for part in ("mean", "low", "high"))
-    if mean is None:
-        return "none"
-    return f"{mean:.2f}" if low is None or high is None else f"{mean:.2f} ({low:.2f} to {high:.2f})"
-
-
-def held_out_rows(kept: KeptNumbers) -> list[list[str]]:
-    """For each measuring: rounds before it, and of a policy each stage's mean score."""
-    stages = [[f"{n}", *(with_interval(m, f"reward/{s}") for s in Stage)] for n, m in kept.held_out]
-    return stages + [[f"{n}", join_metrics(measures)] for n, measures in kept.pairs]
-
-
 def join_metrics(metrics: Metrics) -> str:
-    return ", ".join(f"{name} {told}" for name, told in format_numbers(metrics))
-
-
-def format_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    return [
-        (name, f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}")
-        for name, value in sorted(_finite(metrics).items())
-        if name != SAVED_AT
-    ]
-
-
-def settings_in(record: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, str]]:
-    """Dotted names and values; empty ones are left out."""
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from settings_in(value, f"{before}{name}.")
-        elif value not in (None, [], ""):
-            yield f"{before}{name}", str(value)
+    told = ((n, v) for n, v in sorted(_finite(metrics).items()) if n != SAVED_AT)
+    return ", ".join(f"{n} {f'{v:,.0f}' if abs(v) >= 1e6 else f'{v:.6g}'}" for n, v in told)
 
 
 def _finite(metrics: Metrics) -> dict[str, float]:

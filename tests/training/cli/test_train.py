@@ -83,22 +83,6 @@ def test_what_is_set_beside_the_file_wins_over_it(tmp_path: Path) -> None:
     assert config.rows == (tmp_path / "a", tmp_path / "b")
 
 
-def test_a_dry_run_counts_and_changes_nothing(tiny: Path, tmp_path: Path) -> None:
-    text = "".join(f"{row(n).model_dump_json()}\n" for n in range(4))
-    (tmp_path / "rows.jsonl").write_text(text)
-    path = tmp_path / "t.toml"
-    path.write_text(f'out = "out"\nrows = ["rows.jsonl"]\nmodel = "{tiny}"\nbatch = 2\n')
-    done = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=3", "--dry-run", "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    each = len(row(0).ids)
-    assert (found["rows"], found["steps"], found["tokens"]) == (4, 6, 12 * each)
-    assert found["longest"] == each and 0 < found["memory"] < 10**9 and found["seconds"] is None
-    assert not (tmp_path / "out").exists()
-    told = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=1", "--dry-run"])
-    assert "2 steps over 4 rows in 2 groups" in told.stdout
-
-
 Build = Callable[..., TrainConfig]
 
 

@@ -79,11 +79,8 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
     numbers = lines(tmp_path)
     assert [line["round"] for line in numbers] == [1, 2]
     assert all(line["grad_norm"] > 0 and line["rows/judge"] == 6 for line in numbers)
-    assert told["canary"]["mean"] < 0.1
     shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "out")]).stdout
     assert "held out after 2 rounds: accuracy 1" in shown
-    card = (tmp_path / "out" / "last" / "README.md").read_text()
-    assert "| 2 | accuracy 1, " in card and "| pairs left out, as held out | 1 |" in card
     note = note_of(tmp_path / "out" / "last")
     assert (note.method, note.judge, note.step) == ("judge-grpo", "full", 2)
 

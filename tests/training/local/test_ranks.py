@@ -53,7 +53,6 @@ async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Pat
     again = await train(
         check_config({**settings, "out": "sharded"}, two, TrainConfig), "ss-grpo", quiet
     )
-    assert again.canary is not None and again.canary.sound
     for ours, theirs in zip(whole.steps, again.steps, strict=True):
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5, abs=1e-5)
         assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=1e-5)

@@ -14,6 +14,7 @@ from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.weights import FullWeights
 from rubricem.training.rounds.fit import train
 from tests.support.rows import config_of, policy_rows, quiet, row
+from tests.support.sampler_gap import sampler_gap
 
 FULL = {"adaptation": "full", "rank": None, "alpha": None, "learning_rate": 0.001}
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,8 +54,7 @@ def test_bfloat16_over_masters_follows_float32(tiny: Path) -> None:
 async def test_llama_answers_with_fully_trained_weights(tiny: Path, tmp_path: Path) -> None:
     config = config_of(tmp_path, tiny, [row(0)], **FULL, epochs=8)
     trained = await train(config, "sft", quiet)
-    found = trained.canary
-    assert found is not None and found.sound
+    found = await sampler_gap(trained.checkpoint, row(0))
     assert found.mean < 0.02 and found.moved > 10 * found.mean, found
     files = await WeightsStore().model_files(str(trained.checkpoint))
     assert files.path.name == "model.gguf" and files.adapter is None
@@ -67,7 +67,8 @@ async def test_full_training_goes_on_from_a_full_checkpoint(tiny: Path, tmp_path
     warm = await train(config_of(tmp_path, tiny, [row(0)], **FULL), "sft", quiet)
     begun = {**FULL, "model": str(warm.checkpoint), "out": "second"}
     trained = await train(config_of(tmp_path, tiny, policy_rows(2), **begun), "ss-grpo", quiet)
-    assert trained.canary is not None, "its folder holds the tokenizer for llama.cpp"
+    files = await WeightsStore().model_files(str(trained.checkpoint))
+    assert files.path.name == "model.gguf", "its folder holds the tokenizer for llama.cpp"
     first = read_weights(warm.checkpoint, "full")
     now = read_weights(trained.checkpoint, "full")
     moved = max(float((now[name] - first[name]).abs().max()) for name in first)

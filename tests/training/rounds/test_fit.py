@@ -19,17 +19,16 @@ from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
 from rubricem.training.judge_training.grpo import Sample, SampledPair
-from rubricem.training.local.canary import Canary, canary
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import TrainConfig, check_config
-from rubricem.training.local.weights import Adapter
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import policy_rows as compile_policy_rows
 from rubricem.training.rows.credit import reflection_rows
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
 from tests.support.collected import candidate, judgement
-from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
+from tests.support.rows import LENGTH, config_of, lasting, policy_rows, quiet, row, written
+from tests.support.sampler_gap import sampler_gap
 from tests.support.waiting import Process
 from tests.training.judge_training.test_pairs import BARE, SHOWN, said
 from tests.training.local.test_load import folder_of
@@ -40,25 +39,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 async def test_llama_samples_from_the_exported_adapter(tiny: Path, tmp_path: Path) -> None:
     trained = await train(config_of(tmp_path, tiny, [row(0)], epochs=8), "sft", quiet)
-    found = trained.canary
-    assert found.mean < 0.01 and found.base_mean < 0.01, found
+    found = await sampler_gap(trained.checkpoint, row(0))
+    assert found.mean < 0.01, found
     assert found.moved > 10 * found.mean, "the adapter is at work on both sides"
-    assert found.without_adapter > 10 * found.mean
-    assert found.sound
-
-
-async def test_an_adapter_that_is_not_the_trained_one_is_found(tiny: Path, tmp_path: Path) -> None:
-    config = config_of(tmp_path, tiny, [row(0)], epochs=8)
-    trained = await train(config, "sft", quiet)
-    untrained = learner(tiny)
-    exported, adapter = trained.checkpoint / "adapter.gguf", untrained.weights
-    assert isinstance(adapter, Adapter)
-    without = adapter.switch_off()
-    found = await canary(untrained.model, without, tiny, exported, row(0), 1)
-    assert found.mean > 0.1
-    assert not Canary(0.3, 1.0, 0.3, 0.02, 0.01, 32).sound, "the sampler has no adapter"
-    assert not Canary(0.8, 1.0, 0.9, 0.9, 0.01, 32).sound, "the gap is too wide"
-    assert Canary(0.02, 0.1, 0.001, 0.02, 0.02, 32).sound, "an adapter that moved nothing yet"
 
 
 async def test_a_checkpoint_is_the_name_of_a_model(tiny: Path, tmp_path: Path) -> None:
@@ -185,9 +168,8 @@ async def test_the_real_model_learns_a_row_and_llama_follows(
     trained = await train(config.model_copy(update={"learning_rate": 3e-4}), "sft", quiet)
     first, second = trained.steps
     assert second["negative_log_likelihood"] < first["negative_log_likelihood"] - 0.1
-    found = trained.canary
-    assert found.mean < 0.2 and found.base_mean < 0.2, "quantised activations, bfloat16 weights"
-    assert found.sound
+    found = await sampler_gap(trained.checkpoint, row(0, ids=ids))
+    assert found.mean < 0.2, "quantised activations, bfloat16 weights"
 
 
 SCORES = [[1.0, 0.2, 0.0, 0.9], [0.0, 0.6, 1.0, 0.1]]

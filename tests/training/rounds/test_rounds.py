@@ -168,31 +168,6 @@ def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
     assert list((tmp_path / "folder").rglob("chroma.sqlite3"))
 
 
-def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(tmp_path: Path):
-    path = written(tmp_path, rounds=3, held_out="held_out.txt", held_out_every=2, reflections=2)
-    before = {p.name for p in tmp_path.iterdir()}
-
-    def told(*flags: str) -> Any:
-        done = train(path, "--dry-run", *flags)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    first = json.loads(told("--json"))
-    # 2 questions: 4 rollouts a round.
-    assert (first["steps"], first["rollouts"], first["longest"]) == (3, 12, 8192)
-    assert first["seconds"] is None and first["memory"] > 0
-    assert {p.name for p in tmp_path.iterdir()} == before
-    done = [
-        {"round": n, "rows/policy": 4, "rows/reflect": n, "row_tokens/mean": 100.0,
-         "row_tokens/max": 100 + n, "saved_at": 1000.0 + 60 * n}
-        for n in (1, 2)
-    ]  # fmt: skip
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "rounds.jsonl").write_text("".join(f"{json.dumps(d)}\n" for d in done))
-    then = json.loads(told("--json"))
-    assert (then["steps"], then["rollouts"], then["longest"], then["seconds"]) == (1, 4, 102, 60)
-
-
 @pytest.mark.model
 def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing(
     tmp_path: Path, server: str, minilm: Path
@@ -204,7 +179,6 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
     told = json.loads(done.stdout)
     out = tmp_path / "out"
     assert (told["rounds"], told["checkpoint"]) == (3, str(TrainingFolder(out).newest))
-    assert told["canary"]["mean"] < 0.1
     lines = metrics(out)
     assert [line["round"] for line in lines] == [1, 2, 3]
     assert [line["staleness/max"] for line in lines] == [0, 1, 2]
@@ -216,10 +190,8 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
             for n in range(4)]  # fmt: skip
     assert [one["updates"] for one in held] == [0, 1, 2, 3] and held[0]["groups"] == 3
     asked = calls(server)
-    (out / "canary.json").unlink()  # as if it was killed before it was compared
     again = train(path, "--json")
     assert again.exit_code == 0 and json.loads(again.stdout)["rounds"] == 3
-    assert json.loads(again.stdout)["canary"]["mean"] == pytest.approx(told["canary"]["mean"])
     assert calls(server) == asked and metrics(out) == lines
 
 
