@@ -11,7 +11,6 @@ elsewhere can open 0.0.0.0 or a loopback address.
 """
 
 import asyncio
-import errno
 import os
 import secrets
 import socket
@@ -50,7 +49,7 @@ from rubricem.agent.serve import (
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.operating import LogLevel, Observed, ServerCounts, log_to
+from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of, unfit
 from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
@@ -71,6 +70,10 @@ from rubricem.memory.runs import hold_lock, keep_private, writable
 
 RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and additional folders"""
+
+
+MOST_BODY = 1 << 20
+"""bytes of a request; the router of uploads takes more"""
 
 
 def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) -> FastAPI:
@@ -94,15 +97,15 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        max_body_size=MOST_BODY,
     )
     app.add_middleware(Dispatch, own=own)
     app.add_middleware(Guard, security=security)
-    app.add_middleware(Observed, tally=tally)
     for routes in _routers(desk, security, results):
         app.include_router(routes)
     app.include_router(operating.router(own.desks, tally))
     app.include_router(own.router())
-    _tell_errors(app)
+    tell_errors(app)
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -182,7 +185,7 @@ class UserApps:
         app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
         for routes in _routers(desk, self._security, ()):
             app.include_router(routes)
-        _tell_errors(app)
+        tell_errors(app)
         return app
 
     def router(self) -> APIRouter:
@@ -238,7 +241,7 @@ def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iter
     yield import_module(RESULTS).router(settings.data_dir, results)
 
 
-def _tell_errors(app: FastAPI) -> None:
+def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RubricemError)
     async def ours(request: Request, error: RubricemError) -> JSONResponse:
@@ -264,8 +267,8 @@ def _tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def answer_refused(request: Request, error: HTTPException) -> JSONResponse:
-        phrase = HTTPStatus(error.status_code).phrase
-        body = {"error": f"{phrase}.", "remedy": "See the list of addresses in the documentation."}
+        said = f"{error.detail.rstrip('.')}."
+        body = {"error": said, "remedy": "See the addresses and limits in the documentation."}
         return JSONResponse(body, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
@@ -454,32 +457,16 @@ async def run_server(
 def bind(host: str, port: int) -> socket.socket:
     """The socket to listen on; SettingsError if it is not available."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address[:2], family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         raise SettingsError(
-            f"{host!r} is no address of this machine: {error.strerror or error}.",
-            "Name another by --host, or leave it out for this machine alone.",
+            f"Nothing can listen on {host} port {port}: {error.strerror or error}.",
+            "Choose another --host, or another --port; 0 is any free one.",
         ) from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(2048)
-    except OSError as error:
-        listening.close()
-        why = os.strerror(error.errno) if error.errno else str(error)
-        said = f"Nothing can listen on {host} port {port}: {why}."
-        remedy = "Choose another --host or --port."
-        if error.errno == errno.EADDRINUSE:
-            said, remedy = (
-                f"Port {port} is in use.",
-                "Choose another by --port, or 0 for any free one.",
-            )
-        raise SettingsError(said, remedy) from error
-    listening.setblocking(False)
-    return listening
 
 
 def secure(data_dir: Path, wanted: Security, with_token: bool = True) -> tuple[Security, bool]:

@@ -14,7 +14,6 @@ import logging
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -34,17 +33,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.security import USER
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import printable
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 OURS = ("rubricem", "uvicorn")
 """loggers that the level applies to: at `debug` other libraries would log whole requests"""
-ACCESS = logging.getLogger("rubricem.access")
+ACCESS = "uvicorn.access"
 RUNS = logging.getLogger("rubricem.runs")
 
 
@@ -60,6 +57,10 @@ class LogFormatter(logging.Formatter):
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
     def format(self, record: logging.LogRecord) -> str:
+        if record.name == ACCESS and isinstance(record.args, tuple):
+            record.args = tuple(
+                each.partition("?")[0] if isinstance(each, str) else each for each in record.args
+            )
         text = super().format(record)
         text = self._secrets.sub("***", text) if self._secrets else text
         return "\n".join(map(printable, text.split("\n")))
@@ -83,12 +84,6 @@ class ServerCounts:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.requests = Counter(
-            "rubricem_http_requests", "Requests.", ["method", "code"], registry=registry
-        )
-        self.request_seconds = Counter(
-            "rubricem_http_request_seconds", "Until replies began.", registry=registry
-        )
         self._info = Info("rubricem", "Version and model.", registry=registry)
         self._live = Gauge("rubricem_runs", "Runs at work.", ["state"], registry=registry)
         self._ended = Counter(
@@ -129,44 +124,6 @@ class ServerCounts:
         return generate_latest(self.registry)
 
 
-class Observed:
-    """Counts and logs every request to an application, also those that its guard refused."""
-
-    def __init__(self, app: ASGIApp, tally: ServerCounts) -> None:
-        self._app = app
-        self._tally = tally
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status, sent = time.perf_counter(), 0, 0
-
-        async def send_counted(message: Message) -> None:
-            nonlocal status, sent
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                self._tally.request_seconds.inc(time.perf_counter() - began)
-            sent += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_counted)
-        finally:
-            # A method that nobody knows would be a label of its own for each who makes one up.
-            method = scope["method"] if scope["method"] in METHODS else "OTHER"
-            self._tally.requests.labels(method, str(status)).inc()
-            if ACCESS.isEnabledFor(logging.INFO):
-                self._log(scope, status, sent, time.perf_counter() - began)
-
-    def _log(self, scope: Scope, status: int, sent: int, seconds: float) -> None:
-        path = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
-        client, user = (scope.get("client") or ("",))[0], scope.get(USER, "")
-        said = client, user, scope["method"], path, status, sent, f"{seconds * 1000:.1f} ms"
-        ACCESS.info(" ".join(["%s"] * len(said)), *(each or "-" for each in said))
-
-
-METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 SPARE = 64 << 20
 
 

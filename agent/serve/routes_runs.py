@@ -51,7 +51,6 @@ from rubricem.agent.serve.requests import (
     refuse_as,
     shown_name,
     sources,
-    too_many,
 )
 from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others, secrets_in
 from rubricem.agent.serve.security import CSRF_HEADER, Security
@@ -102,7 +101,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     return routes
 
 
-MOST_OPEN = 2000
 MOST_DIGITS = 15
 SOON = 0.2
 """seconds in which a list reads what changed; it reports how many runs are left"""
@@ -120,7 +118,6 @@ class _Runs:
     """The handlers about runs."""
 
     desk: RunDesk
-    streams: int = 0
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """held by the current scan of the runs: two at once would both take twice as long"""
 
@@ -233,17 +230,11 @@ class _Runs:
         if log.last == 0:
             frames = await asyncio.to_thread(self._past_events, run)
             return Response(frames, media_type="text/event-stream")
-        if self.streams >= MOST_OPEN:
-            raise too_many("Too many event streams are open.", "Close some pages.")
 
         async def frame_events() -> AsyncIterator[bytes]:
-            try:
-                async for events in self.desk.follow(run, number):
-                    yield b"".join(event.frame for event in events) or BEAT
-            finally:
-                self.streams -= 1
+            async for events in self.desk.follow(run, number):
+                yield b"".join(event.frame for event in events) or BEAT
 
-        self.streams += 1
         return event_stream(frame_events())
 
     async def stop(self, run: str) -> dict[str, Any]:

@@ -3,12 +3,11 @@
     uploads/NAME/DOCUMENT    as it was sent; never unpacked or run
     uploads/.new-*           a set being uploaded; remains of a killed process are removed later
 
-A body is read piece by piece and aborted as soon as it exceeds the limit. A document is stored
-whole or not at all, and a new set appears at once. No link is followed.
+A document is stored whole or not at all, and a new set appears at once. No link is followed.
 
-A name is one path component, valid on every system. It is checked as it is and in its compatibility
-form (Unicode NFKC), so that no look-alike of a separator or a dot passes, and is refused rather
-than mended: nothing is stored under a name that nobody gave.
+A name is one path component. It is checked as it is and in its compatibility form (Unicode NFKC),
+so that no look-alike of a separator or a dot passes, and is refused rather than mended: nothing is
+stored under a name that nobody gave.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ import re
 import shutil
 import unicodedata
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -26,8 +25,8 @@ from typing import Any, BinaryIO
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from rubricem.agent.serve.requests import UPLOADED, UPLOADS, RequestRefused, conflict, missing
 from rubricem.agent.sources.documents import MOST_BYTES
@@ -37,20 +36,20 @@ from rubricem.memory.runs import sync, writable
 
 NAME_BYTES = 180
 """of a name in UTF-8; most file systems allow 255"""
-_FORBIDDEN = re.compile(r'[/\\:*?"<>|]')
-_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(?:\..*)?", re.I | re.S)
-"""names that mean a device on Windows, whatever their suffix"""
+_FORBIDDEN = re.compile(r'[/\\:*?"<>|]|^[. ]|[. ]$|^$')
 _SHOWN = 60
 
 
 def folder_name(name: str) -> str:
-    """The name in its composed form. Raises Refused if it is ambiguous or unsafe."""
+    """The name in its composed form. Raises SettingsError if it is ambiguous or unsafe."""
     named = unicodedata.normalize("NFC", name.strip(" "))
     for form in (named, unicodedata.normalize("NFKC", named)):
-        if wrong := _wrong(form):
+        size = len(form.encode("utf-8", "replace"))
+        if _FORBIDDEN.search(form) or not form.isprintable() or size > NAME_BYTES:
             raise SettingsError(
-                f"{_printable(name)} cannot name anything here: {wrong}.",
-                "Use letters, digits, spaces, dots, dashes and underscores.",
+                f"{_printable(name)} cannot name anything here.",
+                f"Use at most {NAME_BYTES} bytes of letters, digits, spaces, dots, dashes and "
+                "underscores, and no dot at the beginning or the end.",
             )
     return named
 
@@ -64,20 +63,6 @@ def document_name(name: str) -> str:
             f"Upload documents of these kinds: {', '.join(KINDS)}.",
         )
     return named
-
-
-def _wrong(name: str) -> str:
-    """What is wrong with a name; "" if nothing is."""
-    faults = {
-        "it is empty": not name,
-        f"it is longer than {NAME_BYTES} bytes": len(name.encode("utf-8", "replace")) > NAME_BYTES,
-        "it contains invisible characters": not name.isprintable(),
-        "it contains a path separator or a reserved character": bool(_FORBIDDEN.search(name)),
-        "it begins with a dot": name.startswith("."),
-        "it begins or ends with a space, or ends with a dot": name != name.strip(" ").rstrip("."),
-        "some systems treat it as a device": bool(_DEVICES.fullmatch(name)),
-    }
-    return next((fault for fault, found in faults.items() if found), "")
 
 
 def _printable(name: str) -> str:
@@ -125,13 +110,12 @@ class Uploads:
 
     async def upload(self, request: Request) -> dict[str, Any]:
         """Store `documents` in the folder that `folder` names."""
-        form = await _form(request)
+        reading = request.form(max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096)
         try:
-            named, documents = _fields(form)
-            async with self._placing:
-                return await asyncio.to_thread(self._take, named, documents)
-        finally:
-            await form.close()
+            async with reading as form, self._placing:
+                return await asyncio.to_thread(self._take, *_fields(form))
+        except FormParserError as error:
+            raise _malformed_upload("its parts cannot be told apart") from error
 
     def remove(self, name: str) -> dict[str, Any]:
         """Remove a folder: it disappears at once, its documents are deleted soon after."""
@@ -291,44 +275,14 @@ def _too_much(message: str, remedy: str) -> RequestRefused:
     return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, remedy)
 
 
-class _TooLarge(MultiPartException):
-    """A body exceeded its limit."""
-
-
 def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
-    routes = APIRouter(prefix="/api/uploads")
+    routes = APIRouter(prefix="/api/uploads", max_body_size=REQUEST_BYTES)
     uploads = Uploads(data_dir, most)
     routes.get("")(uploads.listed)
     routes.post("", status_code=HTTPStatus.CREATED)(uploads.upload)
     routes.delete("/{name}")(uploads.remove)
     routes.delete("/{name}/{document}")(uploads.remove_document)
     return routes
-
-
-async def _form(request: Request) -> FormData:
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise _malformed_upload("it is not multipart/form-data")
-
-    async def body() -> AsyncGenerator[bytes, None]:
-        read = 0
-        async for piece in request.stream():
-            read += len(piece)
-            if read > REQUEST_BYTES:
-                raise _TooLarge("too large")
-            yield piece
-
-    parser = MultiPartParser(
-        request.headers, body(), max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096
-    )
-    try:
-        return await parser.parse()
-    except _TooLarge:
-        raise _too_large(REQUEST_BYTES) from None
-    except MultiPartException as error:
-        raise _malformed_upload(error.message.rstrip(".")) from error
-    except ValueError as error:
-        # What the parser itself cannot read.
-        raise _malformed_upload("its parts cannot be told apart") from error
 
 
 def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:

@@ -2,20 +2,17 @@
 
 A foreign page whose name is pointed at this host is refused by its Host, other sites by their
 Origin, and their forms by a header that none can send without permission. The server requires its
-token, or the cookie of a login, even on loopback, which every user of the machine can reach. Bodies
-are limited in size and time, and addresses in rate; callers who showed the token have a rate of
-their own. Every response forbids the page everything that it does not need.
+token, or the cookie of a login, even on loopback, which every user of the machine can reach. Every
+response forbids the page everything that it does not need. FastAPI bounds the sizes of bodies;
+rates and slow clients are a proxy's affair.
 """
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
-import json
 import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,45 +20,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem.agent.serve.requests import RequestRefused, reply_of, too_many
+from rubricem.agent.serve.requests import RequestRefused, reply_of
 from rubricem.agent.settings.users import Users
-
-MOST_ADDRESSES = 1024
-"""addresses that are remembered; the least recently seen is forgotten"""
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A token bucket of requests."""
-
-    at_once: float
-    a_second: float
-
-
-@dataclass
-class Rates:
-    """The remaining requests of each address."""
-
-    reading: Rate = Rate(2000, 200)
-    changing: Rate = Rate(120, 10)
-    clock: Callable[[], float] = time.monotonic
-    _left: OrderedDict[tuple[str, bool], tuple[float, float]] = field(default_factory=OrderedDict)
-    """what is left, and when that was computed"""
-
-    def allow(self, address: str, changing: bool) -> bool:
-        """Whether one more request is allowed; if so, it is counted."""
-        rate = self.changing if changing else self.reading
-        now, key = self.clock(), (address, changing)
-        left, at = self._left.pop(key, (rate.at_once, now))
-        left = min(left + (now - at) * rate.a_second, rate.at_once)
-        allowed = left >= 1
-        self._left[key] = (left - allowed, now)
-        while len(self._left) > MOST_ADDRESSES:
-            self._left.popitem(last=False)
-        return allowed
-
 
 CSRF_HEADER = "X-Rubricem"
 COOKIE = "rubricem"
@@ -76,7 +39,7 @@ OWNERS = ("/metrics", "/api/users")
 OWNER = ""
 USER = "rubricem.user"
 """of a request's scope: the name of its user, `OWNER` for whoever runs the server"""
-AS_HEADER, AS_COOKIE = "X-Rubricem-User", "-user"
+AS_COOKIE = "-user"
 """by which the owner chooses the user whose data they see"""
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -107,13 +70,7 @@ class Security:
     """None: no token is required"""
     port: int = 0
     """distinguishes its cookie from other servers' of this machine, as cookies ignore ports"""
-    most_body: int = 1 << 20
-    bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
-    """limits for paths whose bodies may have another size"""
-    rates: Rates = field(default_factory=Rates)
     proxies: tuple[str, ...] = ()
-    body_seconds: float = 20
-    """time for a body, plus one for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -149,18 +106,11 @@ class Security:
             return f"{name}:{self.users.all()[name].cookie()}"
         return hmac.new((self.token or "").encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
 
-    def most(self, path: str) -> int:
-        return self.bodies.get(path, self.most_body)
-
-    def check(self, method: str, path: str, headers: Mapping[str, str], client: str) -> str:
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> str:
         """The user of the request; raises Refused if it is not allowed."""
         self._check_host(headers.get("host", ""))
         self._check_origin(path, headers)
-        # Users of one machine share its loopback address: who knows the token has a rate apart.
         who = self._who(headers)
-        bucket = client if who is None else f"{client} known {who}"
-        if not self.rates.allow(bucket, changing=method not in SAFE):
-            raise too_many("Too many requests came at once.", "Wait a few seconds.")
         if not path.startswith(GUARDED):
             return OWNER
         self._check_form(method, path, headers)
@@ -171,10 +121,6 @@ class Security:
                 "Log in with the token that rubricem serve printed, "
                 "or send it as Authorization: Bearer.",
             )
-        length = headers.get("content-length", "0")
-        whole = length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS
-        if not whole or int(length) > self.most(path):
-            raise too_large(self.most(path))
         if who and path.startswith(OWNERS):
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
@@ -246,15 +192,9 @@ class Security:
         return self.users.by_cookie(shown) if self.users else None
 
     def _resolve_user(self, headers: Mapping[str, str]) -> str:
-        """The user whose data the owner wants: by a header, or the page's choice."""
-        users = self.users.all() if self.users else {}
-        name = headers.get(AS_HEADER.casefold(), "")
-        if name and name not in users:
-            raise RequestRefused(
-                HTTPStatus.NOT_FOUND, "There is no such user.", "rubricem users lists them."
-            )
+        """The user whose data the owner wants, by the page's choice."""
         chosen = _cookie(headers, self.cookie_name + AS_COOKIE)
-        return name or (chosen if chosen in users else OWNER)
+        return chosen if self.users and chosen in self.users.all() else OWNER
 
     def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
         """The configuration of uvicorn; forwarded headers count only from a named proxy."""
@@ -266,7 +206,6 @@ class Security:
             timeout_keep_alive=IDLE_SECONDS,
             ws="none",
             log_config=None,
-            access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE,
             proxy_headers=bool(self.proxies),
@@ -281,14 +220,6 @@ def _cookie(headers: Mapping[str, str], name: str) -> str:
     return next((value for key, _, value in pairs if key == name), "")
 
 
-def too_large(most: int) -> RequestRefused:
-    return RequestRefused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"The body is too large: at most {most:,} bytes are read here.",
-        "Put long material into a folder and name it as a source.",
-    )
-
-
 def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The IP address if a host is given as one; None for a name."""
     try:
@@ -297,18 +228,8 @@ def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-MOST_DIGITS = 18
-LEAST_RATE = 16_384
-"""bytes per second at which a body must arrive"""
-TOO_SLOW = RequestRefused(
-    HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly.", "Send it again, all at once."
-)
-DISCARDED = 16
-"""times its limit that a body is read and discarded before the connection is closed"""
-
-
 class Guard:
-    """Passes on the requests that `Security` allows."""
+    """Passes on the requests that `Security` allows, and adds our headers to every response."""
 
     def __init__(self, app: ASGIApp, security: Security) -> None:
         self._app = app
@@ -318,93 +239,24 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, scope["path"], self._security)
+        path = scope["path"]
+        added = {**HEADERS, b"cache-control": b"no-store"} if path.startswith(GUARDED) else HEADERS
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [(name, value) for name, value in message["headers"] if name not in added]
+                message["headers"] = [*kept, *added.items()]
+            await send(message)
+
+        app = self._app
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        client = (scope.get("client") or ("",))[0]
         try:
-            checked = self._security.check(scope["method"], scope["path"], headers, client)
-            scope[USER] = checked
+            scope[USER] = self._security.check(scope["method"], path, headers)
         except RequestRefused as refused:
-            if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                await exchange.discard()
-            await exchange.refuse(refused)
-            return
-        await self._app(scope, exchange.receive, exchange.send)
-
-
-class _Exchange:
-    """One request: receives a body up to its limit, and sends the response with our headers."""
-
-    def __init__(self, receive: Receive, send: Send, path: str, security: Security) -> None:
-        self._receive = receive
-        self._send = send
-        self._path = path
-        self._most = security.most(path)
-        self._seconds = security.body_seconds
-        self._whole = False
-        self._read = 0
-        self._begun = False
-        self._refused = False
-
-    async def receive(self) -> Message:
-        try:
-            message = await self._next()
-        except TimeoutError:
-            await self.refuse(TOO_SLOW)
-        else:
-            if self._read <= self._most:
-                return message
-            if message.get("more_body"):
-                await self.discard()
-            await self.refuse(too_large(self._most))
-        # The client is as good as gone.
-        return {"type": "http.disconnect"}
-
-    async def _next(self) -> Message:
-        """The next part of the body; TimeoutError if it took too long in all."""
-        if self._whole:
-            return await self._receive()
-        begun = time.monotonic()
-        async with asyncio.timeout(max(self._seconds, 0)):
-            message = await self._receive()
-        come = len(message.get("body", b""))
-        self._read += come
-        self._seconds += come / LEAST_RATE - (time.monotonic() - begun)
-        self._whole = not message.get("more_body")
-        return message
-
-    async def send(self, message: Message) -> None:
-        if self._refused:
-            return
-        if message["type"] == "http.response.start":
-            self._begun = True
-            data = {b"cache-control": b"no-store"} if self._path.startswith(GUARDED) else {}
-            added = {**HEADERS, **data}
-            kept = [(name, value) for name, value in message["headers"] if name not in added]
-            message["headers"] = [*kept, *added.items()]
-        await self._send(message)
-
-    async def refuse(self, refused: RequestRefused) -> None:
-        """Send the refusal instead of the application's response, unless that has begun."""
-        if self._begun or self._refused:
-            return
-        body = json.dumps(reply_of(refused, self._path)[0]).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if refused.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_SLOW.status):
-            # What is left of the body is not read.
-            headers.append((b"connection", b"close"))
-        start = {"type": "http.response.start", "status": refused.status, "headers": headers}
-        await self.send(start)
-        await self.send({"type": "http.response.body", "body": body})
-        self._refused = True
-
-    async def discard(self) -> None:
-        """Read and discard the rest: a client that is cut off while sending never sees why."""
-        with suppress(TimeoutError):
-            while self._read < DISCARDED * self._most and not self._whole:
-                await self._next()
+            app = JSONResponse(*reply_of(refused, path))
+        await app(scope, receive, send_guarded)
 
 
 GRACE = 3

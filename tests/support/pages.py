@@ -24,17 +24,14 @@ from urllib.parse import quote
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, FastAPI
 from openai import OpenAI
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from rubricem.agent.serve.app import create_app
+from rubricem.agent.serve.app import create_app, tell_errors
 from rubricem.agent.serve.desk import Capacity, RunDesk
-from rubricem.agent.serve.requests import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
-from rubricem.memory.errors import RubricemError
 from tests.conftest import COMMAND, ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
@@ -501,11 +498,7 @@ async def served(*routers: APIRouter) -> AsyncIterator[httpx.AsyncClient]:
     for router in routers:
         app.include_router(router)
 
-    async def tell(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RubricemError)
-        return JSONResponse(*reply_of(error, request.url.path))
-
-    app.add_exception_handler(RubricemError, tell)
+    tell_errors(app)
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
