@@ -33,7 +33,7 @@ from rubricem.agent.reports.cited import (
     cited_answer,
     doubt,
 )
-from rubricem.agent.transcript.scaffold import Block, parse
+from rubricem.agent.transcript.scaffold import TaggedBlock, parse
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.language import language_of
 from rubricem.memory.runs import write_atomically
@@ -386,7 +386,7 @@ def _blocks(text: str) -> Iterator[_ShownBlock]:
         yield _ShownBlock(_cut(document.text))
 
 
-def _leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:
+def _leaves(blocks: tuple[TaggedBlock, ...]) -> Iterator[TaggedBlock]:
     """The blocks that hold text; a plan and a review consist of such blocks."""
     for block in blocks:
         if block.tag in ("structured_plan", "review"):

@@ -34,7 +34,7 @@ from rubricem.agent.sources.index import (
     open_segment,
     write_segment,
 )
-from rubricem.agent.sources.readers import READERS, Document, Section
+from rubricem.agent.sources.readers import READERS
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
@@ -179,7 +179,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.kill()
 
 
-READERS_VERSION = 5
+READERS_VERSION = 6
 PART_FILES = 1000
 """files that share a segment of the index, at most about"""
 BATCH_FILES = 32
@@ -294,7 +294,7 @@ class DocumentCache:
                 path.unlink(missing_ok=True)
         return failed
 
-    def document(self, file: FoundFile) -> Document | None:
+    def document(self, file: FoundFile) -> "CachedDocument | None":
         """What a file said when it was read; read again if the cached copy is damaged.
 
         None if that failed.
@@ -303,8 +303,8 @@ class DocumentCache:
         for _ in range(2):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 known = json.loads(path.read_bytes())
-                sections = tuple(Section(**section) for section in known["sections"])
-                return Document(known["title"], sections, known["note"])
+                told = tuple((each["heading"], each["text"]) for each in known["sections"])
+                return CachedDocument(known["title"], known["note"], told)
             path.unlink(missing_ok=True)
             self._store(file, *readers().submit([_job(file)]).result())
         return None
@@ -355,6 +355,16 @@ class DocumentCache:
                 kept.write(reply)
             os.replace(kept.name, self._place(file))
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDocument:
+    """What was read of a file: its title, a note on its reading, and its passages."""
+
+    title: str
+    note: str
+    passages: tuple[tuple[str, str], ...]
+    """(heading, text) of each"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +452,8 @@ class Folder(Indexed):
             if (document := self._documents.document(file)) is None:
                 continue
             passages += (
-                Passage(document.title, file.location, section.heading, section.text)
-                for section in document.sections
+                Passage(document.title, file.location, heading, text)
+                for heading, text in document.passages
             )
             if document.note:
                 notes.append(f"{file.location} is {document.note}.")

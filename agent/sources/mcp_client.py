@@ -27,7 +27,7 @@ import httpx2
 
 from rubricem.agent.sources.fetch import AddressGuard, Target, normal
 from rubricem.agent.sources.offers import Offer
-from rubricem.agent.sources.readers import split_passages
+from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
 from rubricem.memory.schema import Passage, SearchTool

@@ -33,7 +33,8 @@ from rubricem.agent.sources.python_api import (
     PublicApi,
     is_private,
 )
-from rubricem.agent.sources.readers import markdown_sections, split_passages
+from rubricem.agent.sources.readers.passages import split_passages
+from rubricem.agent.sources.readers.text import markdown_sections
 from rubricem.memory.schema import Passage
 
 MOST_SOURCE = 60_000_000

@@ -74,7 +74,7 @@ NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TaggedBlock:
     """One element: `text[start:end]` with its tags, `text[inner_start:inner_end]` without."""
 
     tag: str
@@ -83,11 +83,11 @@ class Block:
     end: int
     inner_start: int
     inner_end: int
-    children: tuple["Block", ...]
+    children: tuple["TaggedBlock", ...]
     closed: bool
     """False: its closing tag is missing, and it ends where something else begins"""
 
-    def walk(self) -> Iterator["Block"]:
+    def walk(self) -> Iterator["TaggedBlock"]:
         yield self
         for child in self.children:
             yield from child.walk()
@@ -107,22 +107,22 @@ class ScaffoldDocument:
     """A text and the blocks in it; `root` spans the whole text."""
 
     text: str
-    root: Block
+    root: TaggedBlock
     orphans: tuple[int, ...] = ()
     """positions of closing tags that close nothing, outside free text"""
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[TaggedBlock, ...]:
         return self.root.children
 
-    def find(self, tag: str) -> list[Block]:
+    def find(self, tag: str) -> list[TaggedBlock]:
         return [block for block in self.root.walk() if block.tag == tag]
 
     def last(self, tag: str) -> str:
         """The content of the last block of a tag; "" without one."""
         return next((self.inner(block) for block in reversed(self.find(tag))), "")
 
-    def inner(self, block: Block) -> str:
+    def inner(self, block: TaggedBlock) -> str:
         return self.text[block.inner_start : block.inner_end]
 
     def find_unpaired(self, *, cut: bool = False) -> list[str]:
@@ -183,14 +183,16 @@ class ToolCall:
 
 @dataclass(slots=True)
 class _Open:
-    block: Block
+    block: TaggedBlock
     closer: int
     """index of its closing tag among all tags, or NEVER"""
-    children: list[Block] = field(default_factory=list)
+    children: list[TaggedBlock] = field(default_factory=list)
 
-    def close(self, inner_end: int, end: int, closed: bool) -> Block:
+    def close(self, inner_end: int, end: int, closed: bool) -> TaggedBlock:
         b, children = self.block, tuple(self.children)
-        return Block(b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed)
+        return TaggedBlock(
+            b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed
+        )
 
 
 @lru_cache(maxsize=16)  # all who judge the form of a turn read it, one after another
@@ -198,7 +200,7 @@ def parse(text: str) -> ScaffoldDocument:
     """The blocks of a text. Never raises; takes time linear in its length."""
     tags = list(_TAG.finditer(text))
     closers = _closers(tags)
-    stack = [_Open(Block(ROOT, {}, 0, len(text), 0, len(text), (), True), len(tags))]
+    stack = [_Open(TaggedBlock(ROOT, {}, 0, len(text), 0, len(text), (), True), len(tags))]
     orphans: list[int] = []
     for i, tag in enumerate(tags):
         if not tag[1]:
@@ -216,7 +218,7 @@ def _read_opening(stack: list[_Open], tag: re.Match[str], closer: int, i: int) -
     start, end = tag.span()
     _end_above(stack, depth, start)
     limit = next(outer.closer for outer in reversed(stack) if outer.closer != NEVER)
-    block = Block(name, _attributes(tag[3]), start, end, end, end, (), True)
+    block = TaggedBlock(name, _attributes(tag[3]), start, end, end, end, (), True)
     if closer == i:
         stack[-1].children.append(block)
     else:
@@ -401,7 +403,7 @@ def stage_spans(source: ScaffoldDocument | str) -> dict[Stage, tuple[int, int]]:
     return dict(zip(stages, pairwise(bounds), strict=False))
 
 
-def _review_start(blocks: list[Block], answer: int) -> int:
+def _review_start(blocks: list[TaggedBlock], answer: int) -> int:
     """Start of the last review before the answer, or the answer's own start."""
     last = max((i for i, b in enumerate(blocks) if b.tag == "review"), default=None)
     if last is None:
@@ -447,7 +449,7 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
     return cites
 
 
-def _answer(document: ScaffoldDocument) -> Block | None:
+def _answer(document: ScaffoldDocument) -> TaggedBlock | None:
     answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
     return answers[-1] if answers else None
 

@@ -44,12 +44,9 @@ from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
 from rubricem.agent.sources.likeness import shingles
 from rubricem.agent.sources.mcp_client import passages_of as tool_passages
-from rubricem.agent.sources.readers import (
-    Document,
-    markdown_sections,
-    rst_sections,
-    split_passages,
-)
+from rubricem.agent.sources.readers import read_file
+from rubricem.agent.sources.readers.passages import split_passages
+from rubricem.agent.sources.readers.text import markdown_sections, rst_sections
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, decompress, prune
 from rubricem.agent.sources.web import SearXNG, Tavily, Wikipedia, row, same_page
@@ -246,7 +243,7 @@ def of_document(parts: tuple[str, list[str]]) -> None:
                     package.writestr(name, storable_bytes(template.replace("{}", each)))
         else:
             path.write_bytes(storable_bytes("".join(texts)))
-        Document.read(path, 1.0)
+        read_file(path)
 
 
 def of_pdf(damage: list[tuple[int, bytes]]) -> None:
@@ -254,7 +251,7 @@ def of_pdf(damage: list[tuple[int, bytes]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.pdf")
         path.write_bytes(damaged(PDF, damage))
-        Document.read(path, 1.0)
+        read_file(path)
 
 
 def of_rows(value: Any) -> None:

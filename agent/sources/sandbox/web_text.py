@@ -20,18 +20,20 @@ from urllib.parse import unquote, urlsplit
 
 from lxml import html
 
-from rubricem.agent.sources.readers import (
+from rubricem.agent.sources.readers.document import (
     LONGEST_NAME,
+    BlockKind,
     Document,
+    Input,
+    Outline,
     Section,
     by_heading,
-    decode,
-    empty,
-    html_lines,
-    html_tree,
-    markdown_sections,
-    split_passages,
 )
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.markup import empty, html_lines, html_tree
+from rubricem.agent.sources.readers.passages import split_passages
+from rubricem.agent.sources.readers.pdf import read_pdf
+from rubricem.agent.sources.readers.text import markdown_sections
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
 
@@ -132,24 +134,25 @@ def document_of(
 ) -> Document:
     """What a page says. Raises SourceError where it holds no text that can be read.
 
-    `declared`: its content type; `seconds` and `get_on` are those of `Document.of_pdf`.
+    `declared`: its content type; `seconds` and `get_on` are those of `Input`.
     """
     parts = urlsplit(address)
     # What a page without a title is called.
     name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
     match kind_of(content):
         case "pdf":
-            document = Document.of_pdf(BytesIO(content), name, seconds, get_on=get_on)
+            document = read_pdf(Input(name, BytesIO(content), declared, seconds, get_on))
         case "html":
             document = _html(decode_page(content, declared), name)
         case _:
             text = decode_page(content, declared)
-            sections = [Section("", text)]
-            title = name
+            outline, title = Outline(), name
+            outline.add(BlockKind.PARAGRAPH, text)
+            sections = outline.sections()
             if name.lower().endswith((".md", ".markdown")):
                 sections = markdown_sections(text)
                 title = sections[0].heading or name if sections else name
-            document = Document(title, tuple(sections))
+            document = Document(title, sections)
     if not any(section.text.strip() for section in document.sections):
         raise SourceError("The page has no text; it may be drawn by a script.")
     return document
@@ -170,10 +173,10 @@ def _html(text: str, name: str) -> Document:
     article = by_heading((levels.get(line, 0), line) for line in told.splitlines())
     enough = _size(article) >= LEAST_ARTICLE * _size(everything)
     chosen = article if article and enough else everything
-    return Document(title or name, tuple(chosen))
+    return Document(title or name, chosen)
 
 
-def _size(sections: list[Section]) -> int:
+def _size(sections: Sequence[Section]) -> int:
     return sum(len(section.text) for section in sections)
 
 

@@ -14,7 +14,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from rubricem.memory.errors import SourceError
@@ -103,9 +102,13 @@ def _page(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
 
 
 def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
-    from rubricem.agent.sources.readers import Document, split_passages
+    from rubricem.agent.sources.readers import read
+    from rubricem.agent.sources.readers.document import Input
+    from rubricem.agent.sources.readers.passages import split_passages
 
-    document = Document.read(Path(asked["path"]), DOCUMENT_SECONDS, limits.get_on)
+    with open(asked["path"], "rb") as file:
+        name = os.path.basename(asked["path"])
+        document = read(Input(name, file, "", DOCUMENT_SECONDS, limits.get_on))
     pieces: list[dict[str, str]] = []
     for section in document.sections:
         found = split_passages(section.text, most=MOST_PASSAGES + 1 - len(pieces))

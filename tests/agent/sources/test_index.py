@@ -8,7 +8,7 @@ from rubricem.agent.sources.index import (
     without_near_duplicates,
     words,
 )
-from rubricem.agent.sources.readers import split_passages
+from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.transcript.words import Query, narrow_query, read_query
 from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage

@@ -12,14 +12,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from rubricem.agent.sources.readers import (
-    Document,
-    Section,
-    decode,
-    markdown_sections,
-    rst_sections,
-    split_passages,
-)
+from rubricem.agent.sources.readers import read_file
+from rubricem.agent.sources.readers.document import Section
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.passages import split_passages
+from rubricem.agent.sources.readers.text import markdown_sections, rst_sections
 from rubricem.memory.errors import SourceError
 from tests.support.pdfs import pdf
 
@@ -39,9 +36,9 @@ from tests.support.pdfs import pdf
     ids=["Markdown", "Markdown underlined, with badges", "reStructuredText"],
 )  # fmt: skip
 def test_a_place_is_the_path_of_its_headings(
-    sections_of: Callable[[str], list[Section]], text: str, sections: list[tuple[str, str]]
+    sections_of: Callable[[str], tuple[Section, ...]], text: str, sections: list[tuple[str, str]]
 ) -> None:
-    assert sections_of(text) == [Section(*section) for section in sections]
+    assert [(each.heading, each.text) for each in sections_of(text)] == sections
 
 
 def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -> None:
@@ -51,9 +48,10 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
         "<h2>Hives</h2><pre>a\n  b</pre><ul><li>one</li><li>two</li></ul>"
         "<footer>Imprint</footer></body></html>"
     )
-    document = Document.read(tmp_path / "a.html")
+    document = read_file(tmp_path / "a.html")
     assert document.title == "Bee keeping"
-    assert document.sections[0] == Section("Bees", "They make honey and wax.")
+    assert document.sections[0].path == ("Bees",)
+    assert document.sections[0].text == "They make honey and wax."
     assert document.sections[1].heading == "Bees > Hives"
     assert document.sections[1].text.split("\n")[:2] == ["a", "  b"]
     assert document.sections[1].text.split()[-2:] == ["one", "two"]
@@ -71,7 +69,7 @@ tree.</p></div><p>It is guessed.</p></dd>
 
 def test_a_term_and_its_definition_are_one_paragraph(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(DEFINITIONS)
-    (section,) = Document.read(tmp_path / "a.html").sections
+    (section,) = read_file(tmp_path / "a.html").sections
     assert re.split(r"\n\s*\n", section.text) == [
         "core.bare\ncore.naked\n    Whether there is no working tree.",
         "    It is guessed.",
@@ -108,7 +106,7 @@ def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=said) as caught:
-        Document.read(tmp_path / name)
+        read_file(tmp_path / name)
     assert remedy in caught.value.remedy
 
 
@@ -153,7 +151,7 @@ def write_docx(path: Path, *blocks: str, **parts: str) -> Path:
 
 
 def sections(path: Path) -> list[tuple[str, str]]:
-    return [(s.heading, s.text) for s in Document.read(path).sections]
+    return [(s.heading, s.text) for s in read_file(path).sections]
 
 
 def package(path: Path, body: str, names: str = NAMES, before: str = "") -> Path:
@@ -176,14 +174,14 @@ def test_headings_are_found_by_their_styles_name_whatever_the_language(tmp_path:
         p("Results", "Outlined"),
         p("They danced.", "Loop"),
     )
-    document = Document.read(path)
+    document = read_file(path)
     assert document.title == "On bees"
-    assert document.sections == (
-        Section("", "An abstract."),
-        Section("Method", "We watched 42 hives."),
-        Section("Method > Hives", "Of wood."),
-        Section("Results", "They danced."),
-    )
+    assert [(each.heading, each.text) for each in document.sections] == [
+        ("", "An abstract."),
+        ("Method", "We watched 42 hives."),
+        ("Method > Hives", "Of wood."),
+        ("Results", "They danced."),
+    ]
 
 
 def test_tables_lists_and_line_breaks_keep_their_shape(tmp_path: Path) -> None:
@@ -228,14 +226,14 @@ def test_a_small_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> Non
             part.write(b" " * 1_000_000)
     assert path.stat().st_size < 1_000_000
     with pytest.raises(SourceError, match="unpacks to more than 100 MB"):
-        Document.read(path)
+        read_file(path)
 
 
 def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("hunter2")
     entity = f'<!DOCTYPE d [<!ENTITY s SYSTEM "file://{tmp_path}/secret.txt">]>'
     path = package(tmp_path / "a.docx", p("A &s; B"), before=entity)
-    assert "hunter2" not in f"{Document.read(path)}"
+    assert "hunter2" not in f"{read_file(path)}"
 
 
 def chained(links: int) -> str:
@@ -268,7 +266,7 @@ def test_what_never_closes_is_read_in_time_that_grows_with_it(
     else:
         path.write_text(content)
     began = time.process_time()
-    for section in Document.read(path).sections:
+    for section in read_file(path).sections:
         split_passages(section.text)
     assert time.process_time() - began < 2.5
 
@@ -334,7 +332,7 @@ def test_slides_workbooks_and_books_are_read_in_the_order_of_their_lists(
     tmp_path: Path, name: str, parts: dict[str, str], title: str, said: list[tuple[str, str]]
 ) -> None:
     (tmp_path / name).write_bytes(zipped(parts))
-    document = Document.read(tmp_path / name)
+    document = read_file(tmp_path / name)
     assert [(s.heading, s.text.strip()) for s in document.sections] == said
     assert document.title == title
 
@@ -351,4 +349,4 @@ def test_slides_workbooks_and_books_are_read_in_the_order_of_their_lists(
 )  # fmt: skip
 def test_each_row_of_a_csv_names_its_columns(tmp_path: Path, content: str, said: list[str]) -> None:
     (tmp_path / "a.csv").write_text(content)
-    assert [s.text for s in Document.read(tmp_path / "a.csv").sections] == said
+    assert [s.text for s in read_file(tmp_path / "a.csv").sections] == said

@@ -9,7 +9,8 @@ import pytest
 from lxml.html import tostring
 
 from rubricem.agent.sources.fetch import KEPT_SECONDS, PageCache
-from rubricem.agent.sources.readers import Document
+from rubricem.agent.sources.readers.document import Document, Input
+from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.sandbox.web_text import (
     decode_page,
     document_of,
@@ -68,10 +69,10 @@ def test_what_holds_no_text_is_refused_whatever_it_is_declared_to_be(content: by
 
 def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
     with pytest.raises(SourceError, match=r"slow\.pdf takes too long to read"):
-        Document.of_pdf(BytesIO(pdf(["text"])), "slow.pdf", seconds=0)
+        read_pdf(Input("slow.pdf", BytesIO(pdf(["text"])), seconds=0))
     ticks = iter(range(100))
     nine = BytesIO(pdf(["text"] * 9))
-    document = Document.of_pdf(nine, "slow.pdf", seconds=4, clock=lambda: next(ticks))
+    document = read_pdf(Input("slow.pdf", nine, seconds=4), clock=lambda: next(ticks))
     assert len(document.sections) == 3
     assert document.note == "read in part: 3 of 9 pages"
 

@@ -1,0 +1,125 @@
+"""Archives of XML: what Office's files, OpenDocument's and books are packed in.
+
+Names of elements are matched without their namespace, of which Office's standard has two.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile
+
+from lxml import etree
+
+from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
+from rubricem.memory.errors import SourceError
+
+MOST_BYTES = 100_000_000
+"""of one part, uncompressed: a small file may expand beyond memory"""
+MOST_PARTS = 20_000
+"""of a package, each time they are read; 20,000 small ones take some two seconds"""
+_OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
+"""how a file in Word's older container begins: .doc, and docx with a password"""
+
+
+class _Package(ZipFile):
+    """An archive with a limit on parts read: its lists may name one any number of times."""
+
+    _left = MOST_PARTS
+
+    def open(self, *given: Any, **named: Any) -> IO[bytes]:
+        self._left -= 1
+        if self._left < 0:
+            name = Path(self.filename or "").name
+            raise SourceError(f"{name} lists more than {MOST_PARTS:,} parts.", "Split it.")
+        return super().open(*given, **named)
+
+
+Sections = tuple[Section, ...]
+
+
+def package_reader(
+    read: Callable[[ZipFile, str], tuple[str, Sections]],
+) -> Callable[[Input], Document]:
+    """A reader of a package; `read` gives its title, or "", and its sections."""
+
+    def read_package(given: Input) -> Document:
+        kind = given.suffix.removeprefix(".")
+        given.file.seek(0)
+        if given.file.read(4) == _OLD_OR_ENCRYPTED:
+            raise SourceError(
+                f"{given.name} is encrypted, or an old {kind[:3]} file by another name.",
+                f"Save a copy of it as {kind} without a password.",
+            )
+        try:
+            with _Package(given.file) as package:
+                title, sections = read(package, given.name)
+        except BadZipFile as cause:
+            raise SourceError(
+                f"{given.name} is no {kind} file.",
+                f"Open it in a program that reads it, and save it as {kind}.",
+            ) from cause
+        return Document(title_of(sections, given.stem, title), sections)
+
+    return read_package
+
+
+def core_title(package: ZipFile, name: str) -> str:
+    core = part_of(package, "docProps/core.xml", name)
+    named = "" if core is None else next((e.text or "" for e in core if tag_of(e) == "title"), "")
+    return named.strip()
+
+
+def part_of(package: ZipFile, part: str, name: str) -> etree._Element | None:
+    """The root element of a part, or None if the package lacks it."""
+    if part not in package.NameToInfo:
+        return None
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
+    return etree.fromstring(unpack(package, part, name), parser)
+
+
+def unpack(package: ZipFile, part: str, name: str) -> bytes:
+    with package.open(part) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise SourceError(
+            f"{name} unpacks to more than {MOST_BYTES // 1_000_000} MB.", "Split the document."
+        )
+    return content
+
+
+def relations_of(package: ZipFile, part: str, name: str) -> dict[str, str]:
+    """The parts that a part refers to, by the ids it has for them."""
+    folder, _, file = part.rpartition("/")
+    rels = part_of(package, f"{folder}/_rels/{file}.rels", name)
+    told = () if rels is None else [(attribute(e, "Id"), attribute(e, "Target")) for e in rels]
+    return {
+        key: posixpath.normpath(posixpath.join(f"/{folder}", target)).lstrip("/")
+        for key, target in told
+    }
+
+
+def in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tuple[str, str]]:
+    """(name, part) of what a part lists as elements called `item`."""
+    related = relations_of(package, part, name)
+    if (root := part_of(package, part, name)) is None:
+        raise SourceError(f"{name} holds no document.", "Save it anew.")
+    for element in root.iter(f"{{*}}{item}"):
+        # Its relation, and for slides a number of its own that is called `id` as well.
+        ids = [str(value) for key, value in element.attrib.items() if str(key).endswith("}id")]
+        if ids and ids[0] in related:
+            yield attribute(element, "name"), related[ids[0]]
+
+
+def tag_of(element: etree._Element) -> str:
+    return etree.QName(element).localname if isinstance(element.tag, str) else ""
+
+
+def attribute(element: etree._Element, name: str) -> str:
+    attributes = ((str(key), str(value)) for key, value in element.attrib.items())
+    return next((value for key, value in attributes if etree.QName(key).localname == name), "")
+
+
+def value_of(parent: etree._Element, name: str) -> str:
+    """The `val` of the child called `name`, or ""."""
+    return next((attribute(e, "val") for e in parent if tag_of(e) == name), "")
