@@ -83,7 +83,7 @@ REPORT_OUT = click.option(
     "--out",
     type=Path,
     metavar="FILE",
-    help="Write the report: .md, .html or .json; its sources: .bib.",
+    help="Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris.",
 )
 
 

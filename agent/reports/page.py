@@ -5,12 +5,13 @@ by hash. Citation marks open native popovers with the cited passage. All text is
 answer's Markdown is rendered without HTML or images, its formulas as MathML, and nh3 lets only the
 markup listed here pass. The server's page gets formulas as they were written.
 
-For print, the page leaves out the way to the answer. Cited sources are given to reference managers
-as BibTeX.
+For print, weasyprint makes a PDF of the page without the way to the answer; its fetcher refuses
+whatever the page names. Cited sources are given to reference managers as BibTeX and RIS.
 """
 
 import base64
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -34,7 +35,7 @@ from rubricem.agent.reports.cited import (
     doubt,
 )
 from rubricem.agent.transcript.scaffold import TaggedBlock, parse
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import SettingsError, StoreError, boundary, import_extra
 from rubricem.memory.language import language_of
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Source, Trajectory
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 Maths = Callable[[str, bool], str]
 """a formula in LaTeX, and whether it is a display formula -> HTML"""
-SUFFIXES = (".md", ".html", ".json", ".bib")
+SUFFIXES = (".md", ".html", ".pdf", ".json", ".bib", ".ris")
 LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
 """most characters that are coloured, and that are typeset"""
 SHOWN = 20_000
@@ -137,7 +138,7 @@ def _highlight(code: str, language: str) -> str:
 
 
 def as_source(formula: str, alone: bool) -> str:
-    """A formula as it was written, for a page that typesets it itself."""
+    """A formula as it was written, for paper and for a page that typesets it itself."""
     return f'<code class="{"alone" if alone else "within"}">{escape(formula)}</code>'
 
 
@@ -195,9 +196,9 @@ class _Turn:
     html: str
 
     @classmethod
-    def of(cls, trajectory: Trajectory, tag: str) -> "_Turn":
+    def of(cls, trajectory: Trajectory, tag: str, maths: Maths) -> "_Turn":
         answer = cited_answer(trajectory)
-        return cls(trajectory, answer, tag, answer_html(answer, as_mathml, tag))
+        return cls(trajectory, answer, tag, answer_html(answer, maths, tag))
 
     @property
     def language(self) -> str:
@@ -230,11 +231,11 @@ class _Turn:
 _PACKAGE = "rubricem.agent.reports"
 
 
-def page(*trajectories: Trajectory, title: str = "") -> str:
+def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
     """The whole page: of one run, or of the runs of a thread, which has its own title."""
     one = len(trajectories) == 1
     turns = [
-        _Turn.of(each, "" if one else f"{number}-")
+        _Turn.of(each, "" if one else f"{number}-", maths)
         for number, each in enumerate(trajectories, start=1)
     ]
     style = fill_template(_PACKAGE, "page_style.html").strip()
@@ -411,15 +412,19 @@ def write_report(trajectory: Trajectory, path: Path) -> None:
         raise StoreError(str(error), "Choose another folder, or change its rights.") from error
 
 
-def render(trajectory: Trajectory, suffix: str) -> str:
+def render(trajectory: Trajectory, suffix: str) -> str | bytes:
     """The content of a file with this suffix, one of `SUFFIXES`."""
     match suffix:
         case ".md":
             return report.markdown(trajectory)
         case ".html":
             return page(trajectory)
+        case ".pdf":
+            return pdf(trajectory)
         case ".bib":
             return "\n".join(_bibtex(trajectory))
+        case ".ris":
+            return "".join(_ris(trajectory))
         case _:
             return trajectory.model_dump_json(indent=2) + "\n"
 
@@ -429,9 +434,10 @@ def check_report_path(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise SettingsError(
             f"{path.name!r} names no format that a report can be written in",
-            f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; "
-            "for a PDF, print the page of the .html.",
+            f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
         )
+    if path.suffix.lower() == ".pdf":
+        check_pdf()
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory", "Name a file inside it.")
     folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
@@ -439,6 +445,54 @@ def check_report_path(path: Path) -> None:
         raise StoreError(
             f"no file can be written in {folder}", "Choose another folder, or change its rights."
         )
+
+
+_PAPER = """
+@page { size: A4; margin: 18mm 16mm; @bottom-right { content: counter(page); font-size: 8pt } }
+h1 { font-size: 20pt } .table-wrap table { width: auto } .figures { display: table }
+pre { white-space: pre-wrap }
+.numbers { grid-template-columns: 1fr 1fr 1fr } .sources details > :not(summary) { display: none }
+.sources summary, [aria-labelledby="stages-title"] { display: none }
+"""
+"""in print nothing scrolls or unfolds, and passages are quoted rather than shown whole"""
+
+
+def pdf(trajectory: Trajectory) -> bytes:
+    """The document as bytes. Blocks for about a second; raises what `check_pdf` raises."""
+    weasyprint = _weasyprint()
+    fetcher = _refusing()
+    with boundary(StoreError, "making the PDF"):
+        html = weasyprint.HTML(string=page(trajectory, maths=as_source), url_fetcher=fetcher)
+        style = weasyprint.CSS(string=_PAPER, url_fetcher=fetcher)
+        made: bytes = html.write_pdf(stylesheets=[style])
+    return made
+
+
+def check_pdf() -> None:
+    """Raise SettingsError if no PDF can be made on this machine."""
+    _weasyprint()
+
+
+def _weasyprint() -> Any:
+    try:
+        return import_extra("weasyprint", "pdf", "A PDF")
+    except OSError as cause:
+        # It looks for its libraries while it is imported.
+        raise SettingsError(
+            "A PDF needs the Pango library, which this system does not have.",
+            "Install it (on Debian: apt install libpango-1.0-0 libpangoft2-1.0-0), or write .html.",
+        ) from cause
+
+
+def _refusing() -> Any:
+    """A fetcher that refuses every request."""
+    fetchers: Any = importlib.import_module("weasyprint.urls")
+
+    class Refusing(fetchers.URLFetcher):  # type: ignore[misc]
+        def fetch(self, url: str, headers: Any = None) -> Any:
+            raise ValueError("nothing is loaded into a report")
+
+    return Refusing()
 
 
 _DOI = re.compile(r"doi\.org/(10\.\d{4,9}/[^\s?#]+)", re.I)
@@ -449,18 +503,40 @@ def _tex(text: str) -> str:
     return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
 
 
-def _bibtex(trajectory: Trajectory) -> Iterator[str]:
-    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
-    for number, source in enumerate(cited_answer(trajectory).sources, start=1):
+def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
+    """Each cited source with its web address, its DOI, and the place of the passage in it."""
+    for source in cited_answer(trajectory).sources:
         address = report.web_address(source.location) or ""
         doi = _DOI.search(address)
         where = "" if address else one_line(source.location)
+        place = ", ".join(filter(None, (where, one_line(source.place))))
+        yield source, address, doi[1] if doi else "", place
+
+
+def _bibtex(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
+    for number, (source, address, doi, place) in enumerate(_cited_sources(trajectory), start=1):
         fields = {
             "title": f"{{{_tex(one_line(source.title))}}}",
             "url": address,
-            "doi": doi[1] if doi else "",
+            "doi": doi,
             "urldate": read if address else "",
-            "note": _tex(", ".join(filter(None, (where, one_line(source.place))))),
+            "note": _tex(place),
         }
         held = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items() if value)
         yield f"@misc{{rubricem-{trajectory.id[:8]}-{number},\n{held}\n}}\n"
+
+
+def _ris(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
+    for source, address, doi, place in _cited_sources(trajectory):
+        fields = {
+            "TY": "ELEC" if address else "GEN",
+            "TI": one_line(source.title),
+            "UR": address,
+            "DO": doi,
+            "Y2": read if address else "",
+            "N1": place,
+        }
+        lines = [f"{name}  - {value}\r\n" for name, value in fields.items() if value]
+        yield "".join([*lines, "ER  - \r\n\r\n"])

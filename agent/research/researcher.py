@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
+from rubricem.agent.models.tracing import trace_run
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, background_in
@@ -116,17 +117,21 @@ class Researcher:
         None: plans are approved unseen. If the policy or a store fails, the trajectory is FAILED
         with the reason.
         """
-        run = await self._start(thread or new_thread(), ask, listener, stop)
-        try:
-            await self._drive(run, person or Nobody())
-        except RubricemError:
-            # If the failed run was kept as a trajectory, that is returned.
-            if run.ended is None:
-                raise
-        finally:
-            self._release(run)
-        assert run.ended is not None, "the graph ends with a node that keeps it"
-        return run.ended
+
+        async def answer(listener: Listener) -> Trajectory:
+            run = await self._start(thread or new_thread(), ask, listener, stop)
+            try:
+                await self._drive(run, person or Nobody())
+            except RubricemError:
+                # If the failed run was kept as a trajectory, that is returned.
+                if run.ended is None:
+                    raise
+            finally:
+                self._release(run)
+            assert run.ended is not None, "the graph ends with a node that keeps it"
+            return run.ended
+
+        return await trace_run(answer, self.policy.name, listener)
 
     async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""

@@ -31,12 +31,14 @@ from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, va
 from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
 from rubricem.memory.text import with_leaves
 
-Kind = Literal["md", "html", "json", "bib"]
+Kind = Literal["md", "html", "pdf", "json", "bib", "ris"]
 TYPES: dict[Kind, str] = {
     "md": "text/markdown; charset=utf-8",
     "html": "text/html; charset=utf-8",
+    "pdf": "application/pdf",
     "json": "application/json",
     "bib": "application/x-bibtex; charset=utf-8",
+    "ris": "application/x-research-info-systems; charset=utf-8",
 }
 Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
@@ -77,11 +79,14 @@ class _EndedRuns:
         self.jobs = jobs
         self._settings = settings
         self._store = RunStore(settings.data_dir)
+        # A page set on paper takes a processor for a second: one at a time.
+        self._turn = asyncio.Semaphore(1)
 
     async def export(self, run: str, kind: Kind) -> Response:
         trajectory = await asyncio.to_thread(self._load_ended, run)
-        shown = await asyncio.to_thread(for_others, trajectory, self._settings)
-        content = await asyncio.to_thread(render, shown, f".{kind}")
+        async with self._turn:
+            shown = await asyncio.to_thread(for_others, trajectory, self._settings)
+            content = await asyncio.to_thread(render, shown, f".{kind}")
         named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
         return Response(content, media_type=TYPES[kind], headers=named)
 

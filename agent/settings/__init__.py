@@ -74,7 +74,7 @@ RETIRED = {
     "similarity_floor": "a lesson is recalled from a similarity of 0.4 on",
     "system_prompt": "the whole prompt is given; a training says what its policy is given",
     "timeout": "a server may stay silent for two minutes",
-    "tracing": "the journal of a run has its calls, and /metrics the counts of a server",
+    "tracing": "set OTEL_EXPORTER_OTLP_ENDPOINT, or another variable of OpenTelemetry's exporters",
 }
 """settings of earlier versions, and what is so instead"""
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ import { sanitised } from "./sanitise.js";
 import { t } from "./texts.js";
 
 const EXPORTS = [
-  ["md", "Markdown"], ["html", t("Page")], ["json", "JSON"], ["bib", "BibTeX"],
+  ["md", "Markdown"], ["html", t("Page")], ["pdf", "PDF"], ["json", "JSON"],
+  ["bib", "BibTeX"], ["ris", "RIS"],
 ];
 const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
 

@@ -267,6 +267,7 @@ SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "py
     ("package", "extra", "command"),
     [
         ("xllamacpp", "local", ("ask", "--source", "python", "Why?")),
+        ("weasyprint", "pdf", ("ask", *SERVER, "--out", "report.pdf", "Why?")),
     ],
 )
 def test_what_an_extra_brings_is_named_where_it_is_missing(

@@ -1,6 +1,7 @@
 """What is done with runs that have ended: exported whole and clean, judged behind, and rated."""
 
 import asyncio
+import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pypdf
 import pytest
 from pydantic import SecretStr
 
@@ -42,6 +44,7 @@ NASTY = (
 KINDS = {
     "md": "text/markdown",
     "html": "text/html",
+    "pdf": "application/pdf",
     "json": "application/json",
 }
 
@@ -102,6 +105,14 @@ def keep(store: RunStore, trajectory: Trajectory) -> None:
     store.save(trajectory)
 
 
+def text_of(reply: httpx.Response, kind: str) -> str:
+    if kind != "pdf":
+        return reply.text
+    return "\n".join(
+        page.extract_text() for page in pypdf.PdfReader(io.BytesIO(reply.content)).pages
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_report_is_a_file_of_its_kind(
     client: httpx.AsyncClient, store: RunStore, kind: str
@@ -110,7 +121,7 @@ async def test_a_report_is_a_file_of_its_kind(
     assert reply.status_code == 200
     assert reply.headers["content-type"].startswith(KINDS[kind])
     assert reply.headers["content-disposition"] == f'attachment; filename="rubricem-a.{kind}"'
-    assert "The least recently used entry goes first." in reply.text
+    assert "The least recently used entry goes first." in text_of(reply, kind)
     if kind == "json":
         assert Trajectory.model_validate_json(reply.content) == store.load("a")
 
@@ -125,7 +136,7 @@ async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
     run = run_of({**WHOLE, Stage.ANSWER: answer}, "leaky", sources=(source,), reason=told)
     keep(store, run.model_copy(update={"policy": told, "question": told}))
     reply = await client.get(f"/api/runs/leaky/export/{kind}")
-    whole = re.sub(r"\s+", "", reply.text.replace("\\", ""))
+    whole = re.sub(r"\s+", "", text_of(reply, kind).replace("\\", ""))
     assert "uploads/x" in whole and "Bearerstays" in whole
     for hidden in (str(settings.data_dir), str(Path.home()), *HIDDEN.split()):
         assert hidden not in whole and hidden.encode() not in reply.content
@@ -137,14 +148,21 @@ def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Sett
     assert set(left.question.split()) == {"***"}
 
 
-async def test_what_models_and_pages_wrote_stays_text(client: httpx.AsyncClient, store: RunStore):
+@pytest.mark.parametrize("kind", ["html", "pdf"])
+async def test_what_models_and_pages_wrote_stays_text(
+    client: httpx.AsyncClient, store: RunStore, kind: str
+):
     answer = f"<answer>It goes first. {NASTY}</answer>"
     nasty = run_of({**WHOLE, Stage.ANSWER: answer}, "nasty")
     keep(store, nasty.model_copy(update={"question": NASTY}))
-    reply = await client.get("/api/runs/nasty/export/html")
+    reply = await client.get(f"/api/runs/nasty/export/{kind}")
     assert reply.status_code == 200
-    assert "<script" not in reply.text and "<img" not in reply.text
-    assert "&lt;script&gt;" in reply.text
+    if kind == "html":
+        assert "<script" not in reply.text and "<img" not in reply.text
+        assert "&lt;script&gt;" in reply.text
+    else:
+        assert "alert(1)" in text_of(reply, kind)
+        assert b"/EmbeddedFile" not in reply.content and b"/JavaScript" not in reply.content
 
 
 PATHS = ("judgement", "judge", "export/md")
