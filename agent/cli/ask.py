@@ -7,8 +7,6 @@ budgets stay unless new ones are given, which is how a run that exhausted one co
 What is about to be done is printed before the packages that do it are imported.
 """
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +43,6 @@ async def _ask(
     from rubricem.agent.reports.display import live_view
     from rubricem.agent.research.setup import ask_once
 
-    if announced and _can_draw():
-        click.echo(ABOVE_IS_WIPED, err=True, nl=False)
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
     person = None
     if setup.template.approve_plan or setup.template.clarify:
@@ -66,19 +62,6 @@ async def _ask(
             raise
         remedy = f"{error.remedy} Then continue with: rubricem ask --resume {run}"
         raise StoreError(str(error), remedy) from error
-
-
-ABOVE_IS_WIPED = "\033[1A\033[2K"
-
-
-def _can_draw() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "dumb", "unknown")
-
-
-def _announce(line: str) -> None:
-    """Tell what begins; where it will be drawn in place, on one row that makes way for it."""
-    line = one_line(line)
-    click.echo(line[: shutil.get_terminal_size().columns - 1] if _can_draw() else line, err=True)
 
 
 LATEST = "-"
@@ -163,7 +146,7 @@ def ask(
         asked = sys.stdin.read()
     announced = bool(asked.strip() and not quiet and not resume)
     if announced:
-        _announce(asked)
+        click.echo(one_line(asked), err=True)
 
     import asyncio
 

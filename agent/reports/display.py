@@ -1,23 +1,18 @@
 """Runs, reports and judgements on the terminal.
 
-A run is shown while it happens, on standard error: on a terminal its stages, the rubric as it is
-written, the searches, tokens and time, redrawn in place; elsewhere one plain line per stage and
-search. Its progress is folded from its events into an immutable `StageProgress`, so that a view may
-draw the latest one from another thread at any time. The report, and what a judge says, go to
-standard output; on a terminal the answer's Markdown is rendered, in a pipe it stays as written.
-Other text of models and pages is printed as plain text; the terminal obeys nothing in it.
+A run is shown while it happens, on standard error: a line per stage and search, and on a terminal
+below them what goes on. The report, and what a judge says, go to standard output; on a terminal the
+answer's Markdown is rendered, in a pipe it stays as written. Other text of models and pages is
+printed as plain text; the terminal obeys nothing in it.
 """
 
-import math
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -39,152 +34,23 @@ from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.judge.evaluation.report import PairReport, shares_of
 from rubricem.memory.schema import (
-    NO_USAGE,
     Judgement,
     Source,
     Stage,
     StageScore,
-    Status,
     Trajectory,
-    Usage,
 )
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.text import one_line, pluralise, printable
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
     from rich.markdown import Markdown
 
-STAGES = tuple(Stage)
 RUBRIC_TAIL = 20_000
 """characters of a plan that are searched for its rubric"""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One search, or one page that was opened; `found` is None while it runs."""
-
-    number: int
-    query: str
-    found: int | None = None
-    seconds: float = 0.0
-    error: str = ""
-    page: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StageProgress:
-    """What is known of a run so far."""
-
-    stage: Stage | None = None
-    rubric: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
-    message: str = ""
-    """what is being prepared, or why the last turn was repeated"""
-    limits: str = ""
-    recalled: str = ""
-    usage: Usage = NO_USAGE
-    pieces: int = 0
-    """pieces of text since `usage` was last counted: about a token each"""
-    plan: str = ""
-    status: Status | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written so far; those of the turn in progress are estimated."""
-        return self.usage.completion_tokens + self.pieces
-
-
-def advance(progress: StageProgress, event: events.Event) -> StageProgress:
-    """The progress after one more event."""
-    match event:
-        case events.StageStarted(stage):
-            return replace(progress, stage=stage, message="")
-        case events.TextWritten(stage, text):
-            return _add_text(progress, stage, text)
-        case events.ToolCalled(tool, query, number):
-            call = Call(number, one_line(query), page=tool == OPEN_PAGE)
-            return replace(progress, calls=(*progress.calls, call), message="")
-        case events.ToolReturned():
-            return _end_call(progress, event)
-        case events.TurnRetried(reason):
-            return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
-        case events.UsageCounted(usage):
-            return replace(progress, usage=usage, pieces=0)
-        case events.RunFinished(trajectory):
-            return _finish(progress, trajectory)
-        case _:
-            return _beside(progress, event)
-
-
-def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
-    """The progress after an event that belongs to no stage."""
-    match event:
-        case events.SourceProgress(message):
-            return replace(progress, message=one_line(message))
-        case events.LessonsRecalled(count, own):
-            similar = f"{count - own} of similar questions" if count > own else ""
-            parts = filter(None, ("one of this very question" if own else "", similar))
-            told = f"{count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
-            return replace(progress, recalled=f"recalled {told}" if count else "")
-        case events.BudgetSet(limits):
-            return replace(progress, limits=f"at most {', '.join(limits)}")
-        case _:
-            return progress
-
-
-def _add_text(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
-    progress = replace(progress, pieces=progress.pieces + 1)
-    if stage is not Stage.PLAN or len(progress.plan) > RUBRIC_TAIL:
-        return progress
-    plan = progress.plan + text
-    # Only a line that has ended is read, so that items do not flicker while they grow.
-    whole = "\n" in text or ">" in text
-    rubric = _rubric(plan.rpartition("\n")[0]) if whole else ()
-    return replace(progress, plan=plan, rubric=rubric or progress.rubric)
-
-
-def _rubric(text: str) -> tuple[str, ...]:
-    return tuple(map(one_line, latest_rubric(parse(printable(text)))))
-
-
-def _end_call(progress: StageProgress, event: events.ToolReturned) -> StageProgress:
-    if not progress.calls:
-        return progress
-    ended = replace(
-        progress.calls[-1],
-        found=len(event.sources),
-        seconds=event.seconds,
-        error=one_line(event.error),
-    )
-    return replace(progress, calls=(*progress.calls[:-1], ended))
-
-
-def _finish(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
-    return replace(
-        progress,
-        rubric=_rubric(trajectory.transcript()) or progress.rubric,
-        usage=trajectory.usage,
-        pieces=0,
-        message=one_line(trajectory.reason),
-        status=trajectory.status,
-    )
-
-
-AGAIN = 30.0
-"""seconds after which a line is repeated if only its numbers changed"""
 SHOWN = 8
-"""most rubric items, and most searches, shown during a run"""
+"""most rubric items shown during a run"""
 WIDEST = 100
-
-Clock = Callable[[], float]
-
-_SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
-_ENDED = {
-    Status.FINISHED: ("\u2713", "green"),
-    Status.NO_EVIDENCE: ("!", "yellow"),
-    Status.PARTIAL: ("!", "yellow"),
-    Status.FAILED: ("\u2717", "red"),
-}
 _MARK = re.compile(r"(?<!\w)(?:\[\d+\])+")
 _DOUBT = re.compile(r"\[(?:\d+:[a-z\s]+|no\s+source|claim\s+removed)\]")
 
@@ -195,154 +61,102 @@ def live_view(
 ) -> Iterator[events.Listener]:
     """A listener that shows the events it receives, for as long as the context lasts.
 
-    `named`: the question is on screen already, so lines do not begin with it.
+    `named`: the question is on screen already.
     """
     if quiet:
         yield events.ignore
         return
     console = console or Console(stderr=True, highlight=False)
+    if not named:
+        console.print(Text(one_line(question), style="bold"), soft_wrap=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        if not named:
-            console.print(Text(one_line(question)), soft_wrap=True)
-        yield PlainLines(console)
+        yield ProgressLines(console)
         return
-    view = _Drawing(question, console)
-    view.begin()
-    try:
-        yield view
-    finally:
-        view.end()
+    # Standard output is the report's: what is written there must not pass through here.
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        yield ProgressLines(console, bar)
     console.print()
 
 
-class _Drawing:
-    """A listener that draws the run in place, and makes room while a person is asked."""
-
-    def __init__(self, question: str, console: Console) -> None:
-        self._question = question
-        self._console = console
-        self._started = time.monotonic()
-        self._progress = StageProgress()
-
-    def __call__(self, event: events.Event) -> None:
-        self._progress = advance(self._progress, event)
-        if isinstance(event, events.PersonAsked):
-            (self.end if event.waiting else self.begin)()
-
-    def begin(self) -> None:
-        # A new one each time, since one that begins again wipes what stands above it. Standard
-        # output is the report's: what is written there must not pass through here.
-        self._live = Live(
-            get_renderable=lambda: drawing(
-                self._question, self._progress, time.monotonic() - self._started
-            ),
-            console=self._console,
-            refresh_per_second=8,
-            redirect_stdout=False,
-        )
-        self._live.start()
-
-    def end(self) -> None:
-        self._live.stop()
-
-
-class PlainLines:
+class ProgressLines:
     """A listener that prints a line for each stage, search, retry and end, and the rubric."""
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+    def __init__(self, console: Console, bar: Progress | None = None) -> None:
+        """`bar`: where a terminal shows what goes on between two lines."""
         self._console = console
-        self._clock = clock
-        self._started = clock()
-        self._progress = StageProgress()
-        self._said: dict[str, float] = {}
-        """when a line was last printed, by its text without numbers"""
+        self._bar = bar
+        self._task = bar and bar.add_task("")
+        self._stage: Stage | None = None
+        self._plan = ""
+        self._call: events.ToolCalled | None = None
+        self._said = ""
+        """the last progress, without its numbers: rising counts would fill a log"""
 
     def __call__(self, event: events.Event) -> None:
-        before, self._progress = self._progress, advance(self._progress, event)
-        line = self._line(event, before)
-        if not line or (isinstance(event, events.SourceProgress) and self._runs_up(line)):
-            return
-        self._console.print(Text(line), soft_wrap=True)
-
-    def _runs_up(self, line: str) -> bool:
-        """Whether only the numbers are new: rising counts would fill a log."""
-        said, now = re.sub(r"\d+", "", line), self._clock()
-        if now - self._said.get(said, -math.inf) < AGAIN:
-            return True
-        self._said[said] = now
-        return False
-
-    def _line(self, event: events.Event, before: StageProgress) -> str:
         match event:
-            case events.StageStarted(stage):
-                return "" if stage is before.stage else stage.value
-            case events.ToolCalled() if not before.calls:
-                return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
-            case events.ToolReturned() if self._progress.calls:
-                call = self._progress.calls[-1]
-                doing = "page" if call.page else "search"
-                return f"{doing} {call.number}: {call.query} ({_outcome(call)})"
-            case events.SourceProgress() | events.TurnRetried():
-                return self._progress.message
-            case events.LessonsRecalled():
-                return self._progress.recalled
-            case events.BudgetSet():
-                return self._progress.limits
-            case events.RunFinished():
-                return _totals(self._progress, self._clock() - self._started)
+            case events.TextWritten(Stage.PLAN, text) if len(self._plan) < RUBRIC_TAIL:
+                self._plan += text
+            case events.PersonAsked(waiting) if self._bar:
+                (self._bar.stop if waiting else self._bar.start)()
+            case events.SourceProgress(message):
+                self._tell_progress(one_line(message))
+            case _:
+                if line := self._stage_line(event) or _line_beside(event):
+                    self._console.print(Text(line), soft_wrap=True)
+
+    def _tell_progress(self, line: str) -> None:
+        said = re.sub(r"\d+", "", line)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, description=line)
+        elif said != self._said:
+            self._console.print(Text(line), soft_wrap=True)
+        self._said = said
+
+    def _stage_line(self, event: events.Event) -> str:
+        match event:
+            case events.StageStarted(stage) if stage is not self._stage:
+                self._stage = stage
+                self._tell_progress(stage.value) if self._bar else None
+                return stage.value
+            case events.ToolCalled():
+                first, self._call = self._call is None, event
+                rubric = latest_rubric(parse(printable(self._plan))) if first else []
+                return "\n".join(f"  - {one_line(item)}" for item in rubric[:SHOWN])
+            case events.ToolReturned() if self._call:
+                doing = "page" if self._call.name == OPEN_PAGE else "search"
+                asked = f"{doing} {self._call.number}: {one_line(self._call.query)}"
+                return f"{asked} ({_outcome(event)})"
+            case events.TurnRetried(reason):
+                self._plan = ""
+                return f"asked again: {one_line(reason)}"
             case _:
                 return ""
 
 
-def drawing(question: str, progress: StageProgress, seconds: float) -> Group:
-    """The live view, one line per item, cut to the terminal's width."""
-    lines = [Text(one_line(question), style="bold")]
-    before = filter(None, (progress.limits, progress.recalled))
-    lines += [Text(f"   {line}", style="dim") for line in before]
-    for stage in STAGES:
-        lines.append(_stage_line(stage, progress, seconds))
-        if stage is Stage.PLAN:
-            lines += [Text(f"     - {item}", style="dim") for item in progress.rubric[:SHOWN]]
-        if stage is Stage.RESEARCH:
-            for call in progress.calls[-SHOWN:]:
-                doing = "opening" if call.page else "searching"
-                outcome = _outcome(call) if call.found is not None else doing
-                style = "red" if call.error else "dim"
-                lines.append(
-                    Text.assemble(f"   {call.number:>2} ", (outcome, style), f"  {call.query}")
-                )
-    if progress.message:
-        lines.append(Text(f"   {progress.message}", style="yellow"))
-    lines.append(Text(f"   {_totals(progress, seconds)}", style="dim"))
-    for line in lines:
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(*lines)
+def _line_beside(event: events.Event) -> str:
+    """The line of an event that belongs to no stage."""
+    match event:
+        case events.LessonsRecalled(count, own) if count:
+            similar = f"{count - own} of similar questions" if count > own else ""
+            parts = filter(None, ("one of this very question" if own else "", similar))
+            return f"recalled {pluralise(count, 'reflection')}: {', '.join(parts)}"
+        case events.BudgetSet(limits):
+            return f"at most {', '.join(limits)}"
+        case events.RunFinished(ended):
+            status, used = ended.status.value.replace("_", " "), ended.usage
+            tokens = f"{used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written"
+            return f"{status}: {tokens}, {duration(ended.seconds)}"
+        case _:
+            return ""
 
 
-def _stage_line(stage: Stage, progress: StageProgress, seconds: float) -> Text:
-    at = STAGES.index(progress.stage) if progress.stage else -1
-    own = STAGES.index(stage)
-    mark, style = "\u25cb", "dim"
-    if own < at:
-        mark, style = _ENDED[Status.FINISHED]
-    elif own == at and progress.status:
-        mark, style = _ENDED[progress.status]
-    elif own == at:
-        mark, style = _SPINNER[int(seconds * 8) % len(_SPINNER)], "bold cyan"
-    return Text(f" {mark} {stage.value.capitalize()}", style=style)
-
-
-def _outcome(call: Call) -> str:
-    if call.error:
-        return f"failed: {call.error}"
-    passages = "1 passage" if call.found == 1 else f"{call.found or 'no'} passages"
-    return f"{passages}, {duration(call.seconds)}"
-
-
-def _totals(progress: StageProgress, seconds: float) -> str:
-    read = f"{progress.usage.prompt_tokens:,} tokens read, " if progress.status else ""
-    state = f"{progress.status.value.replace('_', ' ')}: " if progress.status else ""
-    return f"{state}{read}{progress.tokens:,} tokens written, {duration(seconds)}"
+def _outcome(returned: events.ToolReturned) -> str:
+    if returned.error:
+        return f"failed: {one_line(returned.error)}"
+    count = len(returned.sources)
+    passages = pluralise(count, "passage") if count else "no passages"
+    return f"{passages}, {duration(returned.seconds)}"
 
 
 def print_report(

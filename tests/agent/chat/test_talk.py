@@ -103,7 +103,7 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
-        chat.expect("Research")
+        chat.expect("research")
         while len(server.requests) < 6:
             chat._more(0.1)
         chat.type(terminal.CTRL_C)

@@ -6,15 +6,13 @@ import pytest
 from rich.console import Console
 
 from rubricem.agent.reports.display import (
-    PlainLines,
-    StageProgress,
-    advance,
-    drawing,
+    ProgressLines,
     live_view,
     print_report,
 )
 from rubricem.agent.transcript.events import (
     Event,
+    PersonAsked,
     RunFinished,
     SourceProgress,
     StageStarted,
@@ -44,13 +42,6 @@ RUN: tuple[Event, ...] = (
 )
 
 
-def after(*events: Event) -> StageProgress:
-    progress = StageProgress()
-    for event in events:
-        progress = advance(progress, event)
-    return progress
-
-
 def terminal(width: int = 80) -> Console:
     return Console(file=io.StringIO(), force_terminal=True, width=width, height=40, highlight=False)
 
@@ -64,41 +55,9 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def drawn(progress: StageProgress, width: int = 80) -> list[str]:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(drawing("How?", progress, 65.0))
-    return [line.rstrip() for line in written(console).splitlines()]
-
-
-def test_the_rubric_shows_item_by_item_as_lines_end_and_a_retried_plan_is_read_afresh():
-    texts = ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
-    pieces = [TextWritten(Stage.PLAN, text) for text in texts]
-    assert after(*pieces).rubric == ("one two",)
-    assert after(*pieces[:2]).rubric == ()
-    again = after(TextWritten(Stage.PLAN, PLAN), TurnRetried("x"))
-    assert again.plan == "" and again.message == "asked again: x"
-
-
-def test_the_drawing_by_hand_that_never_wraps():
-    assert drawn(after(*RUN[:6])) == [
-        "How?",
-        " \u2713 Plan",
-        "     - Names the rule",
-        "     - Names the default",
-        " \u280b Research",
-        "    1 searching  lru [bold]evict[/bold] now",
-        " \u25cb Review",
-        " \u25cb Answer",
-        "   1 tokens written, 1 min 5 s",
-    ]
-    long = after(StageStarted(Stage.RESEARCH), ToolCalled("s", "word " * 500, 1))
-    lines = drawn(long, width=40)
-    assert len(lines) == 7 and all(len(line) <= 40 for line in lines)
-
-
-def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
+def test_lines_are_one_for_each_stage_rubric_item_and_search():
     console = pipe()
-    listen = PlainLines(console, clock=lambda: 0.0)
+    listen = ProgressLines(console)
     for event in (*RUN, RunFinished(trajectory("x"))):
         listen(event)
     assert written(console).splitlines() == [
@@ -111,18 +70,30 @@ def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
         "search 2: maxsize (failed: no connection)",
         "asked again: there is no </answer>",
         "review",
-        "finished: 1,200 tokens read, 80 tokens written, 0.0 s",
+        "finished: 1,200 tokens read, 80 written, 1 min 5 s",
     ]
 
 
-def test_a_pipe_gets_plain_lines_a_terminal_a_drawing_and_the_quiet_nothing():
+def test_a_plan_that_is_asked_again_is_read_afresh():
+    console = pipe()
+    listen = ProgressLines(console)
+    again = TextWritten(Stage.PLAN, PLAN.replace("Names the rule", "Says when"))
+    told = ToolCalled("search", "x", 1)
+    for event in (TextWritten(Stage.PLAN, PLAN), TurnRetried("x"), again, told):
+        listen(event)
+    assert written(console).splitlines()[1:] == ["  - Says when", "  - Names the default"]
+
+
+def test_a_pipe_gets_plain_lines_a_terminal_what_goes_on_too_and_the_quiet_nothing():
     piped, tty, quiet = pipe(), terminal(), terminal()
     for console in (piped, tty):
         with live_view("How?", console=console) as listener:
             for event in RUN:
                 listener(event)
-    assert "\x1b" not in written(piped)
-    assert "\u2713 Plan" in written(tty) and "\x1b[31mnow" not in written(tty)
+            listener(PersonAsked(True))
+            listener(PersonAsked(False))
+    assert "\x1b" not in written(piped) and "indexing 2/200" not in written(piped)
+    assert "\u280b" in written(tty) and "\x1b[31mnow" not in written(tty)
     with live_view("How?", quiet=True, console=quiet) as listener:
         assert listener is ignore
         listener(StageStarted(Stage.PLAN))
