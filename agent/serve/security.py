@@ -4,9 +4,11 @@ A foreign page whose name is pointed at this host is refused by its Host, other 
 Origin, and their forms by a header that none can send without permission. The server requires its
 token, or the cookie of a login, even on loopback, which every user of the machine can reach. Every
 response forbids the page everything that it does not need. FastAPI bounds the sizes of bodies;
-rates and slow clients are a proxy's affair.
+a body that comes too slowly is refused,
+and rates are a proxy's affair.
 """
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -20,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -71,6 +74,8 @@ class Security:
     port: int = 0
     """distinguishes its cookie from other servers' of this machine, as cookies ignore ports"""
     proxies: tuple[str, ...] = ()
+    body_seconds: float = 20
+    """for a body to arrive, and one more for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -248,6 +253,25 @@ class Guard:
                 message["headers"] = [*kept, *added.items()]
             await send(message)
 
+        left, whole = self._security.body_seconds, False
+
+        async def receive_in_time() -> Message:
+            """The next part of the body, whose sender holds a connection while it comes."""
+            nonlocal left, whole
+            if whole:
+                return await receive()
+            begun = time.monotonic()
+            try:
+                async with asyncio.timeout(max(left, 0)):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly"
+                ) from None
+            left += len(message.get("body", b"")) / LEAST_RATE - (time.monotonic() - begun)
+            whole = not message.get("more_body")
+            return message
+
         app = self._app
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
@@ -256,9 +280,12 @@ class Guard:
             scope[USER] = self._security.check(scope["method"], path, headers)
         except RequestRefused as refused:
             app = JSONResponse(*reply_of(refused, path))
-        await app(scope, receive, send_guarded)
+        await app(scope, receive_in_time, send_guarded)
 
 
+TOO_SLOW = "The body came too slowly"
+LEAST_RATE = 16_384
+"""bytes per second at which a body must arrive"""
 GRACE = 3
 MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
 """open at once; that one may wait for its next request; bytes of a request before its body"""
