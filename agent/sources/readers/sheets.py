@@ -34,7 +34,7 @@ def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections]:
         root = part_of(package, part, name)
         rows = () if root is None else root.iter("{*}row")
         outline.head(1, sheet)
-        outline.extend(table_blocks(_cells(row, shared, dates) for row in rows))
+        outline.extend(table_blocks((_cells(row, shared, dates) for row in rows), placed=True))
     return core_title(package, name), outline.sections()
 
 
@@ -100,7 +100,7 @@ def read_csv(given: Input) -> Document:
     except csv.Error:
         dialect = "excel"
     outline = Outline()
-    outline.extend(table_blocks(csv.reader(StringIO(text), dialect)))
+    outline.extend(table_blocks(csv.reader(StringIO(text), dialect), placed=True))
     return Document(given.stem, outline.sections(), note)
 
 

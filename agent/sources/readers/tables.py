@@ -1,34 +1,224 @@
-"""Tables: each cell is told with the name of its column, so that a row can be quoted by itself."""
+"""Tables: each cell is told with the name of its column, so that a row can be quoted by itself.
 
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+`grid_of` repeats merged cells over what they cover; `table_blocks` tells titles and header rows
+from the rest and makes a line of each row: `part: rotor | hours: 900`. Both serve every kind of
+file, and `table_blocks` takes rows as they come, since a csv may be larger than memory.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise, zip_longest
 
 from rubricem.agent.sources.readers.document import LINES_EACH, LONGEST_NAME, Block, BlockKind
 
 MOST_NAMED = 200
 """most columns of a table whose cells are given with their names"""
+MOST_COLUMNS = 16_384
+"""of a table; cells beyond are left out"""
+MOST_REPEATED = 1_000_000
+"""cells of a table that are repeated since they are merged; later ones are told once"""
+LOOKED_AT = 50
+"""rows from which it is told which of them are the header"""
+_LONGEST_NUMBER = 40
+_NUMBER = re.compile(r"\W{0,3}\d[\d\W]*(?:[eE][-+]?\d+)?[^\W\d]{0,4}\W?")
+"""with its unit, if that is short"""
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
+_YEAR = re.compile("(?:1[5-9]|20)[0-9]{2}")
+_LIKE = {"number": ("year",), "year": (), "date": ()}
+"""kinds of cells that a column may hold below one of a kind"""
+_BLANK = frozenset({"", "-", "\u2013", "\u2014", "[-]", "(-)"})
+"""cells of a row of units where there is none"""
+
+Row = Sequence[str]
+"""Cells of a row. A row that is one `str` is a line over all columns, such as a title."""
 
 
-def table_blocks(rows: Iterable[Sequence[str]]) -> list[Block]:
-    """The rows of a table, some in each block, whose place says which.
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as its file has it, with how many rows and columns it covers from its own on."""
 
-    The first non-empty row names the columns.
+    text: str
+    rows: int = 1
+    columns: int = 1
+    is_header: bool = False
+
+
+def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
+    """(the rows that have text, merged cells repeated; how many of the first are header).
+
+    Both are for `table_blocks`. The count is None where no row, or each, is of header cells alone.
     """
-    told = ((n, [" ".join(cell.split()) for cell in row]) for n, row in enumerate(rows, start=1))
-    filled = [(number, row) for number, row in told if any(row)]
-    if not filled:
-        return []
+    grid: list[Row] = []
+    headers: list[bool] = []
+    hanging: dict[int, Cell] = {}
+    """by column, what earlier rows let down into the next one"""
+    left = MOST_REPEATED
+    for row in rows:
+        cells: list[Cell] = []
+        below: dict[int, Cell] = {}
+        told, deepest = iter(row), max(hanging, default=-1)
+        while (column := len(cells)) < MOST_COLUMNS:
+            cell = hanging[column] if column in hanging else next(told, None)
+            if cell is None:
+                if column > deepest:
+                    break
+                cell = Cell("")
+            wide = max(min(cell.columns, MOST_COLUMNS - column, left), 1)
+            cells += [cell] * wide
+            left -= wide - 1
+            if cell.rows > 1 and left > 0:
+                below[column] = Cell(cell.text, cell.rows - 1, wide, cell.is_header)
+                left -= 1
+        hanging = below
+        if any(cell.text.strip() for cell in cells):
+            spans = len(cells) > 1 and all(cell is cells[0] for cell in cells)
+            grid.append(cells[0].text if spans else [cell.text for cell in cells])
+            headers.append(all(cell.is_header for cell in cells if cell.text.strip()))
+    return grid, next((at for at, header in enumerate(headers) if not header), 0) or None
+
+
+def table_blocks(
+    rows: Iterable[Row], headers: int | None = None, *, placed: bool = False
+) -> Iterator[Block]:
+    """A table as blocks of some rows each, titles above it as a paragraph first.
+
+    `headers`: how many of the first rows that have text name the columns, None to tell from what
+    the cells hold. `placed`: even a table of one block says which rows it has; others always do.
+    """
+    numbered = enumerate((_folded(row) for row in rows), start=1)
+    filled = ((number, row) for number, row in numbered if any(row))
+    first = list(islice(filled, max(LOOKED_AT, (headers or 0) + 1)))
+    known = [row for _, row in first]
+    start, end = _header(known) if headers is None else (0, headers)
+    titles = [_over_all(row) for row in known[:start]]
+    titles += [row for row in known[start:end] if isinstance(row, str)]
+    names = _names([row for row in known[start:end] if not isinstance(row, str)])
+    if end == len(first):  # a table of nothing else
+        names, end = [], start
+    lines = ((n, _line(names, row)) for n, row in chain(first[end:], filled))
+    part = list(islice(lines, LINES_EACH))
+    while part:
+        after = list(islice(lines, LINES_EACH))
+        placed = placed or bool(after)
+        place = f"rows {part[0][0]}-{part[-1][0]}" if placed else ""
+        if titles:
+            yield Block(BlockKind.PARAGRAPH, "\n".join(dict.fromkeys(titles)), place)
+            titles = []
+        yield Block(BlockKind.TABLE, "\n".join(line for _, line in part), place)
+        part = after
+
+
+def _folded(row: Row) -> Row:
+    if isinstance(row, str):
+        return " ".join(row.split())
+    return [" ".join(cell.split()) for cell in row[:MOST_COLUMNS]]
+
+
+def _over_all(row: Row) -> str:
+    """The text of a row, cells that are merged once."""
+    return row if isinstance(row, str) else " ".join(dict.fromkeys(filter(None, row)))
+
+
+def _line(names: Sequence[str], row: Row) -> str:
+    if isinstance(row, str):
+        return row
+    if not names:
+        return " | ".join(filter(None, row)).replace(": | ", ": ")
     # Beside long names, or many, what a table says would be lost among them.
-    heads = [head[:LONGEST_NAME] for head in filled[0][1][:MOST_NAMED]]
-    cells = ((number, zip_longest(heads, row, fillvalue="")) for number, row in filled[1:])
-    lines = [(n, " | ".join(f"{h}: {c}" if h else c for h, c in row if c)) for n, row in cells]
-    lines = lines or [(filled[0][0], " | ".join(filter(None, filled[0][1])))]
-    parts = [lines[start : start + LINES_EACH] for start in range(0, len(lines), LINES_EACH)]
-    return [
-        Block(
-            BlockKind.TABLE,
-            "\n".join(line for _, line in part),
-            f"rows {part[0][0]}-{part[-1][0]}",
-        )
-        for part in parts
-    ]
+    told = zip_longest(names, row, fillvalue="")
+    return " | ".join(f"{name}: {cell}" if name else cell for name, cell in told if cell)
+
+
+def _names(heads: Sequence[Row]) -> list[str]:
+    """The columns' names, each joined of the header rows."""
+    columns = zip_longest(*(row[:MOST_NAMED] for row in heads), fillvalue="")
+    joined = (" ".join(dict.fromkeys(filter(None, column))) for column in columns)
+    return [name[:LONGEST_NAME].rstrip(": ") for name in joined]
+
+
+def _header(rows: Sequence[Row]) -> tuple[int, int]:
+    """Where the header rows begin, and where they end, as what the cells hold tells it."""
+    counts = [_count(row) for row in rows]
+    usual = Counter(count for count in counts if count > 1)
+    if not usual:
+        return 0, min(len(rows), 1) if not any(isinstance(row, str) for row in rows) else 0
+    most = max(usual, key=lambda count: (usual[count], count))
+    start = next((n for n, count in enumerate(counts) if count > most / 2 and count > 1), 0)
+    full = next((n for n, count in enumerate(counts) if count >= most), start)
+    # A header may have gaps, but what stands before a full one is not it.
+    if rows[start][0] and not any(_kind(cell) in ("number", "date") for cell in rows[full]):
+        columns = range(min(len(rows[full]), MOST_NAMED))
+        if any(_kinds(rows[full + 1 :], n) - {"text", "year"} for n in columns):
+            start = full
+    end = start + 1
+    if start and _is_group(rows[start - 1]) and not _numbers(rows[start - 1]):
+        start -= 1
+    elif _is_data(rows[start], rows[end:]):
+        return start, start
+    while end + 1 < len(rows) and _continues(rows[end - 1], rows[end], rows[end + 1 :]):
+        end += 1
+    return start, end
+
+
+def _count(row: Row) -> int:
+    """Filled cells, where the same text in all of them counts as one that is merged."""
+    told = [row] if isinstance(row, str) else [cell for cell in row if cell]
+    return len(told) if len(set(told)) > 1 else min(len(told), 1)
+
+
+def _is_group(row: Row) -> bool:
+    """Whether a row names several columns at once, though not from the first one alone."""
+    if isinstance(row, str):
+        return False
+    merged = any(cell and cell == after for cell, after in pairwise(row))
+    return merged and (not row[0] or _count(row) > 1)
+
+
+def _kind(cell: str) -> str:
+    if len(cell) > _LONGEST_NUMBER or not _NUMBER.fullmatch(cell):
+        return "text" if cell else ""
+    return "year" if _YEAR.fullmatch(cell) else "date" if _DATE.match(cell) else "number"
+
+
+def _numbers(row: Row) -> list[str]:
+    return [] if isinstance(row, str) else [cell for cell in row if _kind(cell) == "number"]
+
+
+def _kinds(rows: Sequence[Row], column: int) -> set[str]:
+    """What the cells of a column are."""
+    cells = (row[column] for row in rows if not isinstance(row, str) and column < len(row))
+    return {_kind(cell) for cell in cells if cell}
+
+
+def _is_data(row: Row, below: Sequence[Row]) -> bool:
+    """Whether the first full row is no header: its numbers stand above their like.
+
+    Three that ascend are names of columns, and so are years above other numbers. `Name:` beside its
+    value names no column.
+    """
+    if row[0].endswith(":") and below and all(each[:1] and each[0][-1:] == ":" for each in below):
+        return True
+    kinds = {n: kind for n, cell in enumerate(row[:MOST_NAMED]) if (kind := _kind(cell))}
+    told = {n: kind for n, kind in kinds.items() if kind != "text"}
+    if not told or any(_kinds(below, n) - {kind, *_LIKE[kind]} for n, kind in told.items()):
+        return False
+    digits = [int("".join(filter(str.isdecimal, row[n]))) for n in told]
+    ascend = len(digits) > 2 and all(one < other for one, other in pairwise(digits))
+    return not ascend or "date" in told.values()
+
+
+def _continues(above: Row, row: Row, below: Sequence[Row]) -> bool:
+    """Whether a row belongs to the header above it: parts of its columns, or their units."""
+    if isinstance(row, str) or isinstance(above, str) or _numbers(row):
+        return False
+    pairs = list(zip(above, row, strict=False))
+    if any(cell and cell == upper for upper, cell in pairs):  # merged downwards
+        return any(cell and cell != upper for upper, cell in pairs)
+    if any(a and a == b and c != d for (a, c), (b, d) in pairwise(pairs)):
+        return True
+    columns = range(min(len(row), MOST_NAMED))
+    measured = {n for n in columns if _kinds(below, n) in ({"number"}, {"number", "year"})}
+    units = [row[n] for n in measured if row[n] not in _BLANK]
+    return bool(units) and all(row[n] in _BLANK for n in columns if n not in measured)
