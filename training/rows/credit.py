@@ -385,23 +385,25 @@ def reflection_rows(
     candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
 ) -> Compiled:
     """Rows of the candidates of one trajectory, normalised over those that have a score."""
-    if not candidates:
-        return Compiled()
-    scores = np.array([[score] for score in reflection_scores(candidates)])
-    returns = identity(1).returns(scores)
-    advantages = stage_advantages(returns)
-    return separate_rows(
-        HELD_REFLECTION
-        if candidate.held
-        else UNSCORED_REFLECTION
-        if np.isnan(score)
-        else NO_SPREAD
-        if not advantages.any()
-        else _reflection_row(candidate, number, float(advantage), policy_version)
-        for number, (candidate, (score,), (advantage,)) in enumerate(
-            zip(candidates, scores, advantages, strict=True)
-        )
-    )
+    scores, advantages = reflection_scores(candidates), reflection_advantages(candidates)
+
+    def row(number: int, candidate: ReflectionCandidate) -> TrainRow | str:
+        if candidate.held:
+            return HELD_REFLECTION
+        if math.isnan(scores[number]):
+            return UNSCORED_REFLECTION
+        if not any(advantages):
+            return NO_SPREAD
+        return _reflection_row(candidate, number, advantages[number], policy_version)
+
+    return separate_rows(row(*one) for one in enumerate(candidates))
+
+
+def reflection_advantages(candidates: Sequence[ReflectionCandidate]) -> list[float]:
+    """Over those on one trajectory that have a score; 0 for the others."""
+    scores = np.array(reflection_scores(candidates)).reshape(-1, 1)
+    advantages: list[float] = stage_advantages(scores)[:, 0].tolist()
+    return advantages
 
 
 def _in_order(judgement: Judgement | None) -> list[StageScore | None]:

@@ -13,7 +13,7 @@ shown nothing and teach nothing. A trainer's steps must not overlap.
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,6 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
     TrajectoryGroup,
-    is_left_out,
 )
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
@@ -55,14 +54,12 @@ from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import JudgedConfig, check_table
-from rubricem.training.rows.credit import reflection_scores
-from rubricem.training.verl.plugin import ABSENT, Told
+from rubricem.training.rows.credit import SS_GRPO, RowRule, reflection_advantages
+from rubricem.training.verl.plugin import ADVANTAGES, REFLECTIONS, Told
 
 ACTOR = "rubricem"
 KEPT = "rubricem"
 """the folder in verl's checkpoints with rubrics and bank"""
-REFLECTIONS = "reflections"
-"""names, as a text, the scores of a rollout's reflections: verl makes no metric of a text"""
 _LOG = logging.getLogger(__name__)
 
 
@@ -174,8 +171,10 @@ class RolloutGroups:
         judge: GroupJudge,
         reflecting: ReflectionJudge,
         bank: RubricBank | None = None,
+        rule: RowRule = SS_GRPO,
     ) -> None:
-        """`bank`: None if the settings have no memory."""
+        """`bank`: None if the settings have no memory. `rule`: how scores become advantages."""
+        self._rule = rule
         self._setup, self._options = setup, options
         self._judge, self._reflecting, self._bank = judge, reflecting, bank
         self._folder = setup.stores.data_dir
@@ -205,7 +204,7 @@ class RolloutGroups:
         self._end(member, None)
 
     async def end(self, rollout: EndedRollout) -> Told:
-        """The scores of a rollout's stages and reflections, when all of its group have ended."""
+        """A rollout's scores and advantages, when all of its group have ended."""
         group = self._end(rollout.member, rollout)
         return (await asyncio.shield(group.told))[rollout.member.number]
 
@@ -277,10 +276,16 @@ class RolloutGroups:
             _LOG.warning("step %d, %s: %s", first.step, first.question, note)
         if not first.held_out or not begun.version:
             await asyncio.to_thread(self._buffers.save, judged.buffer)
+        advantages, _ = self._rule.advantages(judged.judgements)
         found = {}
-        for rollout, judgement in zip(members, judged.judgements, strict=True):
-            scores = await self._reflect(rollout, judgement) if rollout.candidates else ""
-            found[rollout.member.number] = metrics_of(judgement) | {REFLECTIONS: scores}
+        for rollout, judgement, own in zip(members, judged.judgements, advantages, strict=True):
+            # Every rollout has the same names, as verl requires; it leaves out None.
+            told: Told = {stage.value: judgement.score(stage) for stage in Stage}
+            told[ADVANTAGES] = _listed(own)
+            told[REFLECTIONS] = (
+                await self._reflect(rollout, judgement) if rollout.candidates else ""
+            )
+            found[rollout.member.number] = told
             if self._bank is not None and rollout.trajectory.recalled:
                 await self._recaller().note_use(rollout.trajectory)
         return found
@@ -293,7 +298,7 @@ class RolloutGroups:
             scored = await self._reflecting.score(run, judgement, rollout.candidates, seed)
         except RubricemError as error:
             _LOG.warning("step %d, %s: %s", member.step, member.question, error)
-            return ",".join("" for _ in rollout.candidates)
+            return ""
         marked = mark_best(scored, self._reflecting.minimum)
         read = dict.fromkeys(source.text for source in run.sources)
         best = accept(
@@ -301,17 +306,11 @@ class RolloutGroups:
         )
         if best is not None:
             self._waiting[member.step, member.place] = best
-        return ",".join("" if s != s else f"{s:.6f}" for s in reflection_scores(marked))
+        return _listed(reflection_advantages(marked))
 
 
-def metrics_of(judgement: Judgement) -> Told:
-    """What verl makes metrics of: it leaves out None, and would average any number in its place.
-
-    Every rollout has the same names, as verl requires.
-    """
-    absent = (stage.value for stage in Stage if is_left_out(judgement.at(stage)))
-    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
-    return scores | {ABSENT: ",".join(absent)}
+def _listed(values: Iterable[float]) -> str:
+    return ",".join(f"{value:.6f}" for value in values)
 
 
 class GroupsActor(RolloutGroups):
@@ -321,7 +320,7 @@ class GroupsActor(RolloutGroups):
         self._opened = AsyncExitStack()
 
     async def open(
-        self, options: GroupOptions, settings: Settings, checkpoint: Path | None
+        self, options: GroupOptions, settings: Settings, rule: RowRule, checkpoint: Path | None
     ) -> None:
         """`checkpoint`: the one that the training is resumed from."""
         setup = await asyncio.to_thread(setup_of, settings)
@@ -337,6 +336,7 @@ class GroupsActor(RolloutGroups):
             build_judge(options.judge, kept, wanted, gate_scores() if options.gated else None),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
+            rule,
         )
 
 

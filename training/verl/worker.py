@@ -34,11 +34,11 @@ from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
 from rubricem.training.collect.questions import Question
+from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
 from rubricem.training.verl.groups import (
     ACTOR,
     KEPT,
-    REFLECTIONS,
     EndedRollout,
     GroupOptions,
     GroupsActor,
@@ -47,7 +47,7 @@ from rubricem.training.verl.groups import (
     ToldRecaller,
     group_options,
 )
-from rubricem.training.verl.plugin import REFLECTION, encode, encode_reflection, response_of
+from rubricem.training.verl.plugin import ESTIMATORS, response_of, token_rewards
 from rubricem.training.verl.policy import ServerPolicy
 
 REWARD, ROLLOUT = "reward_extra_info", "rollout"
@@ -61,25 +61,20 @@ Opened = tuple[Setup, SearchTool]
 
 
 class StageOutput(AgentLoopOutput):  # type: ignore[misc]
-    """A response whose rewards are encoded as stage codes, when verl asks for its tensors."""
+    """A response whose rewards are its tokens' advantages, when verl asks for its tensors."""
 
     response_stages: list[int]
-    """0 to 3 of each response token, -1 for none; 4 in a reflection"""
+    """0 to 3 of each response token, -1 for none; 0 in a reflection"""
     candidate: int = -1
     """the number of a reflection among those of its rollout; -1: it is the rollout"""
 
     def as_dict(self) -> dict[str, Any]:
-        """What verl stores. If it was not judged every score is unknown."""
+        """What verl stores. If it was not judged it teaches nothing."""
         self.extra_fields.pop(ROLLOUT, None)  # it was judged, and is not kept with every batch
         found: dict[str, Any] = super().as_dict()
         stages, number = found.pop("response_stages"), found.pop("candidate", -1)
         told = found["extra_fields"].get(REWARD) or {}
-        if number < 0:
-            found["rm_scores"] = encode(stages, told)
-        else:
-            scores = str(told.get(REFLECTIONS, "")).split(",")
-            score = scores[number] if number < len(scores) else ""
-            found["rm_scores"] = encode_reflection(len(stages), float(score) if score else None)
+        found["rm_scores"] = token_rewards(stages, told, number)
         return found
 
 
@@ -229,7 +224,7 @@ def _reflection_response(written: ReflectionCandidate, most: int) -> dict[str, l
         "response_ids": list(tokens.ids[response]),
         "response_mask": [1] * count,
         "response_logprobs": list(tokens.logprobs[response]),
-        "response_stages": [REFLECTION] * count,
+        "response_stages": [0] * count,
     }
 
 
@@ -275,7 +270,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """The stage scores of one rollout; `data` is verl's batch of its outputs, with it last."""
+        """What one rollout is told; `data` is verl's batch of its outputs, with it last."""
         rollout = data[len(data) - 1].non_tensor_batch["tool_extra_fields"][ROLLOUT]
         stages = await _groups().end.remote(rollout)
         known = [score for score in stages.values() if isinstance(score, float)]
@@ -290,12 +285,19 @@ class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
-        options = _options(config)
+        options, algorithm = _options(config), config.algorithm
         check_held_out(config)
+        if algorithm.use_kl_in_reward or algorithm.adv_estimator not in ESTIMATORS:
+            raise SettingsError(
+                "the rewards are advantages of ours, which verl is to leave as they are.",
+                f"Set algorithm.adv_estimator to {' or '.join(ESTIMATORS)}, and "
+                "algorithm.use_kl_in_reward=False.",
+            )
         actor: Any = ray.remote(GroupsActor)
         self._groups = actor.options(name=ACTOR, max_concurrency=CALLS).remote()
         resumed = _find_resumed(config.trainer)
-        ray.get(self._groups.open.remote(options, load_settings(), resumed))
+        rule = CREDITS[ESTIMATORS[algorithm.adv_estimator]]
+        ray.get(self._groups.open.remote(options, load_settings(), rule, resumed))
 
     def on_save(
         self,

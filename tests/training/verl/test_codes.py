@@ -1,4 +1,4 @@
-"""Stage-wise GRPO on verl's tensors: the project's own advantages, by way of stage codes.
+"""What verl is given: advantages as rewards, and whole episodes.
 
 verl's servers as our policy, a whole episode on them, and its rollout as verl takes it.
 """
@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,115 +17,29 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import (
-    NO_CRITERIA,
-    Decoding,
-    Message,
-    Sampling,
-    Stage,
-    StageScore,
-    Status,
-    Trajectory,
-)
-from rubricem.training.rows.credit import PAPER, broadcast, identity, stage_advantages
-from rubricem.training.verl.groups import metrics_of
+from rubricem.memory.schema import Decoding, Message, Sampling, Status, Trajectory
 from rubricem.training.verl.plugin import (
-    ABSENT,
+    ADVANTAGES,
+    REFLECTIONS,
     Told,
-    decode,
-    encode,
-    encode_reflection,
+    given_advantages,
     response_of,
-    ss_grpo_advantages,
+    token_rewards,
 )
 from rubricem.training.verl.policy import PIECE, ServerPolicy
-from tests.support.collected import judgement, two_turns
+from tests.support.collected import two_turns
 from tests.support.policies import QUESTION, FixedSearch
 
-NAN = float("nan")
-STAGES = (
-    (-1, 0, 0, -1, 1, 2, 3, 3),
-    (0, 1, 1, -1, -1, 2, 3),
-    (0, 0, 1, 3, 3, 3, 3, 3, 3),
-    (0, 1, 2, 3),
-)
-SCORES = ((0.2, 0.0, 1.0, 0.5), (0.9, 0.5, None, 1.0), (0.4, 1.0, 0.0, 0.0), (0.1, 0.3, 0.6, 0.7))
-QUESTIONS = ["one", "one", "one", "two"]
 
-
-def batch(absent: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The codes and the mask of the responses above, padded on the right."""
-    codes, masks = [], []
-    for number, (stages, scores) in enumerate(zip(STAGES, SCORES, strict=True)):
-        told: Told = {stage.value: score for stage, score in zip(Stage, scores, strict=True)}
-        for k, stage in enumerate(Stage):
-            told |= {stage.value: None, ABSENT: stage.value} if (number, k) == absent else {}
-        codes.append(encode(stages, told))
-        masks.append(torch.tensor([float(stage >= 0) for stage in stages]))
-    pad = torch.nn.utils.rnn.pad_sequence
-    return pad(codes, batch_first=True), pad(masks, batch_first=True)
-
-
-@pytest.mark.parametrize("dependence", [PAPER, identity(), broadcast()])
-def test_advantages_on_verls_tensors_are_those_of_the_project(dependence: object) -> None:
-    codes, mask = batch((0, 1))
-    found, returns = ss_grpo_advantages(codes, mask, QUESTIONS, dependence)  # type: ignore[arg-type]
-    scores = np.array([[NAN if s is None else s for s in row] for row in SCORES[:3]])
-    absent = np.zeros((3, 4), dtype=np.bool_)
-    absent[0, 1] = True
-    wanted = dependence.returns(scores, absent)  # type: ignore[arg-type]
-    values = stage_advantages(wanted)
-    for row, stages in enumerate(STAGES[:3]):
-        for place, stage in enumerate(stages):
-            told = values[row, stage] if stage >= 0 else 0.0
-            assert float(found[row, place]) == pytest.approx(told, abs=1e-4), (row, place)
-            known = np.nan_to_num(wanted[row, stage]) if stage >= 0 else 0.0
-            assert float(returns[row, place]) == pytest.approx(known, abs=1e-5)
-        assert not found[row, len(stages) :].any(), "padding"
-    assert np.abs(values).max() > 0.5
-
-
-def test_reflections_are_compared_with_one_another_and_filling_with_nothing() -> None:
-    """Three candidates of 0, 1 and an unknown score beside the rollouts of their question."""
-    codes, mask = batch()
-    alone, _ = ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
-    scores = (0.0, 1.0, None)
-    width = codes.shape[1]
-    pad = torch.nn.functional.pad
-    rows = [pad(encode_reflection(n + 2, s), (0, width - n - 2)) for n, s in enumerate(scores)]
-    masks = [pad(torch.ones(n + 2), (0, width - n - 2)) for n in range(3)]
-    empty = torch.zeros(1, width)  # verl fills a batch up with copies that have no policy token
-    both = torch.cat([codes, torch.stack(rows), empty])
-    whole = torch.cat([mask, torch.stack(masks), empty])
-    found, returns = ss_grpo_advantages(both, whole, [*QUESTIONS, *["one"] * 4], PAPER)
-    torch.testing.assert_close(found[:4], alone, msg="the rollouts learn as without them")
-    assert found[4, :3].tolist() == pytest.approx([-1.0, -1.0, 0.0], abs=1e-4)
-    assert found[5, :4].tolist() == pytest.approx([1.0, 1.0, 1.0, 0.0], abs=1e-4)
-    assert not found[6].any() and not found[7].any()
-    assert returns[5, :3].tolist() == [1.0, 1.0, 1.0]
-
-
-def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
-    scores = {"plan": 0.0, "research": None, "review": None, "answer": 1.0, ABSENT: "review"}
-    codes = encode([0, 1, 2, 3, 3], scores)
-    assert codes.tolist() == [5.0, 11.0, 12.5, 18.0, 16.0]
-    found = decode(codes.unsqueeze(0), torch.ones(1, 5), 4)
-    assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
-    np.testing.assert_array_equal(found.scores, [[0.0, NAN, NAN, 1.0]])
-    assert found.absent.tolist() == [[False, False, True, False]]
-
-
-@pytest.mark.parametrize("spoilt", [0.25, -1.0, 40.0])
-def test_rewards_that_are_no_codes_are_refused(spoilt: float) -> None:
-    codes, mask = batch()
-    codes[0, 6] += spoilt
-    with pytest.raises(ValueError, match="use_kl_in_reward"):
-        ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
-    with pytest.raises(ValueError, match="use_kl_in_reward"):
-        ss_grpo_advantages(torch.zeros_like(codes), mask, QUESTIONS, PAPER)
-    for score in (1.5, float("inf"), float("-inf"), NAN):
-        with pytest.raises(ValueError, match="no stage score"):
-            encode([0], {"plan": score})
+def test_tokens_are_rewarded_by_what_their_stages_and_reflections_were_told() -> None:
+    told: Told = {"plan": 0.5, ADVANTAGES: "0.5,-1.0,0.0,2.0", REFLECTIONS: "1.0,0.0,-1.0"}
+    assert token_rewards([-1, 0, 0, -1, 1, 2, 3], told).tolist() == [0, 0.5, 0.5, 0, -1, 0, 2]
+    for number, value in enumerate((1.0, 0.0, -1.0, 0.0)):
+        assert token_rewards([0, 0], told, number).tolist() == [value, value]
+    assert not token_rewards([0, 3], {}).any(), "nobody judged it"
+    mask = torch.tensor([[1.0, 0.0, 1.0]])
+    advantages, returns = given_advantages(torch.full((1, 3), 0.5), mask, index=["q"], config=None)
+    assert advantages.tolist() == returns.tolist() == [[0.5, 0.0, 0.5]]
 
 
 END = 3
@@ -262,15 +175,3 @@ async def test_an_episode_on_verls_servers_becomes_a_masked_response(tmp_path: P
     forced = trajectory.model_copy(update={"decoding": Decoding.FORCED})
     with pytest.raises(ValueError, match="not those that were sampled"):
         response_of(forced, 20)
-
-
-async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) -> None:
-    trajectory = await rollout(tmp_path)
-    judged = judgement(trajectory, [0.5, None, None, 0.0])
-    absent = StageScore(stage=Stage.REVIEW, score=None, unscored_reason=NO_CRITERIA)
-    stages = tuple(absent if s.stage is Stage.REVIEW else s for s in judged.stages)
-    numbers = metrics_of(judged.model_copy(update={"stages": stages}))
-    known = {"plan": 0.5, "research": None, "review": None, "answer": 0.0}
-    assert numbers == known | {ABSENT: "review"}
-    assert encode([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
-    assert encode([0] * 4, {}).tolist() == [7.0] * 4

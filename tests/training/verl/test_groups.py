@@ -20,13 +20,13 @@ from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.rows.forms import write_verl, write_windows
 from rubricem.training.verl.groups import (
     KEPT,
-    REFLECTIONS,
     EndedRollout,
     GroupOptions,
     Member,
     RolloutGroups,
     group_options,
 )
+from rubricem.training.verl.plugin import ADVANTAGES, REFLECTIONS
 from tests.support.banks import bank_in
 from tests.support.collected import LengthJudge, candidate
 from tests.support.collected import rollout as rollout_of
@@ -92,6 +92,9 @@ async def test_a_group_is_judged_once_when_its_last_rollout_has_ended(tmp_path: 
     assert judge.seen == [("question 0", 1, 0)]
     assert told["answer"] == 0.0 and second["answer"] == 0.1, "each is told its own"
     assert told.keys() == second.keys() and told[REFLECTIONS] == ""
+    for mine, sign in ((told, -1.0), (second, 1.0)):
+        own = [float(one) for one in str(mine[ADVANTAGES]).split(",")]
+        assert own == pytest.approx([sign] * 4, abs=1e-3), "each stage over the group's two"
     assert BufferStore(tmp_path / "buffers").load("question 0").version == 1, "rubrics evolve"
 
 
@@ -115,7 +118,11 @@ async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_b
     later = await whole(found, 1, 1)
     first = await whole(found, 1, 0)
     for told in (later, first):
-        assert sorted(scores[REFLECTIONS] for scores in told) == ["", "", "0.800000,,0.200000"]
+        assert sorted(scores[REFLECTIONS] for scores in told) == [
+            "",
+            "",
+            "0.999997,0.000000,-0.999997",
+        ]
     assert await bank.items() == [], "nothing before the next step"
     shown = await found.begin(member(0, step=2, place=0))
     assert shown.recall.own and "<reference_examples>" in shown.recall.block

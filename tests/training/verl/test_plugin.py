@@ -1,6 +1,5 @@
 """The plugin beside the verl that is installed; without verl there is nothing to test."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -13,52 +12,33 @@ verl = pytest.importorskip("verl")
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def test_verl_finds_the_estimators_and_calls_them_as_it_calls_any() -> None:
-    import numpy as np
-    import torch
-    from verl import DataProto
-    from verl.trainer.ppo.ray_trainer import compute_advantage
-
-    from rubricem.training.rows.credit import PAPER, broadcast, identity
-    from rubricem.training.verl import plugin
-    from rubricem.training.verl.plugin import ss_grpo_advantages
-    from tests.training.verl.test_codes import QUESTIONS, batch
-
-    assert plugin.ESTIMATORS.keys() == {"ss_grpo", "ss_grpo_answer_only", "ss_grpo_identity"}
-    codes, mask = batch()
-    for name, matrix in zip(plugin.ESTIMATORS, (PAPER, broadcast(), identity()), strict=True):
-        tensors = {"token_level_rewards": codes, "response_mask": mask}
-        data = DataProto.from_dict(
-            tensors=tensors, non_tensors={"uid": np.array(QUESTIONS, dtype=object)}
-        )
-        found = compute_advantage(data, adv_estimator=name, config=None).batch
-        wanted, returns = ss_grpo_advantages(codes, mask, QUESTIONS, matrix)
-        torch.testing.assert_close(found["advantages"], wanted)
-        torch.testing.assert_close(found["returns"], returns)
-
-
-def test_the_trainer_hands_the_whole_batch_to_it() -> None:
+def test_verl_calls_the_estimators_with_its_whole_batch_and_takes_what_they_give() -> None:
     """Of several outputs of one session verl keeps the last for its own `grpo` alone."""
     import numpy as np
     import torch
     from verl import DataProto
+    from verl.trainer.ppo.ray_trainer import compute_advantage
     from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-    from rubricem.training.rows.credit import PAPER
     from rubricem.training.verl import plugin
-    from rubricem.training.verl.plugin import ss_grpo_advantages
-    from tests.training.verl.test_codes import QUESTIONS, batch
 
-    assert "ss_grpo" in plugin.ESTIMATORS
-    codes, mask = batch()
-    data = DataProto.from_dict(
-        tensors={"token_level_rewards": codes, "response_mask": mask},
-        non_tensors={"uid": np.array(QUESTIONS, dtype=object)},
-    )
-    keys = [f"{name}_{number}_0" for number, name in enumerate(QUESTIONS)]
-    found = compute_advantage_for_multi_trajectories(data, keys, adv_estimator="ss_grpo")
-    wanted, _ = ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
-    torch.testing.assert_close(found.batch["advantages"], wanted)
+    questions = ["one", "one", "two"]
+    rewards = torch.tensor([[0.5, -1.0, 0.0], [1.0, 2.0, 3.0], [0.25, 0.0, -0.5]])
+    mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+
+    def batch() -> DataProto:
+        return DataProto.from_dict(
+            tensors={"token_level_rewards": rewards, "response_mask": mask},
+            non_tensors={"uid": np.array(questions, dtype=object)},
+        )
+
+    assert plugin.ESTIMATORS.keys() == {"ss_grpo", "ss_grpo_answer_only"}
+    keys = [f"{name}_{number}_0" for number, name in enumerate(questions)]
+    for name in plugin.ESTIMATORS:
+        found = compute_advantage(batch(), adv_estimator=name, config=None).batch
+        torch.testing.assert_close(found["advantages"], rewards * mask)
+        found = compute_advantage_for_multi_trajectories(batch(), keys, adv_estimator=name).batch
+        torch.testing.assert_close(found["advantages"], rewards * mask)
 
 
 def output(**more: Any) -> Any:
@@ -77,48 +57,18 @@ def output(**more: Any) -> Any:
     return StageOutput(**values | more)
 
 
-def test_a_judged_output_is_written_as_stage_codes() -> None:
-    from rubricem.training.verl.plugin import decode
-
-    told = {
-        "plan": 0.5,
-        "research": None,
-        "review": None,
-        "answer": 0.0,
-        "without_rubric": "review",
-    }
+def test_an_output_is_rewarded_by_the_advantages_that_it_was_told() -> None:
+    told = {"plan": 0.5, "answer": 0.0, "advantages": "0.5,-1.0,0.0,2.0", "reflections": "1.0,-1.0"}
     extra = {"reward_extra_info": told, "rollout": object(), "max_global_steps": 3}
-    found = output(extra_fields=extra, reward_score=0.25).as_dict()
-    codes = decode(found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
-    assert codes.stages.tolist() == [[0, -1, 1, 2, 3]]
-    assert codes.scores[0, 0] == 0.5 and codes.scores[0, 3] == 0.0
-    assert math.isnan(codes.scores[0, 1]) and codes.absent.tolist() == [[False, False, True, False]]
+    found = output(extra_fields=dict(extra), reward_score=0.25).as_dict()
+    assert found["rm_scores"].tolist() == [0.5, 0.0, -1.0, 0.0, 2.0]
     assert "rollout" not in found["extra_fields"], "the run is not stored with every batch"
     assert found["extra_fields"]["max_global_steps"] == 3
     assert "response_stages" not in found and found["responses"].tolist() == [3, 4, 5, 6, 7]
-    unjudged = output().as_dict()["rm_scores"]
-    codes = decode(unjudged.unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
-    assert all(map(math.isnan, codes.scores[0])), "nothing is known, and nothing is 0"
-
-
-def test_a_reflection_takes_its_own_score_of_those_that_its_rollout_was_told() -> None:
-    from rubricem.training.verl.plugin import decode
-
-    extra = {"reward_extra_info": {"plan": 1.0, "reflections": "0.25,,0.75"}}
-    stages = [4] * 5
-    for number, score in enumerate((0.25, None, 0.75, None)):
-        made = output(extra_fields=dict(extra), response_stages=stages, candidate=number)
-        found = made.as_dict()
-        codes = decode(found["rm_scores"].unsqueeze(0), torch_ones(5), 4)
-        assert codes.stages.tolist() == [stages]
-        assert codes.scores[0, 0] == score or (score is None and math.isnan(codes.scores[0, 0]))
-        assert "candidate" not in found
-
-
-def torch_ones(width: int) -> Any:
-    import torch
-
-    return torch.ones(1, width)
+    assert not output().as_dict()["rm_scores"].any(), "it was not judged"
+    for number, value in enumerate((1.0, -1.0)):
+        made = output(extra_fields=dict(extra), response_stages=[0] * 5, candidate=number).as_dict()
+        assert made["rm_scores"].tolist() == [value] * 5 and "candidate" not in made
 
 
 def test_the_launch_files_name_what_there_is() -> None:
