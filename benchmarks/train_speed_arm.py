@@ -131,7 +131,6 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
         "dtype": "float32",
         "micro_batch": 4 if arm.layout == "padded" else 1,
         "save_every": arm.steps + 1,
-        "objective": {"importance": "none"},
     }
     return check_config(values | lora, folder, TrainConfig)
 

@@ -38,7 +38,6 @@ exec bash "$LAUNCH/cluster.sh" \
     actor_rollout_ref.rollout.n=8 \
     rubricem.judge=checklist \
     +rubricem.scaffold=linear \
-    +rubricem.scaffold_decay=sigmoid:125:0.2 \
     trainer.default_local_dir="$DATA/checkpoints" \
     trainer.total_training_steps=350 \
     trainer.total_epochs=100 \

@@ -6,6 +6,5 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 # The weights of importance sampling would be between two prompts, with and without the scaffold.
 exec bash "$HERE/rubricem_8b.sh" \
     +rubricem.scaffold=linear \
-    +rubricem.scaffold_decay=sigmoid:125:0.2 \
     algorithm.rollout_correction.rollout_is=null \
     "$@"

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective import clipped_objective
-from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.credit import Dependence, Floats
 from rubricem.training.rows.row import Objective, TrainRow
 
@@ -72,9 +71,6 @@ class Bigrams:
         chosen = torch.log_softmax(self.table, dim=1)[batch.ids[:, :-1], batch.ids[:, 1:]]
         first = torch.full((len(batch.ids), 1), float("nan"))
         return torch.cat([first, chosen], dim=1)
-
-
-EXACT = ObjectiveConfig(importance="none")
 
 
 @dataclass(frozen=True)
@@ -192,10 +188,11 @@ def exact_loss(advantages: Tensor, logprobs: Tensor, chances: Tensor) -> Tensor:
     first = torch.zeros(len(advantages), 1)
     wide = replace(
         batch,
+        sampled=torch.zeros_like(batch.sampled),  # the policy itself writes them: no correction
         advantages=torch.cat([first, advantages], 1),
         weights=torch.cat([first, chances], 1),
     )
-    return clipped_objective(wide, torch.cat([first, logprobs], 1), config=EXACT).loss
+    return clipped_objective(wide, torch.cat([first, logprobs], 1)).loss
 
 
 @cache

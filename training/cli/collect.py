@@ -17,9 +17,6 @@ from rubricem.memory.errors import SettingsError
 from rubricem.training.cli.train import OVERRIDES, run, tell
 from rubricem.training.local.local_config import GroupsConfig, check_table, read_toml
 
-BEGUN = "sigmoid"
-"""the decay of a scaffold that is shown as at the beginning of a training"""
-
 
 class CollectConfig(GroupsConfig):
     """What is collected, and how."""
@@ -139,14 +136,14 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     from rubricem.agent.learning.scoring import resolve_judge
     from rubricem.agent.settings import load_settings
     from rubricem.training.collect.remote import RayOptions
-    from rubricem.training.collect.scaffolding import scaffold_rule
+    from rubricem.training.collect.scaffolding import ScaffoldRule
     from rubricem.training.collect.setup import CollectOptions
 
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     chosen = {"decoding": "free", **config.settings}
     sampled = {"temperature": 1.0} if chosen["decoding"] == "free" else {}
     settings = load_settings({**sampled, **chosen})
-    scaffold = scaffold_rule(config.scaffold, BEGUN, 0.0)
+    scaffold = ScaffoldRule() if config.scaffold else None  # as at a training's beginning
     ray = RayOptions(config.ray_workers) if config.ray_workers else None
     options = CollectOptions(
         taught=config.teacher,

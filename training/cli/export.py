@@ -26,13 +26,8 @@ FORMS = ("rows", "sft", "trl", "pairs", "verl")
 @click.option("-o", "--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
 @one_of(
     "--credit",
-    kinds=("ss-grpo", "answer-only", "dr-grpo", "identity", "sum"),
+    kinds=("ss-grpo", "answer-only", "sum"),
     said="Which scores a stage is credited with; the first stage's return ranks pairs.",
-)
-@one_of(
-    "--scaffold-ratio",
-    kinds=("unscaffolded", "behaviour", "scaffolded"),
-    said="rows: which prompts form the ratio of a rollout under a scaffold.",
 )
 @click.option("--model", help="The model to train, for text that has no token ids.")
 @click.option(

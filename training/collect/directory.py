@@ -12,7 +12,6 @@ beyond the sizes given there was never committed: it is not read, and cut off at
 """
 
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -279,12 +278,6 @@ def group_name(step: int, number: int) -> str:
 
 def thread_of(group: str, member: int) -> str:
     return f"{group}-r{member}"
-
-
-def member_of(thread: str) -> int:
-    """The place in its group of a rollout, counted from 0; -1: it belongs to none."""
-    found = re.search(r"-r(\d+)$", thread)
-    return int(found[1]) if found else -1
 
 
 def hash_of(questions: Sequence[Question]) -> str:

@@ -43,8 +43,8 @@ class JudgedConfig(TableConfig):
     stage that it has nothing to say about gets 1"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each judged group"""
-    scaffold: str | None = None
-    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
+    scaffold: Literal["linear"] | None = None
+    """a question's rollouts are shown its rubric: the first of a group all of it, the last nothing
     (`training.collect.scaffolding`); None: nothing"""
 
 
@@ -209,7 +209,7 @@ def check_table(values: Any, kind: type[Table], name: str) -> Table:
         raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
 
 
-BESIDE = ("credit", "scaffold_ratio", "rules", "rounds")
+BESIDE = ("credit", "rules", "rounds")
 """keys of a file that are read before its configuration is"""
 
 

@@ -58,6 +58,8 @@ RETIRED: Mapping[str, tuple[str, Any]] = {
     "cap": ("truncated importance is held at 2", 2.0),
     "decoding": ("set it under settings", None),
     "short": ('set system_prompt to "short"', False),
+    "scaffold_decay": ("a scaffold fades by a sigmoid, half of it after a fifth", "sigmoid"),
+    "scaffold_ratio": ("the ratio is formed without the scaffold", "unscaffolded"),
     "progress": ("rounds let a scaffold fade", 0.0),
     "reward": ("the verdict alone is rewarded", "answer"),
 }  # fmt: skip

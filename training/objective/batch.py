@@ -9,9 +9,7 @@ is all the rows of one optimizer step, over all micro-batches and ranks. With o 
 row's own weight, and `size` the divisor of the aggregation,
 
     token-mean     size = N_o             trained tokens of o
-    stage-mean     size = S_o * N_o,s     stages of o that have a trained token, tokens of this one
     sequence-mean  size = M_o * n         rows of o with a trained token, trained tokens of this one
-    token-sum      size = M_o * budget
 
     weight of a token = W / size                  for the clipped term, and for imitation
     share of a token  = 1 / size over all objectives together    for the divergence
@@ -19,7 +17,6 @@ row's own weight, and `size` the divisor of the aggregation,
 so that the loss is a plain sum over tokens, and does not depend on how a window is cut.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -27,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.objective.objective_config import TOKEN_BUDGET, ObjectiveConfig
+from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
 
 
@@ -37,13 +34,8 @@ class Sizes:
 
     rows: int
     """with a trained token"""
-    stages: Mapping[int, int]
-    """trained tokens of each stage, 0 to 3, and of none, -1"""
-
-    @property
-    def tokens(self) -> int:
-        """Trained tokens."""
-        return sum(self.stages.values())
+    tokens: int
+    """that are trained"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +51,14 @@ class WindowWeights:
         return row.weight * self._mean(row, self.objectives[row.objective])
 
     def shares(self, row: TrainRow) -> Tensor:
-        """(len(ids),) float32, 0 where not trained; a window's sum to 1, except by token-sum."""
+        """(len(ids),) float32, 0 where not trained; a window's sum to 1."""
         return self._mean(row, self.whole)
 
     def _mean(self, row: TrainRow, sizes: Sizes) -> Tensor:
         mask = torch.tensor(row.loss_mask, dtype=torch.float32)
-        match self.config.aggregation:
-            case "token-mean":
-                size: float | Tensor = sizes.tokens
-            case "stage-mean":
-                of_stage = [sizes.stages.get(stage, 0) for stage in row.stages]
-                size = len(sizes.stages) * torch.tensor(of_stage).clamp(min=1)
-            case "sequence-mean":
-                size = sizes.rows * sum(row.loss_mask)
-            case "token-sum":
-                size = sizes.rows * float(TOKEN_BUDGET)
-        return mask / size if any(row.loss_mask) else mask
+        own = sum(row.loss_mask)
+        by_row = self.config.aggregation == "sequence-mean"
+        return mask / (sizes.rows * own if by_row else sizes.tokens) if own else mask
 
 
 def window_weights(
@@ -82,39 +66,25 @@ def window_weights(
 ) -> WindowWeights:
     """The weights of a window's tokens; `rows` are all of the window, on all ranks.
 
-    Raises SettingsError if the configuration does not suit a row: with `bypass`, one that needs the
-    ratio to the policy before the update; without it, one that needs the ratio to what the sampler
-    computed under another prompt.
+    Raises SettingsError for `bypass` with a row that needs the ratio to the policy before the
+    update.
     """
     settings = config or ObjectiveConfig()
-    _refuse_unsuited(rows, bypass=settings.importance == "bypass")
+    unsuited = next((row for row in rows if row.recompute_logprobs), None)
+    if settings.importance == "bypass" and unsuited is not None:
+        raise SettingsError(
+            f"bypass forms the ratio to what the sampler computed, and row {unsuited.id} was "
+            "sampled under another prompt.",
+            "Set importance to truncate.",
+        )
     kinds = {row.objective for row in rows}
     parts = {kind: _sizes([row for row in rows if row.objective == kind]) for kind in kinds}
     return WindowWeights(settings, parts, _sizes(rows))
 
 
 def _sizes(rows: Sequence[TrainRow]) -> Sizes:
-    stages: Counter[int] = Counter()
-    for row in rows:
-        pairs = zip(row.stages, row.loss_mask, strict=True)
-        stages.update(stage for stage, trained in pairs if trained)
-    return Sizes(sum(any(row.loss_mask) for row in rows), stages)
-
-
-def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
-    wrong = "recompute_logprobs" if bypass else "across_prompts"
-    row = next((row for row in rows if getattr(row, wrong)), None)
-    if row is not None and bypass:
-        raise SettingsError(
-            f"bypass forms the ratio to what the sampler computed, and row {row.id} was sampled "
-            "under another prompt.",
-            "Set importance to truncate, or make the rows with the scaffold_ratio behaviour.",
-        )
-    if row is not None:
-        raise SettingsError(
-            f"row {row.id} forms its ratio to what the sampler computed under another prompt.",
-            "Set importance to bypass, or make the rows with another scaffold_ratio.",
-        )
+    counts = [sum(row.loss_mask) for row in rows]
+    return Sizes(sum(map(bool, counts)), sum(counts))
 
 
 @dataclass(frozen=True)
@@ -131,8 +101,6 @@ class Batch:
     """float32; the sampler's log-probabilities (natural log), 0 where not trained"""
     sampled: Tensor
     """bool; True where `behaviour` is of these very ids, False where it is of another prompt"""
-    across: Tensor
-    """bool; True where it is of another prompt, and the ratio is formed to it nevertheless"""
     weights: Tensor
     """float32; the weight of a token's clipped or imitation term in the window's loss"""
     shares: Tensor
@@ -209,8 +177,7 @@ def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:
     return lines | {
         "ids": torch.tensor(row.ids, dtype=torch.int64),
         "mask": mask,
-        "sampled": mask & torch.tensor(not (row.recompute_logprobs or row.across_prompts)),
-        "across": mask & torch.tensor(row.across_prompts),
+        "sampled": mask & torch.tensor(not row.recompute_logprobs),
         "weights": window.weights(row),
         "shares": window.shares(row),
         "objectives": torch.where(mask, kind, -1),

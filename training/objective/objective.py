@@ -22,8 +22,6 @@ mean is kept as a total and its number of tokens, so that the metrics of a windo
 how it was split.
 """
 
-import math
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import add
@@ -38,11 +36,6 @@ from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import LARGEST_IMPORTANCE, ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES
 
-BOUNDS = (2, 10, 100)
-"""sequence ratios above each are counted (RuscaRL, arXiv:2508.16949, section 5)"""
-LARGEST = 700.0
-"""nats whose exponential is still a finite float"""
-
 
 @dataclass(frozen=True, slots=True)
 class LossMetrics:
@@ -53,8 +46,6 @@ class LossMetrics:
     """for a mean, the number of tokens in its total; a total whose name is missing is a sum"""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """the largest value over all tokens"""
-    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """for each row the log of a ratio over its whole sequence"""
 
     def __add__(self, other: "LossMetrics") -> "LossMetrics":
         def join(part: str, of: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -62,14 +53,10 @@ class LossMetrics:
             shared = {name: of(mine[name], others[name]) for name in mine if name in others}
             return {**mine, **others, **shared}
 
-        return LossMetrics(
-            join("totals", add), join("tokens", add), join("peaks", max), join("rows", add)
-        )
+        return LossMetrics(join("totals", add), join("tokens", add), join("peaks", max))
 
     def report(self) -> dict[str, float]:
         """Sums, means, and peaks (ending in `_max`); a mean over no token is left out.
-
-        For sequence ratios, the median, and how many are larger than N (ending in `_above_N`).
 
         `ess` is the effective sample size of the importance weights w over n tokens, as a share
         of n: (sum of w)^2 / (n * sum of w^2), which is 1 if all are equal (Kish, 1965).
@@ -84,23 +71,7 @@ class LossMetrics:
             | sums
             | means
             | {f"{name}_max": peak for name, peak in self.peaks.items()}
-            | _ratio_numbers(self.rows)
         )
-
-
-def _ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
-    """From the log ratios of the rows, by name: the median ratio, and counts above each bound.
-
-    The log of the median is capped at `LARGEST`, so that it stays a finite float.
-    """
-    found: dict[str, float] = {}
-    for name, logs in rows.items():
-        if logs:
-            found[f"{name}_median"] = math.exp(min(statistics.median(logs), LARGEST))
-            for bound in BOUNDS:
-                above = sum(one > math.log(bound) for one in logs)
-                found[f"{name}_above_{bound}"] = float(above)
-    return found
 
 
 @dataclass(frozen=True)
@@ -151,7 +122,7 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     ledger = Ledger()
     ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
     ledger.mean("negative_log_likelihood", surprise, batch.mask)
-    _measure_stages(ledger, batch, {"loss": surprise})
+    _measure_stages(ledger, batch, surprise)
     return ObjectiveResult(loss, ledger.close())
 
 
@@ -190,9 +161,10 @@ class ClippedTerms:
         """
         new = _mask_out(logprobs, batch.mask)
         before = new.detach() if old is None else _mask_out(old, batch.mask).detach()
-        behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
+        behaviour = torch.where(batch.sampled, batch.behaviour, before)
         ratio = _bounded_exp(new - (behaviour if config.importance == "bypass" else before))
-        importance = _importance(before - behaviour, config)
+        weight = _bounded_exp(before - behaviour).clamp(max=LARGEST_IMPORTANCE)
+        importance = torch.ones_like(weight) if config.importance == "bypass" else weight
         start = None if reference is None else _mask_out(reference, batch.mask).detach()
         return cls(
             new=new.detach(),
@@ -210,13 +182,6 @@ def _clip(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
     """L(r, A) of the equation in the module docstring."""
     held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
     return torch.minimum(ratio * advantages, held * advantages)
-
-
-def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
-    """The weight w of the equation in the module docstring; `gap` is old - behaviour."""
-    if config.importance != "truncate":
-        return torch.ones_like(gap)
-    return _bounded_exp(gap).clamp(max=LARGEST_IMPORTANCE)
 
 
 def _mask_out(values: Tensor, mask: Tensor) -> Tensor:
@@ -246,8 +211,6 @@ class Ledger:
         self._tokens: dict[str, Tensor] = {}
         self._peaks: dict[str, Tensor] = {}
         self._means: set[str] = set()
-        self.rows: dict[str, Tensor] = {}
-        """one number per row, (rows,)"""
 
     def sum(self, name: str, values: Tensor, where: Tensor) -> None:
         """The sum of the values at the tokens in `where`, (B, T) bool."""
@@ -274,7 +237,6 @@ class Ledger:
             totals={name: totals[name] for name in there},
             tokens={name: tokens[name] for name in there if name in self._means},
             peaks=peaks,
-            rows={name: tuple(values.tolist()) for name, values in self.rows.items()},
         )
 
 
@@ -285,11 +247,18 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
         "clipped_low": (terms.ratio < 1 - config.clip[0]) & (batch.advantages < 0),
         "clipped_high": (terms.ratio > 1 + config.clip[1]) & (batch.advantages > 0),
         "kl_old": _k3(terms.old - terms.new),
+        "ratio": terms.ratio,
+        "surprise": -terms.new,
+        "importance": terms.importance,
+        "importance_square": terms.importance**2,
     }
+    if config.importance == "truncate":
+        weight = _bounded_exp(terms.old - terms.behaviour)
+        signals["importance_truncated"] = weight > LARGEST_IMPORTANCE
     if terms.divergence is not None:
         signals["kl_reference"] = terms.divergence
     ledger.sum("tokens", torch.ones_like(terms.new), mask)
-    for name, values in (signals | _importance_signals(terms, config)).items():
+    for name, values in signals.items():
         ledger.mean(name, values.float(), mask)
     ledger.peak("ratio", terms.ratio, mask)
     # How far the trainer's log-probabilities are from the sampler's for the same tokens.
@@ -298,56 +267,15 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     ledger.mean("sampler_gap", gap, batch.sampled)
     ledger.peak("sampler_gap", gap, batch.sampled)
     ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
-    policy = batch.objectives == OBJECTIVES.index("policy")
-    ledger.rows |= _sequence_logs(terms.new, batch.behaviour, policy, terms.reference)
     for number, objective in enumerate(OBJECTIVES):
         where = batch.objectives == number
         ledger.sum(f"{objective}_loss", batch.weights * terms.policy, where)
-        for name, values in signals.items():
-            ledger.mean(f"{objective}_{name}", values.float(), where)
-    sizes = {"loss": terms.policy, "advantage_size": batch.advantages.abs()}
-    ledger.mean("advantage_size", sizes["advantage_size"], mask)
-    _measure_stages(ledger, batch, sizes)
+    ledger.mean("advantage_size", batch.advantages.abs(), mask)
+    _measure_stages(ledger, batch, terms.policy)
     return ledger.close()
 
 
-def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[str, Tensor]:
-    found = {
-        "ratio": terms.ratio,
-        "surprise": -terms.new,
-        "importance": terms.importance,
-        "importance_square": terms.importance**2,
-    }
-    if config.importance == "truncate":
-        weight = _bounded_exp(terms.old - terms.behaviour)
-        found["importance_truncated"] = weight > LARGEST_IMPORTANCE
-    return found
-
-
-def _sequence_logs(
-    new: Tensor, behaviour: Tensor, policy: Tensor, reference: Tensor | None
-) -> dict[str, Tensor]:
-    """The log ratios (nats) of whole policy rows, by name, each (rows,).
-
-    `sequence_ratio`: the sum of new - behaviour, the current policy against the sampler, whatever
-    prompt that had; `novelty`: the mean of new - reference, RuscaRL's sequence ratio. `policy` is
-    true at trained tokens of policy rows; rows without such a token are left out.
-    """
-    counts = policy.double().sum(dim=1)
-    some = counts > 0
-
-    def sum_shift(other: Tensor) -> Tensor:
-        return (new - other).double().masked_fill(~policy, 0.0).sum(dim=1)
-
-    found = {"sequence_ratio": sum_shift(behaviour)[some]}
-    if reference is not None:
-        found["novelty"] = (sum_shift(reference) / counts.clamp(min=1))[some]
-    return found
-
-
-def _measure_stages(ledger: Ledger, batch: Batch, values: dict[str, Tensor]) -> None:
-    """Means over the tokens of each stage, which separate its size per token from its length."""
+def _measure_stages(ledger: Ledger, batch: Batch, loss: Tensor) -> None:
+    """Means over the tokens of each stage, which separate its loss per token from its length."""
     for number, stage in enumerate(Stage):
-        where = batch.mask & (batch.stages == number)
-        for name, tensor in values.items():
-            ledger.mean(f"{stage}_{name}", tensor, where)
+        ledger.mean(f"{stage}_loss", loss, batch.mask & (batch.stages == number))

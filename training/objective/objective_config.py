@@ -7,20 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rubricem.training.rows.row import TrainRow
 
-Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
+Aggregation = Literal["token-mean", "sequence-mean"]
 """how a window's tokens become one number, for each objective by itself:
 
 - `token-mean`: each trained token counts alike, so that the longest stage counts most (DAPO);
-- `stage-mean`: the mean over the stages that have a trained token, of the token-mean of each;
-- `sequence-mean`: the mean over rows, of the token-mean of each (GRPO, arXiv:2402.03300);
-- `token-sum`: the sum of a row's tokens over a constant, then the mean over rows: no row's length
-  changes what its tokens count (Dr. GRPO, arXiv:2503.20783)
+- `sequence-mean`: the mean over rows, of the token-mean of each (GRPO, arXiv:2402.03300)
 """
-Importance = Literal["truncate", "none", "bypass"]
+Importance = Literal["truncate", "bypass"]
 LARGEST_IMPORTANCE = 2.0
 """at which `truncate` holds a token's weight"""
-TOKEN_BUDGET = 4096
-"""the constant of `token-sum`"""
 READ_BY_IMITATION = {"aggregation"}
 """what of it imitation looks at"""
 
@@ -42,7 +37,7 @@ class ObjectiveConfig(TableConfig):
     """weight of k3, the divergence from the reference"""
     importance: Importance = "truncate"
     """the ratio is taken to the policy before the update, and a token's weight, old / behaviour, is
-    held at 2 (`truncate`) or always 1 (`none`); `bypass`: the ratio is taken to the sampler"""
+    held at 2 (`truncate`); `bypass`: the ratio is taken to the sampler"""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -70,7 +70,7 @@ async def train(
     if config.max_row_tokens is None:  # what is wrong with all is told before weights are fetched
         _select_rows(rows, config, method, tell)
     config = await settle(config, weights_dir)
-    selection = await asyncio.to_thread(_select_rows, rows, config, method, tell, rule)
+    selection = await asyncio.to_thread(_select_rows, rows, config, method, tell)
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
@@ -134,13 +134,10 @@ def _take_steps(
         )
 
 
-def select(
-    rows: Sequence[TrainRow], method: Method, max_row_tokens: int, scaled: bool | None = None
-) -> Compiled:
+def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:
     """The rows of a method that can be trained on, and how many of the others by reason.
 
-    `scaled` as `trainable` has it. Raises SettingsError when none is left, or when two attempts
-    carry one id.
+    Raises SettingsError when none is left, or when two attempts carry one id.
     """
     suited = [row for row in rows if (row.objective == "sft") == (method == "sft")]
     if len({row.id for row in suited}) < len(suited):
@@ -148,7 +145,7 @@ def select(
     others = (
         f"{row.objective} rows" for row in rows if (row.objective == "sft") != (method == "sft")
     )
-    found = trainable([*suited, *others], max_row_tokens, scaled)
+    found = trainable([*suited, *others], max_row_tokens)
     if not found.rows:
         told = "; ".join(f"{count} {reason}" for reason, count in found.dropped.items())
         raise SettingsError(
@@ -216,10 +213,9 @@ def _select_rows(
     config: TrainConfig,
     method: Method,
     tell: Tell,
-    rule: RowRule | None = None,
 ) -> Compiled:
     longest = config.max_row_tokens or sys.maxsize
-    selection = select(rows, method, longest, rule.scaled if rule else None)
+    selection = select(rows, method, longest)
     if count := selection.dropped.get(reason := longer_than(longest)):
         tell(f"{count} rows are {reason}; what is left of their groups is normalised again")
     if (

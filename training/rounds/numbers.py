@@ -1,14 +1,13 @@
 """The metrics of a round: rewards, spread, advantages, lengths, form, staleness and time.
 
-They cover the judge's scores by stage and criterion, what it left unscored and its cost, and the
-form of the rollouts. All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean
+They cover the judge's scores by stage, what it left unscored and its cost, and the form of the
+rollouts. All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean
 is over existing values; a name without any value is left out, so a missing score is never 0. Scores
 and shares are in [0, 1], lengths in tokens, times in seconds.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 
 import numpy as np
 
@@ -24,14 +23,11 @@ from rubricem.memory.schema import (
     Trajectory,
     is_left_out,
 )
-from rubricem.training.collect.directory import member_of
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.statistics import (
     Numbers,
     advantage_numbers,
-    by_place,
-    mean_best_of,
     share_if_any,
     spread,
 )
@@ -74,37 +70,22 @@ def _of(run: Trajectory, author: Author) -> list[Segment]:
     return [s for s in run.segments if s.kept and s.author is author]
 
 
-FULL = 2.0
-"""points of a criterion that holds wholly"""
-
-
 def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
-    """Rewards and points are in [0, 1]; a flaw that is not there has 1 point, as it is scored."""
     by_stage = {stage: _scores_at(groups, stage) for stage in Stage}
     numbers: Numbers = {}
     for stage, scores in by_stage.items():
         numbers |= spread(f"reward/{stage}", _score_values(scores))
         judged = [score for score in scores if score is not None]
-        # The mean of each criterion over all runs that it was asked of.
-        points: dict[str, list[float]] = {}
-        for verdict in (v for score in judged for v in score.verdicts):
-            part = verdict.points / FULL
-            held = part if verdict.criterion.positive else 1 - part
-            points.setdefault(verdict.criterion.key, []).append(held)
-        criteria = list(map(fmean, points.values()))
-        numbers |= spread(f"criterion/{stage}", criteria, ("mean", "min", "max"))
         numbers |= share_if_any(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _score_values(every))
     asked = [score for score in every if not is_left_out(score)]
-    seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
         **share_if_any("unscored_share", (s is None or s.score is None for s in asked)),
         **share_if_any("no_criteria_share", (is_left_out(s, (NO_CRITERIA,)) for s in every)),
         **share_if_any("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_judging_costs(groups),
-        **spread("seconds/judge_group", seconds, ("mean", "max")),
     }
 
 
@@ -169,13 +150,7 @@ def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     failed = sum(len(one.group.failures) for one in groups)
     numbers = {"groups": float(len(groups)), "rollouts": float(len(runs) + failed),
                "failed_share": failed / max(len(runs) + failed, 1)}  # fmt: skip
-    # The answer score that the best of n rollouts is expected to have, where there are two.
-    best = mean_best_of([[s for _, s in _answers(one) if s is not None] for one in groups])
-    if len(best.scores) > 1:
-        numbers |= {f"best_of/{n}": value for n, value in enumerate(best.scores, 1)}
-        numbers["best_of/groups"] = float(best.groups)
-    numbers |= judge_numbers(groups) | _positions(groups) | _flat(groups, rule)
-    return numbers | form_numbers(runs)
+    return numbers | judge_numbers(groups) | _flat(groups, rule) | form_numbers(runs)
 
 
 def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
@@ -191,26 +166,6 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
         "dropped": float(dropped.total()),
         **{f"dropped/{reason}": float(count) for reason, count in sorted(dropped.items())},
     }
-
-
-def _positions(groups: Sequence[RoundGroup]) -> Numbers:
-    """By a member's place in its group, 0 being shown most of the rubric; {} without scaffolds."""
-    numbers: Numbers = {}
-    members = [
-        (member_of(run.thread), run.scaffold.shown if run.scaffold else 0, score)
-        for one in groups
-        for run, score in _answers(one)
-    ]
-    for at in by_place(members):
-        numbers[f"scaffold/{at.place}/shown/mean"] = at.shown
-        if at.reward is not None:
-            numbers[f"scaffold/{at.place}/reward/mean"] = at.reward
-    return numbers
-
-
-def _answers(one: RoundGroup) -> list[tuple[Trajectory, float | None]]:
-    scores = (judged.score(Stage.ANSWER) if judged else None for judged in one.judged)
-    return list(zip(one.group.trajectories, scores, strict=True))
 
 
 def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:

@@ -174,13 +174,10 @@ async def all_of(
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
 
 
-def usable(found: Compiled, lag: int, max_row_tokens: int, scaled: bool | None = None) -> RoundRows:
-    """The rows of a round whose policy lags by so many updates that may be trained on.
-
-    `scaled` is as in `trainable`.
-    """
+def usable(found: Compiled, lag: int, max_row_tokens: int) -> RoundRows:
+    """The rows of a round whose policy lags by so many updates that may be trained on."""
     stale = Compiled(dropped={f"older than {MOST_LAG} updates": len(found.rows)})
-    kept = stale if lag > MOST_LAG else trainable(found.rows, max_row_tokens, scaled)
+    kept = stale if lag > MOST_LAG else trainable(found.rows, max_row_tokens)
     kept += Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
 
@@ -358,7 +355,7 @@ class Rounds:
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
         sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
         behind = lag_of(versions, sampled, number, changes(updates))
-        return usable(found, behind, self.max_row_tokens, self.rule.scaled)
+        return usable(found, behind, self.max_row_tokens)
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:

@@ -7,7 +7,7 @@ so that a run that is resumed or inspected finds what it was trained on. Instead
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -18,9 +18,8 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
+from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.local.local_config import (
-    Config,
     EngineConfig,
     GroupsConfig,
     Method,
@@ -30,9 +29,8 @@ from rubricem.training.local.local_config import (
     check_table,
     read_toml,
 )
-from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.compile import SWITCHED, compile_rows, write_rows
-from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
+from rubricem.training.rows.credit import Compiled, RowRule, row_rule
 
 TABLE = "rounds"
 CHANGEABLE = {
@@ -63,9 +61,6 @@ class RoundsConfig(GroupsConfig, SampledConfig):
     """tool calls of a rollout, at most"""
     max_tokens: int = Field(default=4096, ge=16)
     """tokens of one turn, at most"""
-    scaffold_decay: str = "sigmoid"
-    """how the scaffold fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`,
-    `linear`, `power:N`, `constant`"""
     ahead: int = 1
     """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
     lag by as many updates, and reflections by one more"""
@@ -95,7 +90,6 @@ class RoundsConfig(GroupsConfig, SampledConfig):
         given = self.model_fields_set
         told = {
             "without a judge there is nothing to learn from": self.judge == NONE,
-            "scaffold_decay needs a scaffold": self.scaffold is None and "scaffold_decay" in given,
             "held_out_every needs held_out": self.held_out is None and "held_out_every" in given,
             "windows replay what reflections taught": self.windows and not self.reflections,
             "a group to learn from has two rollouts or more": self.group_size < 2,
@@ -111,13 +105,12 @@ class RoundsConfig(GroupsConfig, SampledConfig):
     def scaffold_of(self, number: int) -> ScaffoldRule | None:
         """The scaffold of a round, counted from 0; None without one."""
         progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
-        return scaffold_rule(self.scaffold, self.scaffold_decay, min(progress, 1.0))
+        return ScaffoldRule(progress=min(progress, 1.0)) if self.scaffold else None
 
 
 def build_rounds(values: Any, folder: Path) -> RoundsConfig:
     """The table's configuration. Raises SettingsError with every fault in a sentence."""
     config = check_table(values, RoundsConfig, f"[{TABLE}]")
-    config.scaffold_of(0)
 
     def beside(name: str) -> str:
         return str(folder / Path(name).expanduser())
@@ -139,8 +132,7 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
 
 
 Tell = Callable[[str], None]
-CREDIT, RATIO, RULES = "credit", "scaffold_ratio", "rules"
-_ARGUMENTS = {CREDIT: "credit", RATIO: "ratio"}
+CREDIT, RULES = "credit", "rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +204,18 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
         return replace(job, stricter=rules)
     values = dict(values)
     table = values.pop(TABLE, None)
-    told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
-    rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
+    credit = values.pop(CREDIT, None)
+    rule = row_rule() if credit is None else row_rule(credit)
     if table is None:
-        return _of_rows(check_config(values, folder, TrainConfig), rule, told, method)
+        config = check_config(values, folder, TrainConfig)
+        collected = any(RunDirectory(path).unexported for path in config.rows)
+        if credit is not None and (method == "sft" or not collected):
+            raise SettingsError(
+                f"{CREDIT}: this acts on judged groups of collected runs and rounds; imitation has "
+                "none, and exported rows were made with theirs.",
+                f"Leave out {CREDIT}, or name the runs' folders under ss-grpo.",
+            )
+        return TrainingJob(config, None, rule)
     if method != "ss-grpo" or "rows" in values:
         raise SettingsError(
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
@@ -225,10 +225,9 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
         raise SettingsError(
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
-    config = _settle_objective(check_config(values, folder, EngineConfig), rule, told)
-    rounds = build_rounds(table, folder)
-    _check_scaffold(config, rounds, rule)
-    return TrainingJob(config, rounds, rule)
+    engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
+    _check_scaffold(engine, rounds)
+    return TrainingJob(engine, rounds, rule)
 
 
 def _rules_named(names: object) -> frozenset[Rule]:
@@ -241,54 +240,12 @@ def _rules_named(names: object) -> frozenset[Rule]:
     return frozenset(map(Rule, names))
 
 
-def _of_rows(
-    config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method
-) -> TrainingJob:
-    if told and (method == "sft" or not any(RunDirectory(path).unexported for path in config.rows)):
-        names = " and ".join(told)
-        raise SettingsError(
-            f"{names}: this acts on judged groups of collected runs and rounds; imitation has "
-            "none, and exported rows were made with theirs.",
-            f"Leave out {names}, or name the runs' folders under ss-grpo.",
-        )
-    return TrainingJob(_settle_objective(config, rule, told), None, rule)
-
-
-def _settle_objective(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:
-    """The configuration with the objective that the rule is defined by.
-
-    Raises SettingsError where another one is set.
-    """
-    implied: dict[str, Any] = {}
-    if told.get(CREDIT) == DR_GRPO:
-        implied["aggregation"] = "token-sum"
-    if rule.ratio == "behaviour":
-        implied["importance"] = "bypass"
-    given = config.objective.model_dump(exclude_unset=True)
-    wrong = sorted(n for n in implied.keys() & given.keys() if given[n] != implied[n])
-    if wrong:
-        need = ", ".join(f"{name} = {implied[name]!r}" for name in wrong)
-        names = " and ".join(f"{name} {value}" for name, value in told.items())
-        raise SettingsError(
-            f"{names} goes with {need}, and [objective] sets something else.",
-            f"Leave out {', '.join(wrong)} under [objective].",
-        )
-    objective = ObjectiveConfig.model_validate({**implied, **given})
-    return config.model_copy(update={"objective": objective})
-
-
-def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -> None:
+def _check_scaffold(config: EngineConfig, rounds: RoundsConfig) -> None:
     """Whether the ratio can be formed of what the rounds will collect."""
-    if rounds.scaffold is None and rule.ratio != "unscaffolded":
-        raise SettingsError(
-            f"{RATIO} is about rollouts under a scaffold, and [{TABLE}] shows none.",
-            f"Set scaffold under [{TABLE}], or leave out {RATIO}.",
-        )
-    bypass = config.objective.importance == "bypass"
-    if rounds.scaffold is not None and rule.ratio == "unscaffolded" and bypass:
+    if rounds.scaffold is not None and config.objective.importance == "bypass":
         raise SettingsError(
             "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
-            f'Set {RATIO} to "behaviour" if that is meant, or importance to "truncate".',
+            'Set importance to "truncate".',
         )
 
 

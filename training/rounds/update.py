@@ -48,8 +48,6 @@ class RoundGroup:
     reflected: Reflected | None
     judging: Usage = NO_USAGE
     """of scoring and of proposing criteria"""
-    judging_seconds: float | None = None
-    """None: it was not judged, or by a version that did not note it"""
 
     @property
     def judged(self) -> list[Judgement | None]:
@@ -88,7 +86,6 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
         judgements=judged.judgements if judged else (),
         reflected=run.reflection_of(0, name),
         judging=judging,
-        judging_seconds=judged.seconds if judged else None,
     )
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,10 +122,8 @@ def total(stages: int = 4) -> Dependence:
     )
 
 
-def stage_advantages(
-    returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6, *, scaled: bool = True
-) -> Floats:
-    """Normalise each stage's returns, (n, K), over the group; unless `scaled`, only centre them.
+def stage_advantages(returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6) -> Floats:
+    """Normalise each stage's returns, (n, K), over the group, to standard deviations.
 
     Advantages are 0 where a return is unknown, and for a whole stage if fewer than two of its
     returns are known or their standard deviation is below `minimum_spread`.
@@ -138,72 +136,46 @@ def stage_advantages(
     mean = filled.sum(axis=0) / np.maximum(count, 1)
     centred = np.where(known, filled - mean, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / np.maximum(count, 1))
-    lone = count < 2
-    flat = ~lone & (spread < minimum_spread)
-    scale = np.where(lone | flat | (not scaled), 1.0, spread + eps)
-    return np.where(lone | flat, 0.0, centred / scale)
-
-
-ScaffoldRatio = Literal["unscaffolded", "behaviour", "scaffolded"]
-"""of a rollout o shown a scaffold, with q the prompt without it and q_S the one with it (RuscaRL,
-arXiv:2508.16949, appendix D.5): pi(o|q) / pi_old(o|q), recomputed; pi(o|q) / pi_old(o|q_S),
-unbiased and of high variance; or pi(o|q_S) / pi_old(o|q_S), where the row keeps the scaffold"""
-RATIOS: tuple[ScaffoldRatio, ...] = get_args(ScaffoldRatio)
-DR_GRPO = "dr-grpo"
+    flat = (count < 2) | (spread < minimum_spread)
+    return np.where(flat, 0.0, centred / (spread + eps))
 
 
 class RowRule(Value):
     """How the judgements of a group become the advantages of its rows."""
 
     dependence: Dependence = PAPER
-    scaled: bool = True
-    """True: advantages are in standard deviations of the group; False: in units of the return"""
-    ratio: ScaffoldRatio = "unscaffolded"
     pooled: bool = False
     """every stage gets the return of the first"""
 
     def to_record(self) -> dict[str, Any]:
-        """As a training folder stores it; without `pooled` if False, as in earlier versions."""
-        return self.model_dump(mode="json", exclude=set() if self.pooled else {"pooled"})
-
-    @property
-    def name(self) -> str:
-        """The name of the rule's credit; `matrix` for a custom one."""
-        plain = self.model_copy(update={"ratio": SS_GRPO.ratio})
-        return next((name for name, one in CREDITS.items() if one == plain), "matrix")
+        """As a training folder stores it, with what earlier versions left a choice of."""
+        found = {**self.model_dump(mode="json"), "scaled": True, "ratio": "unscaffolded"}
+        return found if self.pooled else {n: v for n, v in found.items() if n != "pooled"}
 
     def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
         """The advantages of a group, and whether their returns are known, each (n, K)."""
         returns = self.dependence.group_returns(judged)
         if self.pooled:
             returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
-        return stage_advantages(returns, scaled=self.scaled), ~np.isnan(returns)
+        return stage_advantages(returns), ~np.isnan(returns)
 
 
 SS_GRPO = RowRule()
 CREDITS = {
     "ss-grpo": SS_GRPO,
     "answer-only": RowRule(dependence=broadcast()),
-    # To be used with a constant token budget instead of row lengths (arXiv:2503.20783).
-    DR_GRPO: RowRule(dependence=broadcast(), scaled=False),
-    "identity": RowRule(dependence=identity()),
     "sum": RowRule(dependence=total(), pooled=True),
 }
 
 
-def row_rule(
-    credit: str | Sequence[Sequence[float]] = "ss-grpo", ratio: str = "unscaffolded"
-) -> RowRule:
-    """The rule for a credit (name or matrix) and a ratio; raises SettingsError if invalid."""
-    if ratio not in RATIOS:
-        raise SettingsError(f"There is no scaffold_ratio {ratio!r}.", f"Use {', '.join(RATIOS)}.")
+def row_rule(credit: str | Sequence[Sequence[float]] = "ss-grpo") -> RowRule:
+    """The rule for a credit, a name or a matrix; raises SettingsError if invalid."""
     if isinstance(credit, str) and credit not in CREDITS:
         raise SettingsError(
             f"There is no credit {credit!r}.",
             f"Use {', '.join(CREDITS)}, or a matrix of {len(STAGES)} rows.",
         )
-    rule = CREDITS[credit] if isinstance(credit, str) else _of_matrix(credit)
-    return rule.model_copy(update={"ratio": ratio})
+    return CREDITS[credit] if isinstance(credit, str) else _of_matrix(credit)
 
 
 def _of_matrix(credit: Sequence[Sequence[float]]) -> RowRule:
@@ -269,16 +241,11 @@ def unfit(row: TrainRow) -> str:
     return ""
 
 
-def trainable(
-    results: Iterable[TrainRow | str],
-    max_row_tokens: int,
-    scaled: bool | None = None,
-) -> Compiled:
+def trainable(results: Iterable[TrainRow | str], max_row_tokens: int) -> Compiled:
     """The rows that can be trained on, and the reasons why others cannot.
 
     If a row of a group is too long, the rest of the group is normalised again: otherwise dropping
-    the longest answers would shift the mean advantage of the rest away from 0. `scaled`: as in the
-    rule that made the policy rows; None: unknown, and guessed from their sizes.
+    the longest answers would shift the mean advantage of the rest away from 0.
     """
     found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
     too_long, why = longer_than(max_row_tokens), dict[str, str]()
@@ -294,9 +261,7 @@ def trainable(
         kept = [row for row in members if not why[row.id]]
         left |= {row.id: why[row.id] or row for row in members}
         if kept and len(kept) < len(members) and kept[0].objective != "sft":
-            # Advantages of reflections and verdicts are always in standard deviations.
-            by_rule = scaled if kept[0].objective == "policy" else True
-            left |= _normalise_again(members, kept, by_rule)
+            left |= _normalise_again(kept)
     return separate_rows(one if isinstance(one, str) else left[one.id] for one in found)
 
 
@@ -304,24 +269,10 @@ def longer_than(max_row_tokens: int) -> str:
     return f"longer than {max_row_tokens} tokens"
 
 
-UNSCALED = 0.5
-"""the largest standard deviation of values in [0, 1]: if it is exceeded, they were scaled"""
-
-
-def _normalise_again(
-    members: Sequence[TrainRow], left: Sequence[TrainRow], scaled: bool | None
-) -> dict[str, TrainRow | str]:
+def _normalise_again(left: Sequence[TrainRow]) -> dict[str, TrainRow | str]:
     """The rows left of a group, by id, normalised anew, or why they teach nothing."""
-    stages = sorted({stage for row in members for stage in row.stages})
-    before, now = (np.array([_by_stage(r, stages) for r in rows]) for rows in (members, left))
-    spread = [np.nanstd(column) if any(~np.isnan(column)) else 0.0 for column in before.T]
-    columns = [
-        stage_advantages(
-            column[:, None], scaled=bool(deviation > UNSCALED) if scaled is None else scaled
-        )[:, 0]
-        for column, deviation in zip(now.T, spread, strict=True)
-    ]
-    advantages = np.stack(columns, axis=1)
+    stages = sorted({stage for row in left for stage in row.stages})
+    advantages = stage_advantages(np.array([_by_stage(row, stages) for row in left]))
     if not advantages.any():
         return {row.id: NO_SPREAD for row in left}
     found: dict[str, TrainRow | str] = {}
@@ -360,7 +311,7 @@ def policy_rows(
     if not advantages.any():
         known = np.zeros_like(known)  # nothing is to be learnt from the group
     return separate_rows(
-        _policy_row(t, name or group.question, values, there, rule) if judgement else UNJUDGED
+        _policy_row(t, name or group.question, values, there) if judgement else UNJUDGED
         for t, judgement, values, there in zip(
             group.trajectories, judged, advantages, known, strict=True
         )
@@ -411,10 +362,14 @@ def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
 
 
 def _policy_row(
-    trajectory: Trajectory, group: str, advantages: Floats, known: Flags, rule: RowRule
+    trajectory: Trajectory, group: str, advantages: Floats, known: Flags
 ) -> TrainRow | str:
-    """The row of one trajectory, or why it has none; `advantages` and `known` are (K,)."""
-    shown = trajectory if rule.ratio == "scaffolded" else without_scaffold(trajectory)
+    """The row of one trajectory, or why it has none; `advantages` and `known` are (K,).
+
+    Under a scaffold the ratio is that of the prompt without it, to the policy before the update,
+    recomputed (RuscaRL, arXiv:2508.16949, appendix D.5).
+    """
+    shown = without_scaffold(trajectory)
     tokens = token_sequence(shown.segments)
     if tokens is None:
         return NO_IDS
@@ -438,8 +393,7 @@ def _policy_row(
         stages=tokens.stages,
         ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
         scaffolded_prompt=scaffolded,
-        recompute_logprobs=bool(scaffolded) and rule.ratio == "unscaffolded",
-        across_prompts=bool(scaffolded) and rule.ratio == "behaviour",
+        recompute_logprobs=bool(scaffolded),
     )
 
 

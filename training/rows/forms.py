@@ -194,7 +194,6 @@ REMEDIES = {
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     credit: str = "ss-grpo"
-    scaffold_ratio: str = "unscaffolded"
     model: str | None = None
     rules: frozenset[Rule] = frozenset()
     weights_dir: Path | None = None
@@ -208,7 +207,7 @@ async def export_run(
     Raises SettingsError where there is nothing to write, which leaves an earlier export as it is.
     """
     run, path = RunDirectory(folder), out or folder / NAMES[form]
-    system, rule = free_prompt(run.manifest()), row_rule(options.credit, options.scaffold_ratio)
+    system, rule = free_prompt(run.manifest()), row_rule(options.credit)
     if form == "verl":
         told = [f"{write_verl(path, run.questions())} questions"]
     elif form == "sft":

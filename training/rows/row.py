@@ -48,9 +48,6 @@ class TrainRow(Versioned):
     prompt is the one without. The behaviour log-probabilities hold under this one"""
     recompute_logprobs: bool = False
     """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
-    across_prompts: bool = False
-    """True: the ratio is formed to the behaviour log-probabilities, though they hold under the
-    scaffolded prompt: importance sampling from one prompt to the other"""
     tokenizer: str = ""
     """hash of the vocabulary that the ids are of (`training.rows.sequences`), where whoever encoded
     them said it"""
@@ -98,10 +95,8 @@ class TrainRow(Versioned):
             raise ValueError(f"row {self.id} trains its first token, which nothing predicts")
         if any(self.loss_mask[: self.prompt_tokens]) or self.prompt_tokens > len(self.ids):
             raise ValueError(f"row {self.id} trains its prompt, or is shorter than that")
-        if self.scaffolded_prompt and not (self.recompute_logprobs or self.across_prompts):
+        if self.scaffolded_prompt and not self.recompute_logprobs:
             raise ValueError(f"row {self.id} takes log-probabilities of another prompt for its own")
-        if self.recompute_logprobs and self.across_prompts:
-            raise ValueError(f"row {self.id} forms its ratio to two policies")
         return self
 
 

@@ -51,7 +51,7 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
+from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import JudgedConfig, check_table
 from rubricem.training.rows.credit import SS_GRPO, RowRule, reflection_advantages
@@ -66,13 +66,11 @@ _LOG = logging.getLogger(__name__)
 class GroupOptions(JudgedConfig):
     """The options in verl's configuration under `rubricem`, as `+rubricem.judge=stage`."""
 
-    scaffold_decay: str = "sigmoid"
-    """how that fades over the steps: `sigmoid:STEEPNESS:MIDDLE`, `linear`, `power:N`, `constant`"""
     seed: int = 0
     """of rollouts, reflections and random draws"""
 
     def rule(self, progress: float) -> ScaffoldRule | None:
-        return scaffold_rule(self.scaffold, self.scaffold_decay, progress)
+        return ScaffoldRule(progress=progress) if self.scaffold else None
 
     def judge_options(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
@@ -83,7 +81,6 @@ class GroupOptions(JudgedConfig):
 def group_options(values: object) -> GroupOptions:
     """The options of a mapping. Raises SettingsError with every fault in a sentence."""
     options = check_table(values or {}, GroupOptions, "rubricem")
-    options.rule(0.0)
     if options.judge == NONE:
         raise SettingsError(
             "Without a judge there is nothing to learn from.", "Name one as +rubricem.judge."

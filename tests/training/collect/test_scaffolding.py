@@ -11,7 +11,6 @@ import pytest
 
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.stage import StageJudge
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, RubricBuffer, Stage, Trajectory
 from rubricem.training.collect.collector import rubric_of
@@ -19,9 +18,7 @@ from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
     criteria_shown,
-    decay,
     draw_nested,
-    scaffold_rule,
     scaffold_text,
 )
 from tests.support.collected import Failing, Opened, two_turns
@@ -29,7 +26,7 @@ from tests.support.policies import ScriptedPolicy
 from tests.support.values import ScriptedProposer, ScriptedScorer
 
 START = ScaffoldRule()
-CONSTANT = ScaffoldRule(decay="constant")
+CONSTANT = ScaffoldRule(steepness=1e6)
 CRITERIA = [Criterion(title=f"t{n}", description=f"Says {n}.") for n in range(11)]
 
 
@@ -51,9 +48,6 @@ CRITERIA = [Criterion(title=f"t{n}", description=f"Says {n}.") for n in range(11
         (CONSTANT, 11, 15, [15, 14, 12, 10, 9, 8, 6, 4, 3, 2, 0]),
         # a group of one is shown nothing
         (CONSTANT, 1, 11, [0]),
-        (ScaffoldRule(share="binary", decay="constant"), 1, 11, [0]),
-        (ScaffoldRule(share="binary", full=3, decay="constant"), 5, 7, [7, 7, 7, 0, 0]),
-        (ScaffoldRule(share="binary", full=3, decay="constant"), 2, 7, [7, 7]),
     ],
 )
 def test_the_criteria_shown_to_each_member_by_hand(
@@ -74,13 +68,11 @@ def test_the_criteria_shown_to_each_member_by_hand(
         (ScaffoldRule(progress=0.2), 0.5),
         (ScaffoldRule(steepness=10, middle=0.3, progress=0), 1 / (1 + math.exp(-3))),
         (ScaffoldRule(steepness=1e6, progress=1), 0),
-        (ScaffoldRule(decay="linear", progress=0.3), 0.7),
-        (ScaffoldRule(decay="power", exponent=2, progress=0.3), 0.49),
-        (ScaffoldRule(decay="constant", progress=1), 1),
     ],
 )  # fmt: skip
 def test_decays_by_hand(rule: ScaffoldRule, left: float):
-    assert decay(rule) == pytest.approx(left, abs=5e-5)
+    # Of ten thousand criteria the first member of two is shown the share that is left.
+    assert criteria_shown(rule, 0, 2, 10_000) == pytest.approx(10_000 * left, abs=1)
 
 
 def test_the_seed_draws_the_subset_and_who_sees_more_sees_all_that_others_see():
@@ -101,32 +93,6 @@ def test_criteria_open_no_tag_and_no_line():
     assert "</answer>" not in text and "<|im_start|>" not in text
     assert text.count("\n1. ") == 1 and "\n2. " not in text
     assert "{{sections}}" in text
-
-
-def test_rules_are_read_from_words():
-    assert scaffold_rule(None, "sigmoid", 0) is None
-    assert scaffold_rule("linear", "sigmoid", 0.1) == ScaffoldRule(progress=0.1)
-    assert scaffold_rule("binary:4", "sigmoid:10:0.3", 0) == ScaffoldRule(
-        share="binary", full=4, steepness=10, middle=0.3
-    )
-    assert scaffold_rule("linear", "power:2", 1) == ScaffoldRule(
-        decay="power", exponent=2, progress=1
-    )
-
-
-@pytest.mark.parametrize(
-    ("share", "how", "said"),
-    [
-        ("cubic", "sigmoid", "no scaffold 'cubic'"),
-        ("linear:2", "sigmoid", "no scaffold 'linear:2'"),
-        ("binary:-1", "sigmoid", "full cannot be -1"),
-        ("linear", "power:x", "exponent cannot be x"),
-        ("linear", "sigmoid:nan", "steepness cannot be nan"),
-    ],
-)
-def test_what_is_no_rule_is_said(share: str, how: str, said: str):
-    with pytest.raises(SettingsError, match=said):
-        scaffold_rule(share, how, 0)
 
 
 RULE = ScaffoldRule()

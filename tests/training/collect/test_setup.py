@@ -26,7 +26,7 @@ from rubricem.training.collect.setup import (
     check_options,
     open_collector,
 )
-from rubricem.training.rows.credit import CREDITS, policy_rows
+from rubricem.training.rows.credit import RowRule, identity, policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import judgement
@@ -263,7 +263,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
         for trajectory in group.trajectories:
             await _token_in_token_out(trajectory, collector)
         scores = [judgement(first, [1.0] * 4), judgement(second, [0.0] * 4)]
-        rows = policy_rows(group, scores, CREDITS["identity"]).rows
+        rows = policy_rows(group, scores, RowRule(dependence=identity())).rows
     assert len(rows) == 2 and all(row.ratio_allowed for row in rows)
     assert sum(rows[0].loss_mask) == sum(token_sequence(first.segments).written)
 

@@ -119,9 +119,7 @@ B = row((1.0, 9.0, 1.0), name="b", stages=(0, 1, 3), mask=(1, 0, 1))
 C = row((1.0,), name="c", objective="reflect")
 CONFIGS = {
     "token-mean": ObjectiveConfig(),
-    "stage-mean": ObjectiveConfig(aggregation="stage-mean"),
     "sequence-mean": ObjectiveConfig(aggregation="sequence-mean"),
-    "token-sum": ObjectiveConfig(aggregation="token-sum"),
 }
 
 
@@ -134,10 +132,7 @@ def trained(values: Tensor, of: TrainRow) -> list[float]:
     ("aggregation", "of_a", "of_b"),
     [
         ("token-mean", [1 / 6] * 4, [1 / 6] * 2),
-        # plan has two tokens, research three, answer one; each stage counts a third
-        ("stage-mean", [1 / 6, 1 / 9, 1 / 9, 1 / 9], [1 / 6, 1 / 3]),
         ("sequence-mean", [1 / 8] * 4, [1 / 4] * 2),
-        ("token-sum", [1 / 8192] * 4, [1 / 8192] * 2),
     ],
 )
 def test_weights_by_hand(aggregation: Aggregation, of_a: list[float], of_b: list[float]) -> None:

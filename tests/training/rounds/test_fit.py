@@ -217,7 +217,7 @@ def sampled(one: TrainRow) -> TrainRow:
     return one.model_copy(update={"behaviour_logprobs": tuple(-4.8 * on for on in one.loss_mask)})
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "stage-mean", "sequence-mean"])
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
 async def test_one_file_of_rows_trains_by_every_method(
     tiny: Path, tmp_path: Path, aggregation: str
 ) -> None:

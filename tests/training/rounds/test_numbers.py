@@ -8,15 +8,12 @@ from rubricem.agent.learning.reflect import Reflected
 from rubricem.memory.schema import (
     NO_CRITERIA,
     Author,
-    Criterion,
-    Judgement,
     Segment,
     Stage,
     StageScore,
     Status,
     TrajectoryGroup,
     Usage,
-    Verdict,
 )
 from rubricem.training.rounds.numbers import (
     form_numbers,
@@ -27,13 +24,13 @@ from rubricem.training.rounds.numbers import (
 )
 from rubricem.training.rounds.rounds import both_updates, lag_of, usable
 from rubricem.training.rounds.update import RoundGroup, RoundRows
-from rubricem.training.rows.credit import CREDITS, Compiled
+from rubricem.training.rows.credit import Compiled, RowRule, identity
 from tests.support.collected import candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of
 from tests.training.rows.test_credit import rollout
 
-IDENTITY = CREDITS["identity"]
+IDENTITY = RowRule(dependence=identity())
 
 
 def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> RoundGroup:
@@ -124,29 +121,6 @@ def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
     beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
     assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
     assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected
-
-
-def scored(*points: tuple[str, float, bool], missing: bool = False) -> StageScore:
-    verdicts = tuple(
-        Verdict(criterion=Criterion(title=t, description=t, positive=good), points=p)
-        for t, p, good in points
-    )
-    return StageScore(stage=Stage.PLAN, score=0.5, verdicts=verdicts, missing=missing)
-
-
-def test_a_criterion_is_its_mean_over_all_runs_and_a_flaw_counts_for_its_absence():
-    scores = [scored(("a", 2, True), ("flaw", 2, False)), scored(("a", 1, True), missing=True)]
-    one = group([0.5] * 4, [0.5] * 4)
-    judged = tuple(
-        Judgement(trajectory_id=run.id, judge="j",
-                  stages=(score, *judgement(run, [0.5] * 4).stages[1:]))
-        for run, score in zip(one.group.trajectories, scores, strict=True)
-    )  # fmt: skip
-    found = judge_numbers([RoundGroup("g", one.group, judged, None)])
-    assert found["criterion/plan/max"] == 0.75, "of a: whole once, half once"
-    assert found["criterion/plan/min"] == 0.0, "of the flaw, which is there"
-    assert found["missing_share/plan"] == 0.5 and found["missing_share/answer"] == 0.0
-    assert found["reward/mean"] == 0.5
 
 
 def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():

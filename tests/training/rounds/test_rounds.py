@@ -382,9 +382,7 @@ async def test_rollouts_begin_while_the_round_before_is_trained_if_they_are_ahea
     parts.updates.update = update  # type: ignore[method-assign]
     await parts.rounds().run()
     assert seen[0] == ahead * TURNS and seen[-1] == TURNS
-    line = parts.updates.lines[0]
-    assert line["seconds/train"] > 0
-    assert 0 < line["seconds/judge_group/mean"] <= line["seconds/judge_group/max"]
+    assert parts.updates.lines[0]["seconds/train"] > 0
 
 
 class LateReflections(ManyReflections):

@@ -13,7 +13,6 @@ from rubricem.memory.schema import (
     Decoding,
     GroupJudgement,
     RubricBuffer,
-    ScaffoldedPrompt,
     Status,
     Trajectory,
     TrajectoryGroup,
@@ -23,21 +22,18 @@ from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import criteria_shown
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import vocabulary_of
-from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.fit import read_rows, train
-from rubricem.training.rounds.numbers import numbers_of
 from rubricem.training.rounds.rounds_config import (
     RoundsConfig,
     TrainingJob,
     build_job,
     build_rounds,
 )
-from rubricem.training.rounds.update import RoundFolders, RoundGroup
-from rubricem.training.rows.credit import SS_GRPO, RowRule
+from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rows.credit import RowRule
 from tests.support.collected import LengthJudge, Opened, judgement, manifest
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
-from tests.support.values import run_of
 from tests.training.local.test_load import folder_of
 from tests.training.rounds.test_rounds import metrics, on_server, server
 from tests.training.rounds.test_rounds import train as run_train
@@ -106,22 +102,14 @@ LINEAR = {**ROUNDS, "scaffold": "linear"}
         ("ss-grpo", {"rounds": ROUNDS, "epochs": 2}, "epochs: Extra inputs"),
         ("ss-grpo", {"rows": ["r.jsonl"], "credit": "flat"}, "no credit 'flat'"),
         ("ss-grpo", {"rows": ["r.jsonl"], "credit": "ss-grpo"}, "rows were made with theirs"),
-        ("sft", {"rows": ["r"], "credit": "identity"}, "credit: this acts on judged groups"),
+        ("sft", {"rows": ["r"], "credit": "sum"}, "credit: this acts on judged groups"),
         ("sft", {"rows": ["r.jsonl"], "rules": ["citation"]}, "rows were made with theirs"),
         ("ss-grpo", {"rounds": ROUNDS, "rules": ["support"]}, "chooses among the runs that are im"),
         ("sft", {"rows": ["r"], "rules": ["no_answer"]}, r"no rejection rules \['no_answer'\]"),
         ("sft", {"rows": ["r"], "rules": "support"}, "no rejection rules 'support'"),
-        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "half"}}, "There is no scaffold 'half'"),
-        ("ss-grpo", {"rounds": {**LINEAR, "scaffold_decay": "slow"}}, "is no scaffold 'slow'"),
-        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "binary:x"}}, "full cannot be x"),
-        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold_decay": "linear"}}, "needs a scaffold"),
-        ("ss-grpo", {"rounds": ROUNDS, "scaffold_ratio": "scaffolded"},
-         "scaffold_ratio is about rollouts under a scaffold"),
-        ("ss-grpo", {"rounds": ROUNDS, "credit": "dr-grpo",
-                     "objective": {"aggregation": "token-mean"}},
-         "credit dr-grpo goes with aggregation = 'token-sum'"),
-        ("ss-grpo", {"rounds": LINEAR, "scaffold_ratio": "behaviour",
-                     "objective": {"importance": "none"}}, "goes with importance = 'bypass'"),
+        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "half"}}, "scaffold: Input should be 'lin"),
+        ("ss-grpo", {"rounds": {**LINEAR, "scaffold_decay": "linear"}}, "fades by a sigmoid"),
+        ("ss-grpo", {"rounds": LINEAR, "scaffold_ratio": "scaffolded"}, "formed without the scaff"),
         ("ss-grpo", {"rounds": LINEAR, "objective": {"importance": "bypass"}},
          "saw a scaffold that the rows have not"),
     ],
@@ -183,8 +171,6 @@ class OpposedJudge(LengthJudge):
     [
         ("ss-grpo", 1.0, -1.0),
         ("answer-only", -1.0, -1.0),
-        ("identity", 1.0, 0.0),
-        ("dr-grpo", -0.5, -0.5),
         ([[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 0.0, -1.0),
     ],
 )
@@ -295,72 +281,36 @@ async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: 
 __all__ = ["server"]
 
 
-def shown(folder: Path, number: int, size: int = 4, **changed: Any) -> list[int]:
-    """Of ten criteria, how many each member sees in a round of five, counted from 0."""
-    rule = rounds_of(folder, rounds=5, scaffold="linear", **changed).scaffold_of(number)
+def shown(folder: Path, number: int, rounds: int, size: int = 4) -> list[int]:
+    """Of ten criteria, how many each member sees in a round, counted from 0."""
+    rule = rounds_of(folder, rounds=rounds, scaffold="linear").scaffold_of(number)
     assert rule is not None
     return [criteria_shown(rule, member, size, 10) for member in range(size)]
 
 
-def job(folder: Path, **values: Any) -> TrainingJob:
-    return build_job({"out": "run", "rounds": ROUNDS, **values}, folder, "ss-grpo")
-
-
 def test_the_scaffold_fades_with_the_rounds_of_the_run(tmp_path: Path):
-    # (G - i) / (G - 1) of ten: 10, 6.67, 3.33, 0; a quarter of the run later 3/4 of that is left.
-    assert shown(tmp_path, 0, scaffold_decay="linear") == [10, 7, 3, 0]
-    assert shown(tmp_path, 1, scaffold_decay="linear") == [8, 5, 2, 0]
-    assert shown(tmp_path, 4, scaffold_decay="linear") == [0, 0, 0, 0]
-    # The paper's: all of it at the beginning, and nothing once a fifth of the run is over.
-    assert [shown(tmp_path, n)[0] for n in (0, 1)] == [10, 0]
-
-
-def test_a_credit_or_ratio_brings_the_objective_it_is_defined_by(tmp_path: Path):
-    dr_grpo = job(tmp_path, credit="dr-grpo", max_row_tokens=512).config.objective
-    assert dr_grpo.aggregation == "token-sum"
-    across = job(tmp_path, rounds=LINEAR, scaffold_ratio="behaviour", objective={"beta": 0.1})
-    assert across.config.objective == ObjectiveConfig(importance="bypass", beta=0.1)
-    assert job(tmp_path, credit="identity").config.objective == ObjectiveConfig()
-    assert job(tmp_path, rounds=LINEAR).rule.ratio == "unscaffolded"
-
-
-def test_rewards_are_told_by_place_in_a_group_that_was_shown_its_rubric():
-    runs = [run_of(name=f"s000-q000-r{place}") for place in (0, 2)]
-    scaffold = ScaffoldedPrompt(text="!", shown=3, bare_ids=(1,))
-    runs[0] = runs[0].model_copy(update={"scaffold": scaffold})
-    group = TrajectoryGroup(question="q", trajectories=tuple(runs), failures=("away",))
-    told = tuple(judgement(r, [0.0, 0.0, 0.0, s]) for r, s in zip(runs, (0.9, 0.5), strict=True))
-    found = numbers_of([RoundGroup("g", group, told, None)], SS_GRPO)
-    assert (found["scaffold/0/reward/mean"], found["scaffold/2/reward/mean"]) == (0.9, 0.5)
-    assert (found["scaffold/0/shown/mean"], found["scaffold/2/shown/mean"]) == (3.0, 0.0)
-    assert "scaffold/1/reward/mean" not in found, "that rollout failed"
-    assert (found["best_of/1"], found["best_of/2"], found["best_of/groups"]) == (0.7, 0.9, 1)
-    bare = group.model_copy(update={"trajectories": (runs[1],)})
-    names = numbers_of([RoundGroup("g", bare, told[1:], None)], SS_GRPO)
-    assert not any("scaffold" in name or "best_of" in name for name in names)
+    # (G - i) / (G - 1) of ten: 10, 6.67, 3.33, 0; half of that is left after a fifth of the run.
+    assert shown(tmp_path, 0, 6) == [10, 7, 3, 0]
+    assert shown(tmp_path, 1, 6) == [5, 3, 2, 0]
+    assert shown(tmp_path, 5, 6) == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
-def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
-    tmp_path: Path, server: str
-):
+def test_rounds_under_a_scaffold_train_without_it(tmp_path: Path, server: str):
     shape = {"rounds": 2, "group_size": 4, "reflections": 0, "held_out": None, "ahead": 0,
-             "scaffold": "linear", "scaffold_decay": "linear"}  # fmt: skip
+             "scaffold": "linear"}  # fmt: skip
     path = on_server(tmp_path, server, **{n: v for n, v in shape.items() if v is not None})
-    path.write_text(f'scaffold_ratio = "behaviour"\ncredit = "answer-only"\n{path.read_text()}')
+    path.write_text(f'credit = "answer-only"\n{path.read_text()}')
     done = run_train(path)
     assert done.exit_code == 0, done.output
     out = tmp_path / "out"
-    rules = [RoundFolders(out, out).round(n).manifest().scaffold for n in range(2)]
+    runs = [RoundFolders(out, out).round(n) for n in range(2)]
+    rules = [run.manifest().scaffold for run in runs]
     assert [rule.progress for rule in rules if rule] == [0.0, 1.0]
-    first, second = metrics(out)
-    assert first["scaffold/0/shown/mean"] > first["scaffold/2/shown/mean"] > 0
-    assert first["scaffold/3/shown/mean"] == 0 and "scaffold/0/shown/mean" not in second
+    counts = [[t.scaffold.shown if t.scaffold else 0 for t in run.trajectories()] for run in runs]
+    assert counts[0][0] > counts[0][2] > counts[0][3] == 0 and not any(counts[1])
+    first, _ = metrics(out)
     assert first["rows/policy"] > 0 and first["scaffold_gap"] > 0
-    assert first["sequence_ratio_median"] > 0
-    assert first["best_of/groups"] == 2
-    assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
-    assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]
     path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
     longer = run_train(path)
     assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"

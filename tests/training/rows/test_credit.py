@@ -36,6 +36,7 @@ from rubricem.training.rows.credit import (
     UNSCORED_REFLECTION,
     Dependence,
     Floats,
+    RowRule,
     absent_stages,
     broadcast,
     identity,
@@ -50,7 +51,7 @@ from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import ONE, TWO, candidate, group, judgement, policy_segment, rollout
 
 TOOL = Author.TOOL
-IDENTITY, ANSWER_ONLY = CREDITS["identity"], CREDITS["answer-only"]
+IDENTITY, ANSWER_ONLY = RowRule(dependence=identity()), CREDITS["answer-only"]
 
 
 def test_each_token_of_the_policy_gets_the_advantage_of_its_stage():
@@ -94,8 +95,6 @@ def long_group(*values: tuple[float, int], stages: tuple[int, ...] = (0, 0)) -> 
     [
         # The two best are too long: without them the third is the best there is.
         ([(1.15, 9), (0.82, 9), (-0.82, 5), (-1.15, 5)], [1, -1], {"longer than 6 tokens": 2}),
-        # In units of the return, as Dr. GRPO has them: shifted alone.
-        ([(0.3, 9), (0.1, 5), (-0.1, 5), (-0.3, 5)], [0.2, 0, -0.2], {"longer than 6 tokens": 1}),
         ([(1, 9), (1, 5), (-2, 5)], [1, -1], {"longer than 6 tokens": 1}),
         ([(1.0, 5), (-1.0, 9)], [], {"longer than 6 tokens": 1, NO_SPREAD: 1}),
         ([(2, 9), (-1, 5), (-1, 5)], [], {"longer than 6 tokens": 1, NO_SPREAD: 2}),
@@ -108,21 +107,6 @@ def test_a_group_is_normalised_without_its_rows_that_are_too_long(
     found = trainable(long_group(*values), 6)
     np.testing.assert_allclose([row.advantages[-1] for row in found.rows], left, atol=1e-4)
     assert found.dropped == dropped
-
-
-def test_what_is_left_is_scaled_as_its_rule_says():
-    # Answers that lost points, unscaled as Dr. GRPO has them: they lie farther apart than 1.
-    wide = [(1.0, 9), (0.4, 5), (-0.4, 5), (-1.0, 5)]
-    rows = trainable(long_group(*wide), 6, scaled=False).rows
-    np.testing.assert_allclose([row.advantages[-1] for row in rows], [11 / 15, -1 / 15, -2 / 3])
-    # In deviations, of a group of which others gave no row: these two lie close together.
-    near = [(0.4, 9), (0.3, 5), (-0.1, 5)]
-    rows = trainable(long_group(*near), 6, scaled=True).rows
-    np.testing.assert_allclose([row.advantages[-1] for row in rows], [1, -1], atol=1e-4)
-    # Candidates of a reflection are compared in deviations, whatever the credit of the rollouts.
-    reflect = [row.model_copy(update={"objective": "reflect"}) for row in long_group(*near)]
-    rows = trainable(reflect, 6, scaled=False).rows
-    np.testing.assert_allclose([row.advantages[-1] for row in rows], [1, -1], atol=1e-4)
 
 
 def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
@@ -381,12 +365,10 @@ def stages(credit: Any, judged: Sequence[Judgement] = JUDGED) -> list[float]:
         # The plan's returns are 0 + 0.2 + 0.3 + 0.8 and 1 + 0.2 + 0.3 + 0.
         ("ss-grpo", [-1, 1, 1, 1]),
         ("answer-only", [1, 1, 1, 1]),
-        ("dr-grpo", [0.5, 0.5, 0.5, 0.5]),
-        ("identity", [-1, 0, 0, 1]),
         # The plan's are 1 and 1, the review's own are alike.
         (MATRIX, [0, 1, 0, 1]),
     ],
-    ids=["ss-grpo", "answer-only", "dr-grpo", "identity", "matrix"],
+    ids=["ss-grpo", "answer-only", "matrix"],
 )
 def test_credits_of_the_same_group_by_hand(credit: Any, advantages: list[float]):
     np.testing.assert_allclose(stages(credit), advantages, atol=1e-4)
@@ -413,7 +395,7 @@ class FixedReader:
         return Read(tuple((scores[order.index(one)], "why") for one in text.attempts))
 
 
-@pytest.mark.parametrize("credit", ["ss-grpo", "answer-only", "dr-grpo"])
+@pytest.mark.parametrize("credit", ["ss-grpo", "answer-only"])
 async def test_scores_of_whole_trajectories_reach_every_stage(credit: str):
     first, second = rollout("one"), rollout("two")
     last = second.segments[-1].model_copy(update={"text": "e"})
@@ -424,9 +406,8 @@ async def test_scores_of_whole_trajectories_reach_every_stage(credit: str):
     assert sorted(scores) == [0.2, 0.8]  # type: ignore[type-var]
     row, _ = policy_rows(runs, judged.judgements, row_rule(credit)).rows
     trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
-    size = 0.3 if credit == "dr-grpo" else 1.0
     sign = 1 if scores[0] == 0.8 else -1
-    np.testing.assert_allclose(trained, [sign * size] * 4, atol=1e-4)
+    np.testing.assert_allclose(trained, [sign] * 4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -440,10 +421,7 @@ async def test_scores_of_whole_trajectories_reach_every_stage(credit: str):
         (3, "should be a valid tuple"),
     ],
 )
-def test_what_is_no_credit_or_ratio_is_told_with_those_that_are(credit: Any, fault: str):
+def test_what_is_no_credit_is_told_with_those_that_are(credit: Any, fault: str):
     with pytest.raises(SettingsError, match=fault) as told:
         row_rule(credit)
-    assert "ss-grpo, answer-only, dr-grpo, identity" in told.value.remedy
-    with pytest.raises(SettingsError, match="no scaffold_ratio 'mixed'") as told:
-        row_rule(ratio="mixed")
-    assert "unscaffolded, behaviour, scaffolded" in told.value.remedy
+    assert "ss-grpo, answer-only, sum" in told.value.remedy

@@ -29,7 +29,7 @@ from rubricem.training.rows.compile import (
     JudgedGroup,
     imitation_row,
 )
-from rubricem.training.rows.credit import CREDITS
+from rubricem.training.rows.credit import RowRule, identity
 from rubricem.training.rows.forms import (
     TOO_FEW,
     TOO_NEAR,
@@ -58,7 +58,6 @@ def lines(path: Path) -> list[str]:
     [
         (["--to", "sft"], ("no conversations: 3 left out, rejected by the rule no_answer",
                            "Collect more")),
-        (["--to", "pairs", "--credit", "identity"], ("1 left out, its best", "another --credit")),
         (["--to", "trl"], ("it has no token ids", "--model")),
     ],
 )  # fmt: skip
@@ -238,7 +237,7 @@ def test_the_best_and_the_worst_by_the_return_of_their_first_stage():
 def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
     some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
     assert pair(some).rejected_trajectory == "two"
-    assert preference_pair(some, CREDITS["identity"]) == TOO_NEAR
+    assert preference_pair(some, RowRule(dependence=identity())) == TOO_NEAR
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
     assert preference_pair(judged()) == TOO_FEW
     assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR

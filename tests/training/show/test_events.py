@@ -1,7 +1,6 @@
 """The names of the numbers, each explained in the documents."""
 
 import re
-from dataclasses import replace
 
 from rubricem.memory.schema import Author, Stage
 from rubricem.training.rounds.numbers import (
@@ -10,7 +9,7 @@ from rubricem.training.rounds.numbers import (
     rows_numbers,
 )
 from rubricem.training.rounds.update import RoundRows
-from rubricem.training.rows.credit import CREDITS
+from rubricem.training.rows.credit import SS_GRPO
 from rubricem.training.rows.row import OBJECTIVES
 from tests.conftest import ROOT
 from tests.support.rows import row
@@ -44,8 +43,8 @@ def unexplained(names: object) -> list[str]:
 
 def test_every_number_of_a_round_is_explained():
     one = group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])
-    groups = [replace(one, judging_seconds=1.0)]
-    found = numbers_of(groups, CREDITS["identity"])
+    groups = [one]
+    found = numbers_of(groups, SS_GRPO)
     rows = RoundRows((row(0, "policy"),), {"longer than 10 tokens": 2}, (1,))
     told = found | rows_numbers(rows, RoundRows()) | reward_intervals(groups)
     assert len(told) > 40 and unexplained(told) == []
