@@ -125,8 +125,8 @@ class Settings(BaseModel):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["auto", "lexical", "rerank"] = "auto"
-    """`lexical`: search by words; `rerank`: also order the results by meaning; `auto`: rerank on an
-    embedded model, else lexical"""
+    """`lexical`: search by words; `rerank`: also order the results by meaning; `auto`: rerank if
+    the embedder is there, else lexical"""
     bank_server: str | None = None
     """a Chroma server that stores the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER

@@ -12,7 +12,7 @@ and resolves them here again.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
@@ -57,7 +57,7 @@ def setup_of(settings: Settings) -> Setup:
         budgets=budgets_of(settings),
         sources=Sources(
             names=settings.source,
-            retrieval=retrieval_of(settings, model),
+            retrieval=settings.retrieval,
             keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -202,13 +202,6 @@ def stores_of(settings: Settings) -> Stores:
     return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
 
 
-def retrieval_of(settings: Settings, model: PolicyChoice) -> Literal["auto", "lexical", "rerank"]:
-    """How passages are ranked; in free decoding the model itself writes the queries."""
-    if settings.retrieval == "auto" and decoding_of(settings, model) is Decoding.FREE:
-        return "lexical"
-    return settings.retrieval
-
-
 def choices_of(settings: Settings) -> dict[str, Any]:
     """`CHOICES` as they are stored: paths are absolute, since a resume may start elsewhere."""
     choices = settings.model_dump(mode="json", include=set(CHOICES))
@@ -216,7 +209,6 @@ def choices_of(settings: Settings) -> dict[str, Any]:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [kept_name(name) for name in settings.source]
     choices["model"] = settings.model and absolute_name(settings.model)
-    choices["retrieval"] = retrieval_of(settings, model_of(settings))
     return choices
 
 

@@ -2,10 +2,11 @@
 
 Packages provide their own sources through the entry points `rubricem.sources`. A folder with the
 name of a source is given by its path, as in `./web`. Several sources are searched as one, at the
-same time, and their passages are interleaved.
+same time, and their passages are ranked together.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,14 @@ from urllib.parse import urlsplit
 
 from rubricem.agent.sources.documents import Folder, fetch_repository
 from rubricem.agent.sources.fetch import WebPages
-from rubricem.agent.sources.index import OnProgress, matched_text, without_near_duplicates
+from rubricem.agent.sources.index import (
+    Indexed,
+    JointIndex,
+    LexicalIndex,
+    OnProgress,
+    matched_text,
+    without_near_duplicates,
+)
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Tavily, Web, Wikipedia
@@ -135,7 +143,7 @@ class Sources:
     ) -> AsyncIterator[SearchTool]:
         """The named sources as one; folders and libraries are indexed when it is prepared.
 
-        `meaning` reranks sources of this machine.
+        `meaning` reranks what they find, unless one service alone ranked it.
         """
 
         def read(done: int, total: int, doing: str) -> None:
@@ -149,11 +157,9 @@ class Sources:
             return [open_source(name, *rest) for name in self.names]
 
         tools = await asyncio.to_thread(open_all)
-        ranked = [
-            Reranked(each, rerank) if rerank and not is_beyond(each.name) else each
-            for each in tools
-        ]
-        tool = ranked[0] if len(ranked) == 1 else Combined(ranked, tell)
+        tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
+        if rerank and not is_beyond(tool.name):
+            tool = Reranked(tool, rerank)
         try:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped
@@ -294,15 +300,22 @@ def _interleave(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]
     return without_near_duplicates((p for p in ranked if p is not None), limit)
 
 
-class Combined:
-    """Several `SearchTool`s as one; the best of each comes before the second best of any.
+MOST_OF_A_DOCUMENT = 3
+"""passages of one among several sources, while there are others"""
 
-    If a source fails, that is told, and the search fails only if nothing else was found.
+
+class Combined:
+    """Several `SearchTool`s as one, their passages ranked together.
+
+    Sources that are indexed here are ranked as one index. The others say nothing of how well theirs
+    match, so that their ranks count: the best of each comes before the second best of any. If a
+    source fails, that is told, and the search fails only if nothing else was found.
     """
 
     def __init__(self, tools: Sequence[SearchTool], tell: Tell = hush) -> None:
         self._tools = tools
         self._tell = tell
+        self._joint = JointIndex(())
         self.name = "+".join(tool.name for tool in tools)
 
     async def prepare(self) -> tuple[str, ...]:
@@ -310,8 +323,10 @@ class Combined:
         return tuple(chain.from_iterable(problems))
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        async def try_tool(tool: SearchTool) -> list[Passage] | SourceError:
+        async def try_tool(tool: SearchTool) -> LexicalIndex | list[Passage] | SourceError:
             try:
+                if isinstance(tool, Indexed):
+                    return await tool.index_for(query)
                 return await tool.search(query, limit)
             except SourceError as error:
                 return error
@@ -319,10 +334,26 @@ class Combined:
         answers = await asyncio.gather(*map(try_tool, self._tools))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
-        passages = _interleave(found, limit)
+        if indexes := tuple(answer for answer in answers if isinstance(answer, LexicalIndex)):
+            if self._joint.indexes != indexes:
+                self._joint = await asyncio.to_thread(JointIndex, indexes)
+            most = MOST_OF_A_DOCUMENT * limit
+            text = read_query(query).text
+            found.insert(0, await asyncio.to_thread(self._joint.search, text, most))
+        passages = _spread(_interleave(found, sum(map(len, found))), limit)
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
         for error in failed:
             self._tell(f"left out of this search: {error}")
         return passages
+
+
+def _spread(passages: Sequence[Passage], limit: int) -> list[Passage]:
+    """The first `limit` passages; of one document more than some only if there are no others."""
+    counts = Counter[str]()
+    chosen, further = list[Passage](), list[Passage]()
+    for passage in passages:
+        counts[passage.location] += 1
+        (chosen if counts[passage.location] <= MOST_OF_A_DOCUMENT else further).append(passage)
+    return [*chosen, *further][:limit]

@@ -20,7 +20,7 @@ import shutil
 import tempfile
 from array import array
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
@@ -225,7 +225,7 @@ class LexicalIndex:
 
     def __init__(self, *segments: IndexSegment, see: See = MappingProxyType({})) -> None:
         self.segments = segments
-        self._also_see = see
+        self.also_see = see
         self.passages = StoredPassages(segments)
         self.notes = tuple(note for segment in segments for note in segment.notes)
         rows = np.concatenate([np.empty(0, _ROWS), *(segment.rows for segment in segments)])
@@ -312,10 +312,22 @@ class LexicalIndex:
 
     @cached_property
     def _see(self) -> See:
-        found = dict(self._also_see)
+        found = dict(self.also_see)
         for segment in self.segments:
             found.update(segment.see)
         return found
+
+
+class JointIndex(LexicalIndex):
+    """Several indexes ranked as one: how rare a word is, is counted over all of them."""
+
+    def __init__(self, indexes: Sequence[LexicalIndex]) -> None:
+        segments = (segment for index in indexes for segment in index.segments)
+        super().__init__(*segments, see=ChainMap(*(dict(index.also_see) for index in indexes)))
+        self.indexes = tuple(indexes)
+
+    def weights(self, query: str) -> NDArray[np.float32]:
+        return np.concatenate([index.weights(query) for index in self.indexes])
 
 
 class StoredPassages(Sequence[Passage]):
@@ -592,8 +604,12 @@ class Indexed:
         """what could not be read, or was guessed, as of the last search"""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        index = await self._ready()
+        index = await self.index_for(query)
         return await asyncio.to_thread(index.search, read_query(query).text, limit)
+
+    async def index_for(self, query: str) -> LexicalIndex:
+        """The current index, with what this query needs of it."""
+        return await self._ready()
 
     async def prepare(self) -> tuple[str, ...]:
         """Bring the index up to date; returns `problems`."""

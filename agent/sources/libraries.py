@@ -238,12 +238,13 @@ class PythonDocs(Indexed):
         self._behind: subprocess.Popen[str] | None = None
         self._closed = False
 
-    async def search(self, query: str, limit: int) -> list[Passage]:
+    async def index_for(self, query: str) -> LexicalIndex:
+        """With the libraries that the query names read first."""
         await self._ready()
         if named := self._find_named(query):
             async with self._opening:
                 await asyncio.to_thread(self._read, named)
-        return await super().search(query, limit)
+        return await self._ready()
 
     def _find_named(self, query: str) -> list[Library]:
         """The libraries that a query names and that are not read yet, small ones first."""

@@ -14,6 +14,7 @@ from rubricem.agent.sources.choice import (
     kept_name,
     open_source,
 )
+from rubricem.agent.sources.documents import Folder
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
@@ -44,6 +45,39 @@ async def test_several_sources_are_asked_as_one(
     both = Combined(sources, said.append)
     assert [p.text for p in await both.search("q", limit)] == found
     assert (said, both.name) == (told, "search+search")
+
+
+PUMPS = ("flow", "seal", "rotor", "start", "noise", "power", "valve", "oil", "sensor", "trial")
+
+
+async def test_sources_of_this_machine_are_ranked_as_one(tmp_path: Path) -> None:
+    """Of ten queries over two manuals nearly all that is shown is the product's that is named."""
+    for product in ("Alba", "Brio"):
+        for part in PUMPS:
+            page = tmp_path / product / f"{part}.md"
+            page.parent.mkdir(exist_ok=True)
+            entries = [f"## The {part} {n}\n\nThe {part} of the {product} pump: step {n}.\n"
+                       for n in range(9)]  # fmt: skip
+            page.write_text(f"# {product} {part}\n\n{''.join(entries)}")
+    folders = [Folder(tmp_path / name, tmp_path / "cache") for name in ("Alba", "Brio")]
+    both, shown = Combined(folders), list[tuple[str, str]]()
+    for number, part in enumerate(PUMPS):
+        product = ("Alba", "Brio")[number % 2]
+        found = await both.search(f"{part} of the {product} pump", 5)
+        shown += [(product, passage.title.split()[0]) for passage in found]
+    assert len(shown) == 50
+    assert sum(asked == told for asked, told in shown) >= 0.95 * len(shown)
+
+
+async def test_one_document_of_several_does_not_take_every_place(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    many = "".join(f"## {n}\n\nThe seal failed in trial {n}.\n\n" for n in range(9))
+    (tmp_path / "a" / "long.md").write_text(f"# Long\n\n{many}")
+    (tmp_path / "b" / "short.md").write_text("# Short\n\nWhat the seal cost is told elsewhere.\n")
+    both = Combined([Folder(tmp_path / name, tmp_path / "cache") for name in "ab"])
+    found = [p.location for p in await both.search("why did the seal fail", 4)]
+    assert sorted(found) == ["long.md", "long.md", "long.md", "short.md"]
+    assert [p.location for p in await both.search("trial failed", 5)] == ["long.md"] * 5
 
 
 async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all() -> None:
