@@ -15,11 +15,14 @@ import logging
 import os
 import shlex
 import sys
+import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -107,128 +110,16 @@ PARTS = {
 """the commands as they are listed, those first that most people want"""
 
 
-RETIRED = {
-    "bank disable": "edit a reflection, or remove it: rubricem bank edit, rubricem bank rm",
-    "bank enable": "nothing is disabled; what waits is let out by: rubricem bank release",
-    "bank export": "rubricem bank list --every --json > FILE",
-    "bank import --dry-run": "an import can be taken back: bank rm",
-    "bank import --most": "take lines out of the file",
-    "bank import --removed": "what was removed here stays removed",
-    "bank list --episodes": "lessons are all that is kept",
-    "bank list --sort": "--json prints what can be sorted",
-    "bank pin": "no run replaces what a person wrote: rubricem bank edit",
-    "bank rebuild": "vectors that do not fit are made again at the next search",
-    "bank restore": "rubricem restore brings back a whole data directory",
-    "bank search": "rubricem bank list TEXT",
-    "bank snapshot": "rubricem backup copies the whole data directory",
-    "bank stats": "rubricem bank list counts what there is",
-    "bank unpin": "what a person wrote stays until it is removed: rubricem bank rm",
-    "chat --format": "use --set answer_format=FORM",
-    "chat --from": "use --resume with the name of the run",
-    "collect --branch": "a turn is no longer sampled by itself",
-    "collect --column": "write column=NAME",
-    "collect --concurrency": "write settings.concurrency=N",
-    "collect --decoding": "write decoding=forced",
-    "collect --engine": "write ray_workers=N",
-    "collect --filter": "leave the other questions out of the file",
-    "collect --format": "write settings.answer_format=FORM",
-    "collect --gated": "write gated=true",
-    "collect --held-out": "write held_out=SHARE",
-    "collect --judge-base-url": "write judge_base_url=URL",
-    "collect --judge-model": "write judge_model=NAME",
-    "collect --max-run-cost": "write max_run_cost=USD",
-    "collect --max-tokens": "write settings.max_tokens=N",
-    "collect --memory": "write settings.memory=on",
-    "collect --passage-words": "write passage_words=N",
-    "collect --passages": "write passages=N",
-    "collect --progress": "write progress=T",
-    "collect --ray-address": "write ray_address=ADDRESS",
-    "collect --ray-workers": "write ray_workers=N",
-    "collect --reflections": "write reflections=M",
-    "collect --retrieval": "write settings.retrieval=KIND",
-    "collect --rubric": "write rubric=FILE",
-    "collect --scaffold": "write scaffold=linear",
-    "collect --scaffold-decay": "it fades by a sigmoid",
-    "collect --seed": "write settings.seed=N",
-    "collect --short": "write short=true",
-    "collect --slots": "write settings.slots=N",
-    "collect --step-size": "write step_size=N",
-    "collect --teacher": "write teacher=true, and the model by --model",
-    "collect --teacher-base-url": "write teacher=true, and the server by --base-url",
-    "collect --tool-calls": "write settings.tool_calls=N",
-    "collect --windows": "write windows=K",
-    "doctor --all": "--json lists every setting",
-    "doctor --deep": "rubricem models check hashes the weights",
-    "eval --answer-format": "use --format",
-    "eval --at-once": "use --set slots=N or --set concurrency=N",
-    "eval --checker": "citations are checked by the rules, or by the model",
-    "eval --claims": "python -m benchmarks.claims measures the checks of claims",
-    "eval --judge-url": "use --judge-base-url",
-    "eval --memory": "name an arm: --arms stages,memory",
-    "export --by": "pairs are ranked by the return; choose a --credit",
-    "export --margin": "a pair differs by 0.1 at least",
-    "export --scaffold-ratio": "the ratio is formed without the scaffold",
-    "export --of": "rows and conversations are JSON lines, which datasets read",
-    "init": "write rubricem.toml yourself; rubricem doctor says what it sets",
-    "judge eval --orders": "each pair is shown in both orders",
-    "judge eval --out": "use --verdicts FILE",
-    "judge eval --plot": "--json has the shares",
-    "judge eval --recorded": "use --verdicts FILE without --judge",
-    "judge messages": "use rubricem judge score FILE.jsonl",
-    "judge rubrics export": "use rubricem judge rubrics show --json",
-    "judge rubrics from-search": "the stage judge makes criteria; import those of yours",
-    "judge rubrics history": "rubricem judge rubrics show --json has every change",
-    "judge rubrics list": "use rubricem judge rubrics show",
-    "judge rubrics make": "the checklist judge makes one; import those of yours",
-    "judge rubrics pin": "edit what rubricem judge rubrics show --json prints, and import it",
-    "judge rubrics retire": "edit what rubricem judge rubrics show --json prints, and import it",
-    "judge rubrics show --version": "judge rubrics show tells the present version",
-    "judge score --no-cache": "remove replies/ from the data directory",
-    "learn --skip": "rubricem runs rm RUN takes a run out of the queue",
-    "loop": "examples/loop.sh is the same in public commands",
-    "mcp --http": "rubricem serve has the same tools at /mcp",
-    "mcp --no-token": "rubricem serve has the same tools at /mcp",
-    "mcp --port": "rubricem serve has the same tools at /mcp",
-    "models remove": "use models rm",
-    "push": "use hf upload ORG/NAME CHECKPOINT",
-    "train sft --dry-run": "a training tells what it drops, and ^C saves its step",
-    "train ss-grpo --dry-run": "a training tells what it drops, and ^C saves its step",
-    "train init": "begin with a file of examples/",
-    "train judge distil": "rubricem train judge CONFIG trains by the table that CONFIG has",
-    "train judge grpo": "rubricem train judge CONFIG trains by the table that CONFIG has",
-    "restore --yes": "it replaces nothing, and so asks nothing",
-    "runs show --html": "rubricem serve --results FOLDER draws it",
-    "runs show --tensorboard": 'set trackers = ["tensorboard"] in the training',
-    "trust": "a file is read because it is named: --config FILE, or RUBRICEM_CONFIG",
-    "uninstall": "rubricem doctor names the folders: remove them, then pip uninstall rubricem",
-    "--access-log": "--log-level info tells each request",
-    "--allow-host": "use --set allow_hosts=HOST",
-    "--attempts": "a turn is tried once when collecting, three times otherwise",
-    "--best-of": "ask several times, and compare the runs",
-    "--both-orders": "a pair is shown in both orders, a group once",
-    "--dialect": "how a server is asked follows from what it is asked for",
-    "--flip": "a pair is shown in both orders",
-    "--graded": "every judge gives points",
-    "--least-reflection-score": "a reflection is kept from 0.5 on, or 0.4 of an embedded judge",
-    "--log-json": "the log is one line an event; --log-level says which",
-    "--persistent": "criteria are made as the judge needs them",
-    "--reflect-model": "the model that answers reflects",
-    "--reflection-tokens": "a reflection may take what its model needs",
-    "--repeat": "a run is scored once",
-    "--review-returns": "a review sends a run back once",
-    "ask --thread": "name a run by --run",
-    "--system-prompt": "rubricem collect has short=true",
-}
-"""commands and options of earlier versions, and what to do instead.
-
-An option that one command alone has lost is preceded by the command: `serve --verify`.
-"""
+@cache
+def retired() -> dict[str, str]:
+    """Commands and options of earlier versions, and what to do instead."""
+    return tomllib.loads((files(__package__) / "retired.toml").read_text(encoding="utf-8"))
 
 
 def refuse_retired(ctx: click.Context, name: str) -> None:
     """Say what stands in the place of a command or an option that is gone; do nothing of others."""
     path = " ".join([*ctx.command_path.split(" ")[1:], name])
-    instead = RETIRED.get(path) or (RETIRED.get(name) if name.startswith("-") else None)
+    instead = retired().get(path) or (retired().get(name) if name.startswith("-") else None)
     if instead is None and any(param.name == "settings" for param in ctx.command.params):
         from rubricem.agent.settings import Settings
 

@@ -17,6 +17,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
@@ -56,27 +58,6 @@ _NOT_SETTINGS = {"debug", "config"}
 """`RUBRICEM_*` variables that are no settings"""
 NAMED_FILE: ContextVar[Path | None] = ContextVar("NAMED_FILE", default=None)
 """the file of `--config`"""
-RETIRED = {
-    "attempts": "a turn that breaks the scaffold is tried three times",
-    "brave_key": "search with tavily, searxng or web",
-    "checkpoints": "a run continues from its journal: rubricem ask --resume",
-    "dialect": "how a server is asked follows from what it is asked for",
-    "exa_key": "search with tavily, searxng or web",
-    "least_reflection_score": "a reflection is kept from 0.5 on, or 0.4 of an embedded judge",
-    "memory_items": 'lessons are all that is recalled; memory = "off" recalls none',
-    "more_servers": "put a router before several servers, and name it as base_url",
-    "passage_words": "160 words of a passage are shown, 110 to an embedded model",
-    "passages": "five passages are shown for a search, three to an embedded model",
-    "reflect_model": "the model that answers reflects; for the embedded 0.5b the 1.5b does",
-    "reflection_tokens": "a reflection may take what its model needs",
-    "review_returns": "a review sends a run back once",
-    "scholar_key": "the source scholar needs no key",
-    "similarity_floor": "a lesson is recalled from a similarity of 0.4 on",
-    "system_prompt": "the whole prompt is given; a training says what its policy is given",
-    "timeout": "a server may stay silent for two minutes",
-    "tracing": "set OTEL_EXPORTER_OTLP_ENDPOINT, or another variable of OpenTelemetry's exporters",
-}
-"""settings of earlier versions, and what is so instead"""
 LOG = logging.getLogger(__name__)
 """what a person has to know of their files and variables; the command line prints it"""
 
@@ -239,6 +220,12 @@ class Settings(BaseModel):
         return value.expanduser().absolute()
 
 
+@cache
+def retired() -> dict[str, str]:
+    """Settings of earlier versions, and what is so instead."""
+    return tomllib.loads((files(__package__) / "retired.toml").read_text(encoding="utf-8"))
+
+
 def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     """The settings in force; a flag that is None or () counts as not given.
 
@@ -300,9 +287,9 @@ def _explain(
     name, *inside = (str(part) for part in first["loc"])
     origin = origins[name]
     if first["type"] == "extra_forbidden":
-        if name in RETIRED:
+        if name in retired():
             said = f"{origin}: {name} is no longer a setting."
-            return SettingsError(said, f"Leave it out: {RETIRED[name]}.")
+            return SettingsError(said, f"Leave it out: {retired()[name]}.")
         allowed = ", ".join(Settings.model_fields)
         near = get_close_matches(name.lower(), Settings.model_fields, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
@@ -336,8 +323,8 @@ def notices() -> Iterator[str]:
         yield f"{here} is not read: name it by --config {FILE_NAME}, or in {PREFIX}CONFIG"
     for variable in sorted(filter(_ours, os.environ)):
         name = variable[len(PREFIX) :].lower()
-        if name in RETIRED:
-            yield f"{variable} is no longer a setting: {RETIRED[name]}"
+        if name in retired():
+            yield f"{variable} is no longer a setting: {retired()[name]}"
         elif name not in Settings.model_fields and name not in _NOT_SETTINGS:
             near = get_close_matches(name, Settings.model_fields, n=1)
             meant = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.settings import RETIRED, Settings, load_settings
+from rubricem.agent.settings import Settings, load_settings, retired
 from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Decoding
@@ -124,18 +124,18 @@ def test_the_command_line_names_a_file_and_says_once_which_is_not_read(folder: P
     assert rubricem("runs").stderr == left.stderr
 
 
-@pytest.mark.parametrize("name", RETIRED)
+@pytest.mark.parametrize("name", retired())
 def test_a_setting_that_is_gone_says_what_is_so_instead(
     own: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     assert name not in Settings.model_fields
     write(own, f"{name} = 3\n")
     error = refusal()
-    assert f"{name} is no longer a setting" in str(error) and RETIRED[name] in error.remedy
+    assert f"{name} is no longer a setting" in str(error) and retired()[name] in error.remedy
     write(own, "")
     monkeypatch.setenv(f"RUBRICEM_{name.upper()}", "3")
     load_settings()
-    assert RETIRED[name] in caplog.text
+    assert retired()[name] in caplog.text
 
 
 def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(own: Path):

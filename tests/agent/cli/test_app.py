@@ -18,7 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from rubricem.agent.cli import COMMANDS, PARTS, RETIRED, Lazy, LazyGroup, main
+from rubricem.agent.cli import COMMANDS, PARTS, Lazy, LazyGroup, main, retired
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import PolicyError, SettingsError, install_of
 from tests.conftest import ROOT, refusal, rubricem
@@ -116,22 +116,22 @@ def test_what_the_version_before_had_is_there_or_says_what_to_do_instead():
     now = {
         name: {opt for p in each.params for opt in p.opts} for name, each in commands(main).items()
     }
-    untold = [name for name in before if name not in now and name not in RETIRED]
+    untold = [name for name in before if name not in now and name not in retired()]
     for name in before.keys() & now.keys():
         gone = {each for each in before[name] if each not in now[name]}
-        gone -= {each for each in gone if {each, f"{name} {each}"} & RETIRED.keys()}
+        gone -= {each for each in gone if {each, f"{name} {each}"} & retired().keys()}
         if "--set" in now[name]:
             gone -= {each for each in gone if each[2:].replace("-", "_") in Settings.model_fields}
         untold += [f"{name} {each}" for each in gone]
     assert not untold
-    assert not [name for name in RETIRED if name in now], "what is gone is not there"
+    assert not [name for name in retired() if name in now], "what is gone is not there"
 
 
 @pytest.mark.parametrize("name", ["trust", "uninstall"])
 def test_a_command_or_an_option_that_is_gone_says_what_to_do_instead(name: str):
-    assert f"{name} is gone: {RETIRED[name]}." in rubricem(name, code=2).stderr
+    assert f"{name} is gone: {retired()[name]}." in rubricem(name, code=2).stderr
     told = rubricem("ask", "Why?", "--allow-host", "x", code=2).stderr
-    assert RETIRED["--allow-host"] in told
+    assert retired()["--allow-host"] in told
 
 
 @pytest.mark.parametrize("given", ["slots", "nothing=1", "prices={"])
