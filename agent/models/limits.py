@@ -1,8 +1,7 @@
 """A model server's limits: calls at a time, what its failures mean, what its tokens cost.
 
-All clients of a server share its `Limiter`: of many questions in flight only the first runs into a
-limit. How many calls it can take is learnt: a refusal or silence halves the number, each window of
-successful calls adds one (additive increase, multiplicative decrease, as in TCP).
+All clients of a server share its `Limiter`: where the server asks to be left alone, none of many
+questions in flight begins another call.
 
 Calls are retried here and nowhere else: exponential back-off with jitter, and the server's own
 `Retry-After`. A server's words are quoted cut short and without the API key. Prices are the user's
@@ -17,7 +16,6 @@ import math
 import random
 import re
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -109,8 +107,6 @@ class AttemptError(Exception):
     """seconds for which the server asked to be left alone"""
     crowded: bool = False
     """the server limits its callers, so all of them should wait"""
-    silent: bool = False
-    """the server accepted the call and never answered it"""
     away: bool = False
     """the server is unavailable, whatever the request"""
     usage: Usage = NO_USAGE
@@ -151,65 +147,24 @@ def _number(value: str | None) -> float | None:
 
 
 class Limiter:
-    """At most `now` calls in flight, and none begun while the server wants a pause.
-
-    `now` is never below 1 nor above the limit that it starts with.
-    """
+    """At most `limit` calls in flight, and none begun while the server wants a pause."""
 
     def __init__(self, limit: int) -> None:
-        self._most = self.now = limit
-        self._in_flight = self._successes = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._resumes_at = self._halved_at = -math.inf
+        self._places = asyncio.Semaphore(limit)
+        self._resumes_at = -math.inf
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """A place for one call; waits until one is free and no pause is in force."""
-        await self._enter()
-        try:
+        async with self._places:
             # A pause may be prolonged while it is waited out.
             while (seconds := self._resumes_at - time.monotonic()) > 0:
                 await asyncio.sleep(seconds)
-            began = time.monotonic()
-            try:
-                yield
-            except AttemptError as failed:
-                # Many calls in flight get the same refusal: those begun before count once.
-                if (failed.crowded or failed.silent) and began > self._halved_at:
-                    self.now, self._successes = max(1, self.now // 2), 0
-                    self._halved_at = time.monotonic()
-                raise
-            if began > self._halved_at:
-                self._successes += 1
-            if self._successes >= self.now:
-                self.now, self._successes = min(self.now + 1, self._most), 0
-        finally:
-            self._in_flight -= 1
-            self._let_in()
+            yield
 
     def pause(self, seconds: float) -> None:
         """Begin no call for so long; a pause never shortens a current one."""
         self._resumes_at = max(self._resumes_at, time.monotonic() + seconds)
-
-    async def _enter(self) -> None:
-        """Take a place, in the order of callers."""
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
-        self._let_in()
-        try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._in_flight -= 1
-                self._let_in()
-            raise
-
-    def _let_in(self) -> None:
-        while self._waiting and self._in_flight < self.now:
-            place = self._waiting.popleft()
-            if not place.done():
-                self._in_flight += 1
-                place.set_result(None)
 
 
 _OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Limiter]] = WeakKeyDictionary()
@@ -337,7 +292,6 @@ class Server:
             f"the model server at {self.endpoint.url} sent nothing for {seconds:g} s",
             "Check whether it is overloaded, or allow it a longer time-out.",
             again=True,
-            silent=True,
             away=True,
         )
 

@@ -11,7 +11,7 @@ reply is then forgotten.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -86,33 +86,6 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
-MOST_KEPT = 4096
-"""texts whose ids are cached, of those used last"""
-
-
-class KnownIds:
-    """A cache of the ids of texts: rollouts of one question share many, such as their beginnings.
-
-    Concurrent requests for the same text share one call. A failure is not cached.
-    """
-
-    def __init__(self) -> None:
-        self._asked: OrderedDict[tuple[str, ...], asyncio.Future[tuple[int, ...]]] = OrderedDict()
-
-    async def of(
-        self, text: tuple[str, ...], ask: Callable[[], Awaitable[tuple[int, ...]]]
-    ) -> tuple[int, ...]:
-        """The ids of a text, which is keyed by its parts."""
-        known = self._asked.get(text)
-        if known is None or (known.done() and (known.cancelled() or known.exception())):
-            self._asked[text] = known = asyncio.ensure_future(ask())
-        self._asked.move_to_end(text)
-        while len(self._asked) > MOST_KEPT:
-            self._asked.popitem(last=False)
-        # A cancelled caller must not cancel the call for the others.
-        return await asyncio.shield(known)
-
-
 class TokenWriter:
     """A `Policy` over a `TokenPolicy`: every segment of the transcript carries its ids."""
 
@@ -125,14 +98,13 @@ class TokenWriter:
         self.context_tokens = model.context_tokens
         self.reader = model if isinstance(model, LocalModel) else None
         self.priced = _is_priced(model)
-        self._known = KnownIds()
 
     async def render(self, system: str, question: str) -> tuple[int, ...]:
         messages = [Message("system", system), Message("user", question)]
-        return await self._known.of((system, question), lambda: self.model.render(messages))
+        return await self.model.render(messages)
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        return await self._known.of((text,), lambda: self.model.encode(text))
+        return await self.model.encode(text)
 
     async def write(
         self,

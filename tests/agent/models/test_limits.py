@@ -4,7 +4,6 @@ import time
 import pytest
 
 from rubricem.agent.models.limits import (
-    AttemptError,
     Endpoint,
     Limiter,
     Price,
@@ -15,7 +14,6 @@ from rubricem.agent.models.limits import (
 )
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Usage
-from tests.support.waiting import PATIENCE
 
 
 async def test_a_pause_holds_back_every_call_and_is_prolonged_but_never_shortened() -> None:
@@ -36,63 +34,12 @@ async def test_a_pause_holds_back_every_call_and_is_prolonged_but_never_shortene
     assert max(begun) < 30
 
 
-async def enter(limiter: Limiter) -> None:
-    async with limiter.slot():
-        pass
-
-
 async def test_a_server_has_one_limiter_in_a_process_however_its_address_is_written() -> None:
     one = shared_limiter("http://localhost:8080/v1", 4)
     assert shared_limiter("http://localhost:8080/v1", 8) is one
     assert shared_limiter("http://LOCALHOST:8080/v1/") is one
     assert shared_limiter("http://ann:secret@localhost:8080/v1") is one
     assert shared_limiter("http://localhost:8081/v1") is not one
-
-
-def refused() -> AttemptError:
-    return AttemptError("no room", "wait", again=True, crowded=True)
-
-
-async def fail(limiter: Limiter, error: Exception) -> None:
-    with pytest.raises(type(error)):
-        async with limiter.slot():
-            await asyncio.sleep(0.001)
-            raise error
-
-
-async def test_a_refusal_halves_what_is_let_through_and_a_window_of_successes_adds_one() -> None:
-    limiter = Limiter(8)
-    await fail(limiter, refused())
-    assert limiter.now == 4
-    for _ in range(4):
-        await enter(limiter)
-    assert limiter.now == 5
-    for _ in range(5 + 6 + 7):
-        await enter(limiter)
-    assert limiter.now == 8
-    for _ in range(20):
-        await enter(limiter)
-    assert limiter.now == 8, "never above the limit"
-
-
-async def test_a_caller_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:
-    limiter, let_go = Limiter(1), asyncio.Event()
-
-    async def hold() -> None:
-        async with limiter.slot():
-            await let_go.wait()
-
-    holding, impatient = asyncio.create_task(hold()), asyncio.create_task(enter(limiter))
-    patient = asyncio.create_task(enter(limiter))
-    await asyncio.sleep(0.01)
-    impatient.cancel()
-    let_go.set()
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(holding, patient)
-    with pytest.raises(asyncio.CancelledError):
-        await impatient
-    async with asyncio.timeout(PATIENCE), limiter.slot():
-        pass
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Calls beside transcripts: finished ones are made once in a run, kept ones once for all.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rubricem.agent.models.policy import (
     journal_calls,
 )
 from rubricem.memory.asking import ask_json
-from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.errors import JudgeError
 from rubricem.memory.runs import Journal, ReplyStore
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -95,34 +94,6 @@ async def test_a_token_model_renders_system_prompt_and_question_and_continues_al
     assert written.token_ids == (9,)
     assert (writer.name, writer.version, writer.context_tokens) == ("recording", "7", 99)
     assert not writer.retokenised
-
-
-class Asked(Recording):
-    """A tokeniser that takes its time, and fails as often as it is told to."""
-
-    def __init__(self, failing: int = 0) -> None:
-        super().__init__()
-        self.failing = failing
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        self.given.append(text)
-        await asyncio.sleep(0)
-        if self.failing:
-            self.failing -= 1
-            raise PolicyError("The server is away.")
-        return tuple(range(len(text)))
-
-
-async def test_ids_of_a_text_are_asked_for_once_by_all_who_want_them_at_once_or_later():
-    model = Asked()
-    policy = TokenWriter(model)
-    found = await asyncio.gather(*(policy.encode("note") for _ in range(8)))
-    assert {*found, await policy.encode("note")} == {(0, 1, 2, 3)}
-    await asyncio.gather(*(policy.render("Be brief.", "Count.") for _ in range(4)))
-    await policy.render("Be brief.", "Count to two.")
-    assert [given if isinstance(given, str) else "messages" for given in model.given] == [
-        "note", "messages", "messages"
-    ]  # fmt: skip
 
 
 async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
