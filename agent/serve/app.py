@@ -6,8 +6,8 @@ therefore named by a string.
 
 There is one server per data directory: two would not know what the other does to a run. A token is
 made once and stored readable for its owner alone; a server for this machine alone may do without. A
-server that listens on all addresses announces those of this machine's networks, since nobody
-elsewhere can open 0.0.0.0 or a loopback address.
+server that listens on all addresses announces this machine's own, since nobody elsewhere can open
+0.0.0.0 or a loopback address.
 """
 
 import asyncio
@@ -292,9 +292,6 @@ def sole_server(data_dir: Path) -> AbstractContextManager[None]:
     return hold_lock(data_dir / LOCK_FILE_NAME, busy)
 
 
-ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
-"""addresses reserved for documentation: only the routing table is asked, nothing is sent"""
-NOT_FOUND = "No network address of this machine was found; that one works on this machine only."
 TOKENLESS = "Warning: without a token every user of this machine can do everything here."
 WARNING = (
     "Warning: others can reach this server. Whoever has its token can do everything here, and "
@@ -302,71 +299,42 @@ WARNING = (
 )
 
 
-def own_addresses() -> list[str]:
-    """This machine's IP addresses in its networks, as the source of packets to others."""
-    found = []
-    for family, elsewhere in ELSEWHERE:
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((elsewhere, 9))
-            found.append(str(probe.getsockname()[0]))
-    return found
-
-
-def listens_everywhere(host: str) -> bool:
-    """Whether a server on this host accepts connections to any address of the machine."""
+def outward_address(host: str) -> str:
+    """Where others open a server on `host`: this machine's own address if it is on all of them."""
     number = address_in(host)
-    return number.is_unspecified if number else not host
-
-
-def places(host: str, port: int, addresses: Sequence[str], scheme: str = "http") -> list[str]:
-    """The URLs under which a server on `host` is opened; at least one."""
-    if not listens_everywhere(host):
-        return [_link("127.0.0.1" if host == "localhost" else host, port, scheme)]
-    # What listens on :: mostly takes both families, what listens on 0.0.0.0 never does.
-    own = [_link(a, port, scheme) for a in addresses if ":" not in a or ":" in host]
-    return own or [here(host, port, scheme)]
-
-
-def here(host: str, port: int, scheme: str = "http") -> str:
-    if not listens_everywhere(host):
-        return places(host, port, (), scheme)[0]
-    return _link("::1" if ":" in host else "127.0.0.1", port, scheme)
+    if host and (number is None or not number.is_unspecified):
+        return host
+    six = ":" in host
+    # An address reserved for documentation: only the routing table is asked, nothing is sent.
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe,
+    ):
+        probe.connect(("2001:db8::1" if six else "198.51.100.1", 9))
+        return str(probe.getsockname()[0])
+    return "::1" if six else "127.0.0.1"
 
 
 def announce(
-    security: Security,
-    port: int,
-    addresses: Sequence[str],
-    kept: Path,
-    made: bool,
-    ticket: str = "",
-    scheme: str = "http",
+    security: Security, place: str, kept: Path, made: bool, ticket: str = ""
 ) -> Iterator[str]:
     """What the server prints when it starts, line by line.
 
-    `kept`: the file of its token; `made`: whether the token is new, and so is shown this once;
-    `ticket`: admits one browser.
+    `place`: its URL; `kept`: the file of its token; `made`: whether the token is new, and so is
+    shown this once; `ticket`: admits one browser.
     """
-    first, *others = places(security.host, port, addresses, scheme)
-    yield f"Serving on {first} (^C stops it; unfinished runs continue at its next start)"
-    yield from (f"and on {other}" for other in others)
+    yield f"Serving on {place} (^C stops it; unfinished runs continue at its next start)"
     if security.token is None:
         yield TOKENLESS
         return
-    if listens_everywhere(security.host) and first == here(security.host, port, scheme):
-        yield NOT_FOUND
     if made:
         yield f"Token: {security.token} (it is stored in {kept})"
     else:
         yield f"A token is required; it is stored in {kept}"
     if ticket:
-        yield f"This link logs one browser in, within the hour: {first}#token={ticket}"
-    if not security.alone and scheme == "http":
+        yield f"This link logs one browser in, within the hour: {place}#token={ticket}"
+    if not security.alone and place.startswith("http:"):
         yield WARNING
-
-
-def _link(host: str, port: int, scheme: str = "http") -> str:
-    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,11 +397,12 @@ async def run_server(
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     setup_of(settings).sources.check()
-    encryption, scheme = operation.encryption(), operation.scheme
+    encryption = operation.encryption()
     listening = bind(host, port)
     port = listening.getsockname()[1]
     with sole_server(settings.data_dir):
-        addresses = await asyncio.to_thread(own_addresses) if listens_everywhere(host) else []
+        shown = outward_address(host)
+        place = f"{operation.scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}/"
         users = Users(settings.data_dir)
         wanted = Security(host, port=port, proxies=proxies, users=users)
         security, made = secure(settings.data_dir, wanted, with_token)
@@ -444,12 +413,10 @@ async def run_server(
         config = security.config(app, lifespan="on", **encryption)
         kept = settings.data_dir / TOKEN_FILE_NAME
         ticket = security.ticket() if security.token else ""
-        shown = "" if open_page else ticket
-        for line in announce(security, port, addresses, kept, made, shown, scheme):
+        for line in announce(security, place, kept, made, "" if open_page else ticket):
             click.echo(line)
         if open_page:
-            own = here(host, port, scheme)
-            link = f"{own}#token={ticket}" if ticket else own
+            link = f"{place}#token={ticket}" if ticket else place
             await asyncio.to_thread(webbrowser.open, link)
         await PageServer(config, desk).serve([listening])
 
