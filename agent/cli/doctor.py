@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-import httpx2
-from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, ServerChoice
@@ -31,13 +29,17 @@ from rubricem.agent.settings import (
     load_settings,
     settings_file,
 )
-from rubricem.agent.settings.door import keys_of, model_of, with_default_source
+from rubricem.agent.settings.door import (
+    keys_of,
+    model_of,
+    redact,
+    with_default_source,
+    without_password,
+)
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
-    GIT,
     PYTHON,
-    SEARXNG,
     WEB,
     Sources,
     is_beyond,
@@ -46,16 +48,11 @@ from rubricem.agent.sources.choice import (
     web_answers,
 )
 from rubricem.agent.sources.documents import find_files
-from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, SettingsError, import_extra
 from rubricem.memory.text import pluralise
-
-SERVER_TIMEOUT = 3.0
-_SHOWN_SECRET = 12
-"""characters; a shorter secret shows no letter of itself"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,31 +147,15 @@ def _not_fetched(what: str, name: str, size: int = 0) -> Check:
     return Check(what, "note", f"{name} is not fetched yet ({told}).", remedy)
 
 
-async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) -> Check:
+async def check_server(choice: ServerChoice) -> Check:
     """Ask the server for its list of models, which costs nothing."""
-    shown = without_password(choice.base_url)
-    headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
     try:
-        async with httpx2.AsyncClient(timeout=seconds, headers=headers) as http:
-            reply = await http.get(f"{choice.base_url}/models")
-    except httpx2.HTTPError as cause:
-        found = f"{shown} does not answer: {str(cause) or type(cause).__name__}."
-        return Check("server", "fault", found, "Start the server, or correct --base-url.")
-    if reply.status_code in (401, 403):
-        wrong = "refuses the key" if choice.api_key else "asks for a key"
-        found = f"{shown} {wrong} (HTTP {reply.status_code})."
-        return Check("server", "fault", found, "Set RUBRICEM_API_KEY to a key of that server.")
-    try:
-        reply.raise_for_status()
-        names = [str(model["id"]) for model in reply.json()["data"]]
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
-        found = f"{shown} answers (HTTP {reply.status_code}) but lists no models."
-        remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
-        return Check("server", "fault", found, remedy)
-    if choice.model is None and len(names) != 1:
-        found = f"{shown} has {len(names)} models and none is named."
-        return Check("server", "fault", found, f"Name one with --model: {', '.join(names[:5])}.")
-    return Check("server", "ok", f"{shown} answers, with {choice.model or names[0]}")
+        names = await choice.model_names()
+        model = choice.model or await choice.resolve_model()
+    except RubricemError as error:
+        return fault_of("server", error)
+    told = f"{without_password(choice.base_url)} answers, with {model}"
+    return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
 
 
 async def check_source(name: str, settings: Settings) -> Check:
@@ -286,28 +267,3 @@ def _lines(rows: Mapping[str, dict[str, object]]) -> list[str]:
 def _line(check: Check) -> str:
     remedy = f"\n  {'':22} -> {check.remedy}" if check.remedy else ""
     return f"  {check.state:6} {check.name:15} {check.found}{remedy}"
-
-
-def redact(value: object) -> object:
-    """A setting's value, fit to be shown to anyone: without keys and passwords."""
-    if isinstance(value, SecretStr):
-        secret = value.get_secret_value()
-        return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
-    if isinstance(value, tuple):
-        return tuple(map(redact, value))
-    if isinstance(value, ToolServer):
-        value = value.describe()
-    if isinstance(value, Mapping):
-        return {name: redact(held) for name, held in value.items()}
-    for prefix in (SEARXNG, GIT):
-        if isinstance(value, str) and value.startswith(prefix):
-            return prefix + str(redact(value.removeprefix(prefix)))
-    return without_password(value) if isinstance(value, str) and "://" in value else value
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown to anyone: a query may contain a key as well."""
-    parsed = httpx2.URL(url)
-    if parsed.userinfo:
-        parsed = parsed.copy_with(username="***", password="")
-    return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)

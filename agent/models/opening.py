@@ -206,18 +206,22 @@ class ServerChoice:
         """
         if self.model:
             return self.model
-        http = self._http("")
-        try:
-            known: list[str] = await http.model_names()
-        except AttemptError as failed:
-            raise PolicyError(str(failed), failed.remedy) from None
+        known = await self.model_names()
         if len(known) == 1:
             return known[0]
         listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""
         raise SettingsError(
-            f"{http.server.endpoint.url} lists {len(known) or 'no'} models{listed}",
+            f"{Endpoint.parse(self.base_url).url} lists {len(known) or 'no'} models{listed}",
             "Name one of them (--model)." if known else "Name its model (--model).",
         )
+
+    async def model_names(self) -> list[str]:
+        """What the server lists. Raises PolicyError if it does not answer."""
+        try:
+            known: list[str] = await self._http("").model_names()
+        except AttemptError as failed:
+            raise PolicyError(str(failed), failed.remedy) from None
+        return known
 
     def _http(self, model: str) -> Any:
         """The open `ModelServer`."""

@@ -86,7 +86,7 @@ class ProgressLines:
         """`bar`: where a terminal shows what goes on between two lines."""
         self._console = console
         self._bar = bar
-        self._task = bar and bar.add_task("")
+        self._task = bar.add_task("") if bar else None
         self._stage: Stage | None = None
         self._plan = ""
         self._call: events.ToolCalled | None = None

@@ -6,17 +6,15 @@ text for the page to show as text.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
@@ -52,7 +50,7 @@ from rubricem.agent.serve.requests import (
     shown_name,
     sources,
 )
-from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others, secrets_in
+from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others
 from rubricem.agent.serve.security import CSRF_HEADER, Security
 from rubricem.agent.settings import (
     BUDGETS,
@@ -62,7 +60,7 @@ from rubricem.agent.settings import (
     meanings,
     settings_file,
 )
-from rubricem.agent.settings.door import models_on_offer
+from rubricem.agent.settings.door import models_on_offer, redact
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
@@ -497,8 +495,6 @@ class _Conversations:
 
 
 VERIFY = ("off", "mark", "repair")
-SET = "set, and not shown"
-PASSWORD = re.compile(r"//[^/@\s]*@")
 DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
 ASKED = DEFAULTS | {"answer_format", "model", "source"}
 MONTH = 30 * 86400
@@ -518,20 +514,14 @@ def _origin(settings: Settings, name: str) -> str:
     return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
 
 
-def _render_value(value: object, hidden: set[str]) -> str:
+def _render_value(value: object) -> str:
     """A setting's value in a line, without secrets."""
-    if isinstance(value, SecretStr):
-        return SET
-    if isinstance(value, tuple):
-        return ", ".join(_render_value(each, hidden) for each in value)
-    if isinstance(value, Mapping):
-        return ", ".join(str(name) for name in value)
-    if value is None or isinstance(value, bool):
-        return {None: "", True: "on", False: "off"}[value]
-    text = PASSWORD.sub("//***@", str(value.value if isinstance(value, Enum) else value))
-    for secret in sorted(hidden, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return one_line(text)
+    shown = redact(value)
+    if isinstance(shown, tuple | Mapping):
+        return ", ".join(map(str, shown))
+    if isinstance(shown, bool):
+        return "on" if shown else "off"
+    return "" if shown is None else one_line(str(shown))
 
 
 @dataclass(frozen=True)
@@ -570,13 +560,12 @@ class _Server:
         """
         settings, user = self.desk.settings, bool(self.desk.user)
         told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
-        hidden = secrets_in(settings)
         file = None if user else settings_file()
         return {
             "settings": [
                 {
                     "name": name,
-                    "value": _render_value(getattr(settings, name), hidden),
+                    "value": _render_value(getattr(settings, name)),
                     "origin": "" if user else _origin(settings, name),
                     "set": name in settings.model_fields_set,
                     "meaning": meanings()[name],

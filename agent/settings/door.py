@@ -14,12 +14,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import httpx2
+from pydantic import SecretStr
+
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, Settings
-from rubricem.agent.sources.choice import AUTO, Sources, kept_name
+from rubricem.agent.sources.choice import AUTO, GIT, SEARXNG, Sources, kept_name
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.question import Ask, Budgets
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
 from rubricem.agent.weights.checkpoints import is_checkpoint
@@ -242,6 +246,30 @@ def setup_of_run(
         "The run was asked of another model, or with settings that are not to be had here.",
         "Resume it where it was asked, or ask the question again.",
     )
+
+
+def redact(value: object) -> object:
+    """A setting's value, fit to be shown to anyone: without keys and passwords."""
+    if isinstance(value, SecretStr):
+        return "set, and not shown"
+    if isinstance(value, tuple):
+        return tuple(map(redact, value))
+    if isinstance(value, ToolServer):
+        value = value.describe()
+    if isinstance(value, Mapping):
+        return {name: redact(held) for name, held in value.items()}
+    for prefix in (SEARXNG, GIT):
+        if isinstance(value, str) and value.startswith(prefix):
+            return prefix + str(redact(value.removeprefix(prefix)))
+    return without_password(value) if isinstance(value, str) and "://" in value else value
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown to anyone: a query may contain a key as well."""
+    parsed = httpx2.URL(url)
+    if parsed.userinfo:
+        parsed = parsed.copy_with(username="***", password="")
+    return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
 
 
 def _reveal(secret: Any) -> str | None:
