@@ -14,7 +14,6 @@ import pytest
 
 from rubricem.agent.sources.readers import read_file
 from rubricem.agent.sources.readers.document import Section
-from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.text import markdown_sections, rst_sections
 from rubricem.memory.errors import SourceError
@@ -108,15 +107,6 @@ def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
     with pytest.raises(SourceError, match=said) as caught:
         read_file(tmp_path / name)
     assert remedy in caught.value.remedy
-
-
-def test_encodings_are_guessed_in_order() -> None:
-    assert decode("\ufeffgrün".encode()) == ("grün", "")
-    assert decode("grün “x”".encode("cp1252")) == (
-        "grün “x”",
-        "not UTF-8: read as Windows-1252",
-    )
-    assert decode(b"gr\xfcn \x81")[1] == "not UTF-8: read as Latin-1"
 
 
 NAMES = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
