@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import StoreError
 from rubricem.memory.schema import ChangeKind, Criterion, RubricBuffer, Stage
 
@@ -87,12 +88,9 @@ def bring_in(
     buffer: RubricBuffer, criteria: Mapping[Stage, Sequence[Criterion]], reason: str
 ) -> RubricBuffer:
     """Add criteria from elsewhere; those that say the same as one in force are left out."""
-    return add(buffer, criteria, _step(buffer), reason)
-
-
-def _step(buffer: RubricBuffer) -> int:
-    """What is imported counts to the preceding step."""
-    return max((change.step for change in buffer.history), default=0)
+    # What is imported counts to the preceding step.
+    step = max((change.step for change in buffer.history), default=0)
+    return add(buffer, criteria, step, reason)
 
 
 LARGEST = 3.0
@@ -116,6 +114,7 @@ class FoundRubrics:
                 yield _parse_row(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+                missing = first_fault(error) if isinstance(error, ValidationError) else missing
                 raise StoreError(
                     f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
                     "Known are DR Tulu's and HealthBench's rows, and our own exports.",
@@ -145,10 +144,7 @@ def _parse_row(row: Any) -> FoundRubrics:
     if not isinstance(row, Mapping):
         raise ValueError("a row must be an object")
     if "history" in row and "question" in row:
-        try:
-            buffer = RubricBuffer.model_validate(row)
-        except ValidationError as error:
-            raise ValueError(error.errors()[0]["msg"]) from error
+        buffer = RubricBuffer.model_validate(row)
         criteria = {stage: buffer.criteria(stage) for stage in Stage if buffer.criteria(stage)}
         return FoundRubrics(buffer.question, criteria, buffer)
     reward = row.get("reward_model")

@@ -21,7 +21,6 @@ and answer, with the sentence of the answer that shares most words with it.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -414,9 +413,13 @@ class ChoiceItemChecker:
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         spans = [closest_span(item.criterion, answer) for item in items]
         asked = [_item_question(item, span) for item, span in zip(items, spans, strict=True)]
-        read = await outcome(
-            self._series.yes("checklist_choice", partial(_render_reply, question, answer), asked)
-        )
+
+        def shown(characters: int) -> str:
+            request = cut(question, characters // QUESTION_SHARE)
+            room = max(characters - len(request), 1)
+            return fence({"request": request, "reply": cut(answer, room)})
+
+        read = await outcome(self._series.yes("checklist_choice", shown, asked))
         if isinstance(read, RubricemError):
             unparsed = tuple(ItemFinding(item=item, met=None) for item in items)
             return Checked(unparsed, read.told(), usage_of_error(read))
@@ -436,8 +439,3 @@ def _item_question(item: ChecklistItem, span: str) -> str:
         f"The closest sentence of the reply: {closest}\n"
         "Does the statement hold of the reply? Yes or No?"
     )
-
-
-def _render_reply(question: str, answer: str, characters: int) -> str:
-    request = cut(question, characters // QUESTION_SHARE)
-    return fence({"request": request, "reply": cut(answer, max(characters - len(request), 1))})

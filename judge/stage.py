@@ -75,14 +75,6 @@ def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> 
     return known
 
 
-def _score_of(stage: Stage, scored: Scored, fault: str) -> StageScore:
-    """`fault`: why there may be no verdict on the stage."""
-    verdicts = scored.verdicts.get(stage, ())
-    if not verdicts:
-        return failed_score(fault, stage)
-    return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts)
-
-
 MOST_PROPOSED: Mapping[Stage, int] = {
     Stage.PLAN: 4,
     Stage.RESEARCH: 4,
@@ -164,14 +156,17 @@ class StageJudge:
                 usage = scored.usage
             except (JudgeError, PolicyError) as error:
                 failure, usage = error.told(), usage_of_error(error)
+
+        def score(stage: Stage) -> StageScore:
+            if not (verdicts := scored.verdicts.get(stage, ())):
+                return failed_score(failure, stage)
+            return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts)
+
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
             rubric_version=buffer.label,
-            stages=tuple(
-                score_unread(trajectory, stage, buffer) or _score_of(stage, scored, failure)
-                for stage in Stage
-            ),
+            stages=tuple(score_unread(trajectory, s, buffer) or score(s) for s in Stage),
             usage=usage,
         )
 

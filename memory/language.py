@@ -114,14 +114,10 @@ def language_of(text: str) -> str:
         code = max(told, key=lambda c: told[c])
         if told[code] and told[code] >= len(_LATIN_LETTER.findall(text)):
             return code
-    written = _split_words(text)
+    near = text.isascii() or not _FAR.search(text)
+    written = (_NEAR_WORD if near else WORD).findall(text)
     bound = any(word.lower() in STOP_WORDS for word in written)
     return foreign({*written}, written[0] if written else "", text) or ("en" if bound else "")
-
-
-def _split_words(text: str) -> list[str]:
-    near = text.isascii() or not _FAR.search(text)
-    return (_NEAR_WORD if near else WORD).findall(text)
 
 
 def foreign(words: AbstractSet[str], first: str, text: str) -> str:
@@ -234,7 +230,7 @@ def _form(written: str, language: str) -> str:
         word = _ALEF.sub("ا", re.sub("^و(?=ال)", "", word))
     if language == "ru":
         word = word.replace("ё", "е")
-    if word in _denying(language):
+    if word in _WORDS["denying"].get(language, "").split():
         return "not"
     if word in stop_words(language):
         return ""
@@ -255,11 +251,6 @@ def stop_words(language: str) -> frozenset[str]:
     """The function words of a language in lower case; the English ones for unknown ones."""
     told = _WORDS["binding"].get(language, _WORDS["binding"]["en"])
     return frozenset(_ALEF.sub("ا", told).split())
-
-
-@lru_cache
-def _denying(language: str) -> frozenset[str]:
-    return frozenset(_WORDS["denying"].get(language, "").split())
 
 
 def _bare(word: str) -> str:
@@ -389,11 +380,6 @@ def sentences(text: str) -> Iterator[str]:
     return iter(_read_again(text)) if len(text) <= MOST_KEPT else _sentences(text)
 
 
-@lru_cache(1024)
-def _read_again(text: str) -> tuple[str, ...]:
-    return tuple(_sentences(text))
-
-
 def _sentences(text: str) -> Iterator[str]:
     full_stop = _ASCII_FULL_STOP if text.isascii() else _FULL_STOP
     for paragraph in _BLANK_LINE.split(text):
@@ -406,6 +392,9 @@ def _sentences(text: str) -> Iterator[str]:
                     start = stop.end()
             if rest := item[start:].strip():
                 yield rest
+
+
+_read_again = lru_cache(1024)(lambda text: tuple(_sentences(text)))
 
 
 def _goes_on(end: str, text: str) -> bool:

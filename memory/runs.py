@@ -12,9 +12,8 @@
 
 Files are replaced atomically. Raises StoreError if the directory cannot be used. A run's journal is
 one fsynced JSON line per finished call, so that only calls in flight at a kill happen again: a
-resumed run takes the same path and finds every reply. Appends are committed in groups, with one
-fsync for all that waited. A last line cut by a crash was never acknowledged to anybody and is
-removed when the file is opened.
+resumed run takes the same path and finds every reply. A last line cut by a crash was never
+acknowledged to anybody and is removed when the file is opened.
 """
 
 import asyncio
@@ -78,16 +77,16 @@ class Journal:
         """
         self.path = path
         self._replies: dict[str, dict[CallKey, Reply]] = {}
-        self._pending: list[tuple[str, asyncio.Future[None]]] = []
-        self._batch: list[tuple[str, asyncio.Future[None]]] = []
-        """records that are being written"""
-        self._flushing: asyncio.Task[None] | None = None
         self._writing, self._closed = threading.Lock(), False
         with writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            self._lock()
+            if not _try_lock(self._fd):
+                raise StoreError(
+                    f"{path.name} is in use by another process",
+                    "Wait until that run has ended, or give this one another name: --run or --out.",
+                )
             self._load(hear, wanted)
         except BaseException:
             os.close(self._fd)
@@ -104,69 +103,28 @@ class Journal:
         """Return once the reply is on disk."""
         # As ASCII, which can write anything: a line that cannot be encoded would hold up all.
         line = json.dumps({"key": key, "reply": reply}) + "\n"
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append((line, done))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-            self._flushing.add_done_callback(self._settle_flush)
-        await done
+        try:
+            await asyncio.to_thread(self._write, line.encode())
+        except OSError as error:
+            raise unusable(self.path, error) from error
         self._replies.setdefault(key.thread, {})[key] = reply
 
     def close(self) -> None:
-        """Release the lock, once pending records are on disk; not to be used afterwards."""
-        flushing, going = self._flushing, None
-        with suppress(RuntimeError):
-            going = asyncio.get_running_loop()
-        if flushing is not None and flushing.get_loop() is going:
-            flushing.add_done_callback(lambda task: self._end())
-        else:  # nothing is to be written, or the loop has ended and with it all who waited
-            self._end()
+        """Release the lock, once what is being written is on disk; not to be used afterwards."""
+        with self._writing:
+            if not self._closed:
+                self._closed = True
+                os.close(self._fd)
 
     def forget(self, thread: str) -> None:
         """Drop a finished run's replies from this process's memory; the file keeps them."""
         self._replies.pop(thread, None)
-
-    async def _flush(self) -> None:
-        while self._pending:
-            self._batch, self._pending = self._pending, []
-            block = "".join(line for line, _ in self._batch).encode()
-            try:
-                await asyncio.to_thread(self._write, block)
-            except OSError as error:
-                for _, done in self._batch:
-                    if not done.done():
-                        done.set_exception(unusable(self.path, error))
-            else:
-                for _, done in self._batch:
-                    if not done.done():
-                        done.set_result(None)
-        self._flushing = None
-
-    def _settle_flush(self, flushing: "asyncio.Task[None]") -> None:
-        """Cancel those who wait for a commit that was cancelled: nobody else would tell them."""
-        if flushing.cancelled():
-            self._flushing = None
-            lost, self._pending = [*self._batch, *self._pending], []
-            for _, done in lost:
-                done.cancel()
 
     def _write(self, block: bytes) -> None:
         with self._writing:
             if self._closed:  # a thread outlives the task that waited for it
                 raise OSError(errno.EBADF, "it is closed")
             append_whole(self._fd, block)
-
-    def _end(self) -> None:
-        with self._writing:
-            self._closed = True
-            os.close(self._fd)
-
-    def _lock(self) -> None:
-        if not _try_lock(self._fd):
-            raise StoreError(
-                f"{self.path.name} is in use by another process",
-                "Wait until that run has ended, or give this one another name: --run or --out.",
-            )
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
         whole = 0
@@ -353,10 +311,8 @@ class RunStore:
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
             runs = [e for e in entries if _THREAD.fullmatch(e.name) and e.is_dir()]
         for entry in runs:
-            try:
+            with suppress(FileNotFoundError):
                 found[entry.name] = entry.stat().st_mtime_ns
-            except FileNotFoundError:  # `suppress` would cost a tenth of all of it
-                continue
         return found
 
     def _folder_of(self, thread: str) -> Path:
@@ -388,7 +344,8 @@ def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
             with path.open("wb") as device:
                 device.writelines(blocks)
             return
-        descriptor, temporary = _beside(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.writelines(blocks)
@@ -411,15 +368,6 @@ def _is_device(path: str) -> bool:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         return False
-
-
-def _beside(path: Path) -> tuple[int, str]:
-    """A new open file and its name, in the folder of another, which is made if missing."""
-    try:
-        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
 
 
 @contextmanager
