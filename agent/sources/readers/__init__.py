@@ -15,9 +15,9 @@ READERS: dict[str, str] = {
         "text": ".md .markdown .rst .txt",
         "markup": ".html .htm",
         "pdf": ".pdf",
-        "word": ".docx",
-        "slides": ".pptx",
-        "sheets": ".xlsx .csv",
+        "office.word": ".docx .docm .dotx",
+        "office.slides": ".pptx .pptm .ppsx",
+        "office.sheets": ".xlsx .csv",
         "books": ".epub",
     }.items()
     for suffix in suffixes.split()

@@ -6,10 +6,10 @@ file, and `table_blocks` takes rows as they come, since a csv may be larger than
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 from rubricem.agent.sources.readers.document import LINES_EACH, LONGEST_NAME, Block, BlockKind
 
@@ -85,29 +85,73 @@ def table_blocks(
     """A table as blocks of some rows each, titles above it as a paragraph first.
 
     `headers`: how many of the first rows that have text name the columns, None to tell from what
-    the cells hold. `placed`: even a table of one block says which rows it has; others always do.
+    the cells hold; another header behind an empty row then begins a table of its own. `placed`:
+    even a table of one block says which rows it has; others always do.
     """
-    numbered = enumerate((_folded(row) for row in rows), start=1)
-    filled = ((number, row) for number, row in numbered if any(row))
-    first = list(islice(filled, max(LOOKED_AT, (headers or 0) + 1)))
-    known = [row for _, row in first]
-    start, end = _header(known) if headers is None else (0, headers)
-    titles = [_over_all(row) for row in known[:start]]
-    titles += [row for row in known[start:end] if isinstance(row, str)]
-    names = _names([row for row in known[start:end] if not isinstance(row, str)])
-    if end == len(first):  # a table of nothing else
-        names, end = [], start
-    lines = ((n, _line(names, row)) for n, row in chain(first[end:], filled))
-    part = list(islice(lines, LINES_EACH))
-    while part:
-        after = list(islice(lines, LINES_EACH))
-        placed = placed or bool(after)
-        place = f"rows {part[0][0]}-{part[-1][0]}" if placed else ""
-        if titles:
-            yield Block(BlockKind.PARAGRAPH, "\n".join(dict.fromkeys(titles)), place)
-            titles = []
-        yield Block(BlockKind.TABLE, "\n".join(line for _, line in part), place)
-        part = after
+    filled = _Rows(rows)
+    while known := [row for _, row in filled.peek(max(LOOKED_AT, (headers or 0) + 1))]:
+        if headers is None:
+            known = known[: filled.next_table(1) or len(known)]
+        start, end = _header(known) if headers is None else (0, headers)
+        titles = [_over_all(row) for row in known[:start]]
+        titles += [row for row in known[start:end] if isinstance(row, str)]
+        names = _names([row for row in known[start:end] if not isinstance(row, str)])
+        if end == len(known):  # a table of nothing else
+            names, end = [], start
+        for _ in islice(filled, end):
+            pass
+        lines = ((n, _line(names, row)) for n, row in filled.of_table(split=headers is None))
+        part = list(islice(lines, LINES_EACH))
+        while part or titles:
+            after = list(islice(lines, LINES_EACH))
+            placed = placed or bool(after)
+            place = f"rows {part[0][0]}-{part[-1][0]}" if placed and part else ""
+            if titles:
+                yield Block(BlockKind.PARAGRAPH, "\n".join(dict.fromkeys(titles)), place)
+            if part:
+                yield Block(BlockKind.TABLE, "\n".join(line for _, line in part), place)
+            part, titles = after, []
+
+
+class _Rows:
+    """The rows that have text, each with its number, of which some can be looked at beforehand."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        numbered = enumerate(map(_folded, rows), start=1)
+        self._rows = ((number, row) for number, row in numbered if any(row))
+        self._ahead: deque[tuple[int, Row]] = deque()
+        self._last = 0
+
+    def __iter__(self) -> "_Rows":
+        return self
+
+    def __next__(self) -> tuple[int, Row]:
+        row = self._ahead.popleft() if self._ahead else next(self._rows)
+        self._last = row[0]
+        return row
+
+    def peek(self, count: int) -> list[tuple[int, Row]]:
+        self._ahead.extend(islice(self._rows, max(count - len(self._ahead), 0)))
+        return list(islice(self._ahead, count))
+
+    def of_table(self, *, split: bool) -> Iterator[tuple[int, Row]]:
+        while ahead := self.peek(1):
+            if split and ahead[0][0] > self._last + 1 and self.next_table(0) == 0:
+                return
+            yield next(self)
+
+    def next_table(self, first: int) -> int | None:
+        """How many rows of those ahead, at least `first`, come before the next table, if any."""
+        ahead = self.peek(LOOKED_AT)
+        gaps = [n for n, (one, other) in enumerate(pairwise(ahead), 1) if other[0] > one[0] + 1]
+        if first == 0 and ahead and ahead[0][0] > self._last + 1:
+            gaps.insert(0, 0)
+        for at, until in pairwise([*gaps, len(ahead)]):
+            # Before the first header stand titles, and no table of their own.
+            begun = not at or _has_header([row for _, row in ahead[:at]])
+            if begun and _has_header([row for _, row in ahead[at:until]]):
+                return at
+        return None
 
 
 def _folded(row: Row) -> Row:
@@ -160,6 +204,17 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
     while end + 1 < len(rows) and _continues(rows[end - 1], rows[end], rows[end + 1 :]):
         end += 1
     return start, end
+
+
+def _has_header(rows: Sequence[Row]) -> bool:
+    """Whether rows surely begin with a header: names of two columns or more above numbers."""
+    start, end = _header(rows)
+    if start == end or isinstance(rows[start], str) or _count(rows[start]) < 2:
+        return False
+    named = [n for n, cell in enumerate(rows[start][:MOST_NAMED]) if cell]
+    if any(_kind(rows[start][n]) in ("number", "date") for n in named):
+        return False
+    return any(_kinds(rows[end:], n) & {"number", "date"} for n in named)
 
 
 def _count(row: Row) -> int:

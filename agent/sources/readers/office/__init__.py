@@ -1,0 +1,1 @@
+"""Files of office programs: Office Open XML, OpenDocument, and csv beside the workbooks."""
