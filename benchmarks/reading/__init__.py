@@ -1,0 +1,1 @@
+"""Files of many kinds, and what a person reads in them."""
