@@ -89,8 +89,8 @@ class Text:
 
 
 def write(folder: Path, which: Iterable[File]) -> None:
+    folder.mkdir()
     for file in which:
-        (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
         (folder / file.name).write_bytes(file.content)
 
 

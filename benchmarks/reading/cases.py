@@ -61,18 +61,11 @@ def _trial(suffix: str, blocks: list[tuple[Block, tuple[Value, ...]]]) -> File:
 def _content(source: str, how: str) -> bytes:
     if how in ("xlsx", "pdf"):
         return {"xlsx": xlsx, "pdf": pdf}[how](source)
-    if how in _OPEN_DOCUMENT:
-        word, kind = _OPEN_DOCUMENT[how], dict(kinds()["odt"])
-        kind["parts"] = {
-            name: part.replace("office:text>", f"office:{word}>").replace(
-                "opendocument.text", f"opendocument.{word}"
-            )
-            for name, part in kind["parts"].items()
-        }
-        return file_of(kind, source)
+    if word := _OPEN_DOCUMENT.get(how):
+        swap = re.compile(r"(?<=opendocument\.)text|(?<=office:)text(?=>)")
+        parts = {name: swap.sub(word, part) for name, part in kinds()["odt"]["parts"].items()}
+        return file_of({"parts": parts}, source)
     if how == "zip":
-        parts = (part.partition("\n") for part in source.split(">>> ")[1:])
-        inner = {name: text for name, _, text in parts}
-        packed = {n: zipped({"a.txt": t}) if n.endswith(".zip") else t for n, t in inner.items()}
-        return zipped(packed)
+        inner = [part.split("\n", 1) for part in source.split(">>> ")[1:]]
+        return zipped({n: zipped({"a.txt": t}) if n.endswith(".zip") else t for n, t in inner})
     return source.encode(how or "utf-8")

@@ -3,17 +3,16 @@
 import re
 from html import escape
 from io import BytesIO
-from typing import Any
 
-from pypdf import PdfWriter
-from pypdf.generic import (
-    ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, NumberObject,
-)  # fmt: skip
+from pypdf import PdfWriter, generic
 
 from benchmarks.reading.formats import file_of, kinds
 
-
 _LIGATURES = "\N{LATIN SMALL LIGATURE FI}\N{LATIN SMALL LIGATURE FL}\N{LATIN SMALL LIGATURE FFI}"
+_FONT = (
+    b"<</Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Courier/Encoding<<"
+    b"/BaseEncoding/WinAnsiEncoding/Differences[1/fi/fl/ffi]>>>>>>>>>>"
+)
 
 
 def xlsx(source: str) -> bytes:
@@ -80,9 +79,8 @@ def pdf(source: str) -> bytes:
     if "locked" in lines:
         writer.encrypt("secret", algorithm="RC4-128")
     writer.write(out)
-    return out.getvalue().replace(
-        b"startxref\n", b"startxref\n7" if "lost" in lines else b"startxref\n"
-    )
+    content = out.getvalue()
+    return content.replace(b"startxref\n", b"startxref\n7") if "lost" in lines else content
 
 
 def _drawn(x: float, y: float, text: str, how: str) -> list[str]:
@@ -97,17 +95,7 @@ def _drawn(x: float, y: float, text: str, how: str) -> list[str]:
 
 
 def _add_page(writer: PdfWriter, drawn: str) -> None:
-    names = map(NameObject, ("/fi", "/fl", "/ffi"))
-    letters = {"/BaseEncoding": "/WinAnsiEncoding", "/Differences": [NumberObject(1), *names]}
-    font = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Courier", "/Encoding": letters}
-    page, stream = writer.add_blank_page(600, 800), DecodedStreamObject()
-    page[NameObject("/Resources")] = _of({"/Font": {"/F1": font}})
+    page, stream = writer.add_blank_page(600, 800), generic.DecodedStreamObject()
+    page.update(generic.DictionaryObject.read_from_stream(BytesIO(_FONT), None))
     stream.set_data(drawn.encode("cp1252"))
-    page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())
-
-
-def _of(value: Any) -> Any:
-    """A value as an object of a PDF."""
-    if isinstance(value, dict):
-        return DictionaryObject({NameObject(name): _of(each) for name, each in value.items()})
-    return ArrayObject(value) if isinstance(value, list) else NameObject(value)
+    page[generic.NameObject("/Contents")] = writer._add_object(stream.flate_encode())
