@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hops import corpus, rows_of, setup_in
-from benchmarks.report import RESULTS, Value, emit, number
+from benchmarks.report import RESULTS, Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
     EvalFolder,
@@ -222,10 +222,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} block (the default)")
-    size.add_argument("--full", action="store_true", help=f"{FULL} blocks; kept in results")
+    parser = sized_parser(__doc__, f"{QUICK} block (default)", f"{FULL} blocks; kept in results")
     parser.add_argument("--model", default="0.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
     parser.add_argument("--blocks", type=int, help=f"of {BLOCK} filling questions each")

@@ -13,7 +13,6 @@ with 256 in flight, and last 256 again with the stage judge at the same server. 
     memory per rollout   growth of the resident size while they are in flight / in flight
 """
 
-import argparse
 import asyncio
 import gc
 import os
@@ -26,7 +25,7 @@ import uvloop
 
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import MODEL, TURNS, serving
-from benchmarks.report import Value, emit
+from benchmarks.report import Value, emit, sized_parser
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls, JournaledChat
@@ -165,10 +164,7 @@ async def all_measured(address: str, folder: Path, waves: int) -> dict[str, Valu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="twice what is in flight (default)")
-    size.add_argument("--full", action="store_true", help="four times what is in flight")
+    parser = sized_parser(__doc__, "twice what is in flight (default)", "four times that")
     waves = 4 if parser.parse_args().full else 2
     with (
         tempfile.TemporaryDirectory(prefix="collect_throughput.", dir=Path.cwd()) as folder,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import emit
+from benchmarks.report import emit, sized_parser
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.setup import open_researcher
@@ -127,10 +127,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} questions (the default)")
-    size.add_argument("--full", action="store_true", help="all 24 questions")
+    parser = sized_parser(__doc__, f"{QUICK} questions (the default)", "all 24 questions")
     parser.add_argument("--only", nargs=2, type=int, metavar=("FROM", "TO"), help="a slice")
     parser.add_argument("--model", action="append", help="1.5b or 0.5b; both if none is named")
     parser.add_argument("--out", type=Path, help="keep every answer and transcript here")

@@ -38,7 +38,7 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.report import RESULTS, Value, emit
+from benchmarks.report import RESULTS, Value, emit, sized_parser
 from rubricem.judge.evaluation.report import share
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
@@ -201,10 +201,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} questions (the default)")
-    size.add_argument("--full", action="store_true", help="all of a split, or of both halves")
+    parser = sized_parser(__doc__, f"{QUICK} questions (default)", "all of a split, or of both")
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
     work = Path(tempfile.gettempdir()) / "rubricem-everyday"
     asking_options(parser, work, (*HALVES, *OTHERS))

@@ -24,7 +24,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Value, emit, number
+from benchmarks.report import Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
@@ -167,15 +167,17 @@ async def main(arguments: argparse.Namespace) -> None:
     )
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} questions (the default)")
-    size.add_argument("--full", action="store_true", help=f"all; {SMALL} of another embedded model")
+def arm_options(parser: argparse.ArgumentParser) -> None:
+    """The model, the arms, and where rows are kept."""
     parser.add_argument("--model", default=WHOLE, help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--split", choices=("dev", "train"), default="dev")
     parser.add_argument("--arms", default=ARMS)
     parser.add_argument("--at-once", type=int, default=1, help="runs at once on a server")
-    parser.add_argument("--out", type=Path, help="keep rows, runs and the page in this folder")
+    parser.add_argument("--out", type=Path, help="keep rows and runs in this folder, and go on")
+
+
+if __name__ == "__main__":
+    parser = sized_parser(__doc__, f"{QUICK} questions (default)", f"all; {SMALL} of another model")
+    parser.add_argument("--split", choices=("dev", "train"), default="dev")
+    arm_options(parser)
     asyncio.run(main(parser.parse_args()))

@@ -165,14 +165,7 @@ class House:
 
     def reachable(self, name: str) -> set[str]:
         """The modules that importing this one can load, itself among them."""
-        seen: set[str] = set()
-        waiting = [name]
-        while waiting:
-            if (one := waiting.pop()) in seen:
-                continue
-            seen.add(one)
-            waiting += self.uses.get(one, ())
-        return seen
+        return reach(self.uses, name)
 
 
 def _module(root: Path, path: Path) -> Module:
@@ -181,32 +174,21 @@ def _module(root: Path, path: Path) -> Module:
     return Module(name, path, path.read_text(encoding="utf-8"))
 
 
+def reach(graph: Mapping[str, Iterable[str]], name: str) -> set[str]:
+    """The nodes that can be reached from one, itself among them."""
+    seen, waiting = set[str](), [name]
+    while waiting:
+        if (one := waiting.pop()) not in seen:
+            seen.add(one)
+            waiting += graph.get(one, ())
+    return seen
+
+
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """The strongly connected components of more than one node, by Tarjan's algorithm (1972)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        order[node] = low[node] = len(order)
-        stack.append(node)
-        for other in graph.get(node, ()):
-            if other not in order:
-                visit(other)
-            if other in stack:
-                low[node] = min(low[node], low[other])
-        if low[node] == order[node]:
-            at = stack.index(node)
-            component = stack[at:]
-            del stack[at:]
-            if len(component) > 1:
-                found.append(sorted(component))
-
-    for node in graph:
-        if node not in order:
-            visit(node)
-    return found
+    """The strongly connected components of more than one node."""
+    reached = {name: reach(graph, name) for name in graph}
+    found = {tuple(sorted(o for o in reached[n] if n in reached.get(o, ()))) for n in graph}
+    return sorted([*component] for component in found if len(component) > 1)
 
 
 def lines_in(folder: Path) -> int:

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.hops import ARMS, WHOLE, gaps_of, own_figures, read_rows, setup_in, tell
-from benchmarks.report import RESULTS, Value, emit, number
+from benchmarks.hops import arm_options, gaps_of, own_figures, read_rows, setup_in, tell
+from benchmarks.report import RESULTS, Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -126,15 +126,8 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} of each set (the default)")
-    size.add_argument("--full", action="store_true", help="all")
+    parser = sized_parser(__doc__, f"{QUICK} of each set (the default)", "all")
     parser.add_argument("--most", type=int, help="at most so many of each set")
-    parser.add_argument("--model", default=WHOLE, help="1.5b, 0.5b, or a server's model")
-    parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--arms", default=ARMS)
-    parser.add_argument("--at-once", type=int, default=1, help="runs at once on a server")
-    parser.add_argument("--out", type=Path, help="keep rows and runs in this folder, and go on")
+    arm_options(parser)
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/natural.json")
     asyncio.run(main(parser.parse_args()))

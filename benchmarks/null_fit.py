@@ -13,14 +13,14 @@ look-up out. Rows are kept in `--out`, and the same command goes on. The coeffic
 import argparse
 import asyncio
 import json
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 from benchmarks.hops import WHOLE, read_rows, rows_of
 from benchmarks.natural import DATA, corpus_of
@@ -82,8 +82,8 @@ class Row:
     mean_logprob: float
 
     @property
-    def signals(self) -> tuple[float, float, float, float]:
-        return 1.0, logit(self.answers), logit(self.right), self.mean_logprob
+    def signals(self) -> tuple[float, float, float]:
+        return logit(self.answers), logit(self.right), self.mean_logprob
 
 
 def kind_of(question: str) -> AnswerKind:
@@ -156,28 +156,6 @@ async def read(model: LocalModel, pair: Pair) -> Row | None:
     return Row(pair.question, title, span, pair.says, answers, right, mean)
 
 
-def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Bias and weights of the logistic with an L2 penalty on the weights, by Newton's method."""
-    x = np.array([row.signals for row in rows])
-    y = np.array([row.says for row in rows], dtype=float)
-    penalty = PENALTY * np.diag([0.0, 1.0, 1.0, 1.0])
-    weights = np.zeros(4)
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-x @ weights))
-        slope = x.T @ (p - y) + penalty @ weights
-        curve = (x.T * (p * (1 - p))) @ x + penalty
-        weights -= np.linalg.solve(curve, slope)
-    return weights
-
-
-def auc(scores: Sequence[float], says: Sequence[bool]) -> float:
-    """Chance that a passage that says it has the higher score of two; ties count half."""
-    yes = [score for score, said in zip(scores, says, strict=True) if said]
-    no = [score for score, said in zip(scores, says, strict=True) if not said]
-    wins = sum((a > b) + 0.5 * (a == b) for a in yes for b in no)
-    return wins / (len(yes) * len(no))
-
-
 def calibration_error(chances: Sequence[float], says: Sequence[bool], bins: int = 5) -> float:
     """Mean distance of chance and share over equal bins (ECE)."""
     error = 0.0
@@ -187,15 +165,6 @@ def calibration_error(chances: Sequence[float], says: Sequence[bool], bins: int 
         if held:
             error += abs(sum(p - s for p, s in held))
     return error / len(chances)
-
-
-def held_out(rows: Sequence[Row]) -> list[float]:
-    """Each row's chance by a fit that did not see its question."""
-    chances = []
-    for row in rows:
-        weights = fit([other for other in rows if other.question != row.question])
-        chances.append(1 / (1 + math.exp(-float(np.dot(weights, row.signals)))))
-    return chances
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -213,13 +182,18 @@ async def main(arguments: argparse.Namespace) -> None:
                 rows.append(row)
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
-    says, chances = [row.says for row in rows], held_out(rows)
-    names = ("bias", "answers", "right", "mean_logprob")
+    says, signals = [row.says for row in rows], [row.signals for row in rows]
+    model = LogisticRegression(C=1 / PENALTY, solver="newton-cholesky", tol=1e-8)
+    seen = {"groups": [row.question for row in rows], "cv": LeaveOneGroupOut()}
+    chances = cross_val_predict(model, signals, says, method="predict_proba", **seen)[:, 1]
+    model.fit(signals, says)
+    weights = zip(("answers", "right", "mean_logprob"), model.coef_[0].tolist(), strict=True)
     fitted = {
         "n": len(rows),
-        "auc": round(auc(chances, says), 3),
-        "ece": round(calibration_error(chances, says), 3),
-        **dict(zip(names, fit(rows).round(2).tolist(), strict=True)),
+        "auc": round(roc_auc_score(says, chances), 3),
+        "ece": round(calibration_error(chances.tolist(), says), 3),
+        "bias": round(float(model.intercept_[0]), 2),
+        **{name: round(weight, 2) for name, weight in weights},
     }
     print(json.dumps(fitted))
 

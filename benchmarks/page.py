@@ -11,7 +11,6 @@ sum of what moved by itself while one run went from its question to its answer, 
 counts it.
 """
 
-import argparse
 import os
 import re
 import statistics
@@ -27,7 +26,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.loopback import serving
-from benchmarks.report import emit
+from benchmarks.report import emit, sized_parser
 
 CHROMIUM = "/usr/bin/chromium"
 MOST_PAINT_SECONDS = 1.0
@@ -120,10 +119,7 @@ def watch(page: Page, address: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="5 visits (the default)")
-    size.add_argument("--full", action="store_true", help="25 visits")
+    parser = sized_parser(__doc__, "5 visits (the default)", "25 visits")
     visits = 25 if parser.parse_args().full else 5
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -7,6 +7,7 @@ value should reach; `holds` is true only when all targets were met; `how` says o
 with which seed and on how many cores it was measured.
 """
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,15 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 """where what was measured at length is kept, and committed"""
 Value = float | int | str | bool | None
+
+
+def sized_parser(doc: str | None, quick: str, full: str) -> argparse.ArgumentParser:
+    """A parser of `--quick` or `--full`, which mean what is said of them."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help=quick)
+    size.add_argument("--full", action="store_true", help=full)
+    return parser
 
 
 def number(values: Mapping[str, Value], name: str) -> float:

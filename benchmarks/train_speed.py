@@ -10,7 +10,6 @@ the model was loaded. The first step is not counted. `--full` keeps the report i
 benchmarks/results; run it on an idle machine.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -20,7 +19,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.report import RESULTS, Value, emit
+from benchmarks.report import RESULTS, Value, emit, sized_parser
 from benchmarks.train_speed_arm import Arm, Measured, Step, write_model
 
 QUICK = Arm(hidden=256, layers=4, words=4096, rows=6, shortest=120, longest=400, steps=4)
@@ -85,10 +84,7 @@ def growth(arm: Arm) -> dict[str, Value]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="a smaller model (the default)")
-    size.add_argument("--full", action="store_true", help="a larger one, and more steps")
+    parser = sized_parser(__doc__, "a smaller model (the default)", "a larger one, and more steps")
     parser.add_argument("--adaptation", choices=("lora", "full"), default="lora")
     parser.add_argument("--out", type=Path, help="where to write the report (JSON)")
     asked = parser.parse_args()

@@ -37,7 +37,7 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.hops import rows_of
-from benchmarks.report import RESULTS, Value, emit
+from benchmarks.report import RESULTS, Value, emit, sized_parser
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Passage, SearchTool, Status
@@ -306,10 +306,7 @@ def few(questions: Sequence[Row]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="8 questions (the default)")
-    size.add_argument("--full", action="store_true", help="all 60 questions")
+    parser = sized_parser(__doc__, "8 questions (the default)", "all 60 questions")
     parser.add_argument("--source", choices=("python", "hops"), help="the questions of one")
     asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-unanswerable")
     asyncio.run(main(parser.parse_args()))

@@ -12,7 +12,6 @@ A kill is survived where the run went on to its end; of collecting and training,
 Paid twice are calls that had finished, by the journal, and that the server was asked for again.
 """
 
-import argparse
 import json
 import os
 import random
@@ -25,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.faults import asking, collecting
-from benchmarks.report import RESULTS, emit
+from benchmarks.report import RESULTS, emit, sized_parser
 from tests.programs.killing import ran
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import write_tiny
@@ -135,10 +134,7 @@ KINDS: Mapping[str, Callable[[int], Stood]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="some kills (the default)")
-    size.add_argument("--full", action="store_true", help="many; the file is committed")
+    parser = sized_parser(__doc__, "some kills (the default)", "many; the file is committed")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of runs, with commas between")
     parser.add_argument("--out", type=Path, help="a file for what was measured")
     chosen = parser.parse_args()

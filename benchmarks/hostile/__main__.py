@@ -13,7 +13,6 @@ that one, over the first N attacks of each kind. With --fuzz the readers and par
 find is an error of an unknown kind, or a text that takes over two seconds of processor time.
 """
 
-import argparse
 import asyncio
 import faulthandler
 import os
@@ -37,7 +36,7 @@ from benchmarks.hostile.attacks import (
     attacks,
     run_under_attack,
 )
-from benchmarks.report import RESULTS, emit
+from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import RubricemError
@@ -184,10 +183,7 @@ async def all_attacks(chosen: slice, named: dict[str, Any]) -> list[Outcome]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="some inputs and attacks (the default)")
-    size.add_argument("--full", action="store_true", help="all of them; the file is committed")
+    parser = sized_parser(__doc__, "some of it (the default)", "all; the file is committed")
     parser.add_argument("--out", type=Path, help="a file for all that was measured")
     parser.add_argument("--model", help="attack this model in the place of the one that obeys")
     parser.add_argument("--attacks", default="0:1", help="with --model: of each kind, from:to")

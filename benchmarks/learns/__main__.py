@@ -42,7 +42,7 @@ from benchmarks.learns.replicates import (
     pooled,
     table_lines,
 )
-from benchmarks.report import RESULTS, emit
+from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.gate import RunStopped
@@ -87,10 +87,7 @@ def report(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="very few of each (the default)")
-    size.add_argument("--full", action="store_true", help="all of it: hours")
+    parser = sized_parser(__doc__, "very few of each (the default)", "all of it: hours")
     parser.add_argument("--keep", type=Path, help="goes on with what lies here; for --full needed")
     parser.add_argument("--only", choices=NAMES, help="this phase alone")
     parser.add_argument("--minutes", type=float, help="end the sitting after so long")

@@ -19,7 +19,6 @@ question is killed (SIGKILL) within its third call and asked again under its nam
 finished calls and searches come again?
 """
 
-import argparse
 import json
 import os
 import signal
@@ -35,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.report import Value, emit
+from benchmarks.report import Value, emit, sized_parser
 
 ROOT = Path(__file__).parent.parent.parent
 ALONE, TOGETHER, ROUNDS = 9, (64, 256), 3
@@ -232,10 +231,7 @@ def environment(folder: Path, name: str, source: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="one round (default)")
-    size.add_argument("--full", action="store_true", help=f"{ROUNDS} rounds")
+    parser = sized_parser(__doc__, "one round (default)", f"{ROUNDS} rounds")
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="also peers, installed there")
     parser.add_argument("--checkout", type=Path, help="of open_deep_research; else it is left out")
     options = parser.parse_args()
