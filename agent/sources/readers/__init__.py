@@ -17,7 +17,8 @@ READERS: dict[str, str] = {
         "pdf": ".pdf",
         "office.word": ".docx .docm .dotx",
         "office.slides": ".pptx .pptm .ppsx",
-        "office.sheets": ".xlsx .csv",
+        "office.sheets": ".xlsx .xlsm",
+        "office.delimited": ".csv .tsv .tab",
         "books": ".epub",
     }.items()
     for suffix in suffixes.split()

@@ -76,6 +76,7 @@ _ENOUGH = 60
 _HIGH = bytes(range(128, 256))
 _MIXED = 0.2
 """characters of UTF-8 for each other byte from which on a file that is not UTF-8 is so mostly"""
+_SURELY_MIXED = 100
 _MOST_LEFT_OUT = 0.05
 """of the lines of a file in mixed encodings"""
 _UNTOLD = "The encoding of its text cannot be told."
@@ -348,6 +349,8 @@ def _is_mixed(content: bytes) -> bool:
     others = len(left) - len(left.translate(None, _HIGH))
     if count < 3 or count < _MIXED * others:
         return False
+    if count > _SURELY_MIXED * others:
+        return True
     well = (line for line in content.splitlines() if not line.isascii() and _reads(line, "utf-8"))
     return any(len(line.decode()) <= len(line) - 3 for line in well)
 

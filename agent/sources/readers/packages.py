@@ -16,6 +16,7 @@ from rubricem.memory.errors import SourceError
 
 MOST_BYTES = 100_000_000
 """of one part, uncompressed: a small file may expand beyond memory"""
+_PIECE = 1 << 18
 MOST_PARTS = 20_000
 """of a package, each time they are read; 20,000 small ones take some two seconds"""
 _OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
@@ -39,9 +40,9 @@ Sections = tuple[Section, ...]
 
 
 def package_reader(
-    read: Callable[[ZipFile, str], tuple[str, Sections]],
+    read: Callable[[ZipFile, str], tuple[str, Sections] | tuple[str, Sections, str]],
 ) -> Callable[[Input], Document]:
-    """A reader of a package; `read` gives its title, or "", and its sections."""
+    """A reader of a package; `read` gives its title, or "", its sections, and perhaps a note."""
 
     def read_package(given: Input) -> Document:
         kind = given.suffix.removeprefix(".")
@@ -53,13 +54,13 @@ def package_reader(
             )
         try:
             with _Package(given.file) as package:
-                title, sections = read(package, given.name)
+                title, sections, *note = read(package, given.name)
         except BadZipFile as cause:
             raise SourceError(
                 f"{given.name} is no {kind} file.",
                 f"Open it in a program that reads it, and save it as {kind}.",
             ) from cause
-        return Document(title_of(sections, given.stem, title), sections)
+        return Document(title_of(sections, given.stem, title), sections, "".join(note))
 
     return read_package
 
@@ -79,13 +80,43 @@ def part_of(package: ZipFile, part: str, name: str) -> etree._Element | None:
 
 
 def unpack(package: ZipFile, part: str, name: str) -> bytes:
+    return b"".join(pieces_of(package, part, name))
+
+
+def pieces_of(package: ZipFile, part: str, name: str) -> Iterator[bytes]:
+    """A part's content, unpacked piece by piece. Raises SourceError beyond `MOST_BYTES`."""
+    size = 0
     with package.open(part) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise SourceError(
-            f"{name} unpacks to more than {MOST_BYTES // 1_000_000} MB.", "Split the document."
-        )
-    return content
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise SourceError(
+                    f"{name} unpacks to more than {MOST_BYTES // 1_000_000} MB.",
+                    "Split the document.",
+                )
+            yield piece
+
+
+def elements_of(package: ZipFile, part: str, item: str, name: str) -> Iterator[etree._Element]:
+    """The elements called `item` of a part, each dropped when the next one is asked for.
+
+    The tree of a large sheet would take ten times its size.
+    """
+    if part not in package.NameToInfo:
+        return
+    parser = etree.XMLPullParser(
+        events=("end",), tag=f"{{*}}{item}",
+        resolve_entities=False, no_network=True, remove_comments=True,
+    )  # fmt: skip
+    for piece in pieces_of(package, part, name):
+        parser.feed(piece)
+        for _, element in parser.read_events():
+            yield element
+            element.clear()
+            parent = element.getparent()
+            while parent is not None and element.getprevious() is not None:
+                del parent[0]
+    parser.close()
 
 
 def relations_of(package: ZipFile, part: str, name: str) -> dict[str, str]:

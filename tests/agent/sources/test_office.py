@@ -9,6 +9,7 @@ import pytest
 
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.memory.errors import SourceError
 
@@ -432,3 +433,182 @@ def test_a_scatter_chart_has_its_own_places_for_each_series() -> None:
         },
     )
     assert text_of(document).split("\n\n")[1:] == ["trial: 1 | A: 10", "trial: 2 | B: 20"]
+
+
+# Workbooks
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        ("0.42", "0%", "42 %"),
+        ("0.4256", "0.0%", "42.6 %"),
+        ("1.25", "[h]:mm", "30:00"),
+        ("1.25", "[mm]:ss", "1800:00"),
+        ("-0.5", "[h]:mm", "-12:00"),
+        ("0.5", "h:mm", "12:00"),
+        ("1234.5", '#,##0.00 "EUR"', "1,234.50 EUR"),
+        ("-12.5", '"$"#,##0.00', "-$12.50"),
+        ("12.5", r"_-* #,##0.00\ [$€-407]_-;-* #,##0.00\ [$€-407]_-", "12.50 €"),
+        ("-5", "#,##0;(#,##0)", "(5)"),
+        ("-5", "#,##0;[Red]#,##0", "-5"),
+        ("0", '0;-0;"none"', "none"),
+        ("12", '0.0 "l/min"', "12.0 l/min"),
+        ("12", 'General" l"', "12 l"),
+        ("2.5", "0", "3"),
+        ("1.005", "0.00", "1.01"),
+        ("5", "000", "005"),
+        ("1", "0.##", "1"),
+        ("1.5", "0.##", "1.5"),
+        ("1234567", '#,##0,"k"', "1,235k"),
+        ("1234567", "0.00E+00", "1.23E+06"),
+        ("1.25", "# ?/?", "1.25"),
+        ("0.30000000000000004", "", "0.3"),
+        ("45063", "dd/mm/yyyy", "2023-05-17"),
+        ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
+        ("45063", "mmm yy", "2023-05"),
+        ("59", "yyyy-mm-dd", "1900-02-28"),
+        ("42", "@", "42"),
+        ("1e400", "0.00", "1e400"),
+        ("99999999999", "yyyy-mm-dd", "99999999999"),
+        ("P-101", "0.00", "P-101"),
+        ("1", '"', "1"),
+    ],
+)
+def test_a_number_is_told_as_the_workbook_shows_it(value: str, code: str, shown: str) -> None:
+    assert show(value, code) == shown
+
+
+def test_days_may_be_counted_since_1904() -> None:
+    assert show("43601", "yyyy-mm-dd", since_1904=True) == "2023-05-17"
+
+
+CODES = ("General", "dd/mm/yyyy", "0%", "[h]:mm", '#,##0.00 "EUR"')
+XLSX_STYLES = (
+    "<s><numFmts>"
+    + "".join(f"<numFmt numFmtId='{n + 164}' formatCode='{code}'/>" for n, code in enumerate(CODES))
+    + "</numFmts><fonts><font/><font><strike/></font></fonts><cellXfs>"
+    + "".join(f'<xf numFmtId="{n + 164}" fontId="0"/>' for n in range(len(CODES)))
+    + '<xf numFmtId="9"/><xf numFmtId="0" fontId="1"/></cellXfs></s>'
+)
+
+
+def c(place: str, value: object, style: int = 0, kind: str = "n") -> str:
+    if isinstance(value, str) and kind == "n":
+        return f'<c r="{place}" t="inlineStr"><is><t>{value}</t></is></c>'
+    return f'<c r="{place}" s="{style}" t="{kind}"><v>{value}</v></c>'
+
+
+def row(number: int, *cells: str) -> str:
+    return f'<row r="{number}">{"".join(cells)}</row>'
+
+
+def xlsx(*rows: str, merged: tuple[str, ...] = (), **parts: str) -> Document:
+    regions = "".join(f'<mergeCell ref="{each}"/>' for each in merged)
+    own = {
+        "xl/workbook.xml": f'<w {R}><sheet name="Trials" r:id="s"/></w>',
+        "xl/_rels/workbook.xml.rels": relations(s="/xl/worksheets/sheet1.xml"),
+        "xl/styles.xml": XLSX_STYLES,
+        "xl/worksheets/sheet1.xml": f"<s><sheetData>{''.join(rows)}</sheetData>"
+        f"<mergeCells>{regions}</mergeCells></s>",
+    }
+    return of_parts("a.xlsx", own | parts)
+
+
+def test_a_workbook_is_told_with_its_title_merged_cells_and_formats() -> None:
+    document = xlsx(
+        row(1, c("A1", "Trials of P-101")),
+        row(3, c("A3", "region"), c("B3", "date"), c("C3", "ok"), c("D3", "time"), c("E3", "price"),
+            c("F3", "new")),
+        row(4, c("A4", "North"), c("B4", 45063, 1), c("C4", 0.42, 2), c("D4", 1.25, 3),
+            c("E4", 1234.5, 4), c("F4", 1, 0, "b")),
+        row(5, c("B5", 45064, 1), c("C5", 0.5, 5), c("E5", 7, 6)),
+        merged=("A1:F1", "A4:A5"),
+    )  # fmt: skip
+    assert sections(document) == [
+        (
+            "Trials > rows 4-5",
+            "Trials of P-101\n\nregion: North | date: 2023-05-17 | ok: 42 % | time: 30:00 | "
+            "price: 1,234.50 EUR | new: TRUE\nregion: North | date: 2023-05-18 | ok: 50 %",
+        )
+    ]
+    assert document.note == ""
+
+
+def test_shared_texts_keep_raised_digits_and_lose_what_is_struck_and_read_aloud() -> None:
+    up = '<r><t>10</t></r><r><rPr><vertAlign val="superscript"/></rPr><t>5</t></r><r><t> Pa</t></r>'
+    struck = "<r><rPr><strike/></rPr><t>old </t></r><r><t>new</t></r><rPh><t>aloud</t></rPh>"
+    document = xlsx(
+        row(1, c("A1", 0, 0, "s"), c("C1", 1, 0, "s")),
+        **{"xl/sharedStrings.xml": f"<s><si>{up}</si><si>{struck}</si></s>"},
+    )
+    assert text_of(document) == "10^5 Pa | new"
+
+
+def test_a_formula_without_a_kept_value_is_told_in_the_note() -> None:
+    formula = '<c r="{}"><f>AVERAGE(A1:A2)</f><v></v></c>'.format
+    document = xlsx(
+        row(1, c("A1", "flow"), c("B1", "mean")),
+        row(2, c("A2", 41), '<c r="B2"><f>A2</f><v>41</v></c>'),
+        row(3, c("A3", 12), formula("B3"), '<c r="C3" t="str"><f>""</f><v></v></c>'),
+    )
+    assert text_of(document) == "flow: 41 | mean: 41\nflow: 12"
+    assert "Trials!B3" in document.note
+    assert "C3" not in document.note
+
+
+def test_comments_charts_and_boxes_of_a_sheet_are_told_behind_its_rows() -> None:
+    drawing = f'<d:wsDr xmlns:d="d" xmlns:a="a" {R}>{{}}</d:wsDr>'.format
+    box = "<d:sp><d:txBody><a:p><a:r><a:t>In a box.</a:t></a:r></a:p></d:txBody></d:sp>"
+    document = xlsx(
+        row(1, c("A1", "flow"), c("B1", "x")),
+        row(2, c("A2", 41), c("B2", 1)),
+        **{
+            "xl/worksheets/_rels/sheet1.xml.rels": relations(
+                c="../comments1.xml", d="../drawings/drawing1.xml"
+            ),
+            "xl/comments1.xml": '<comments><comment ref="A2"><text><r><t>worn out</t></r></text>'
+            "</comment></comments>",
+            "xl/drawings/drawing1.xml": drawing(f'{box}<c:chart xmlns:c="c" r:id="c"/>'),
+            "xl/drawings/_rels/drawing1.xml.rels": relations(c="../charts/chart1.xml"),
+            "xl/charts/chart1.xml": BARS,
+        },
+    )
+    told = ["flow: 41 | x: 1", "comment on A2: worn out", "In a box.", *TOLD_BARS.split("\n\n")]
+    assert text_of(document).split("\n\n") == told
+
+
+def test_a_region_over_the_whole_sheet_takes_no_more_time_than_its_rows() -> None:
+    rows = [row(n, c(f"A{n}", "all" if n == 1 else ""), c(f"B{n}", n)) for n in range(1, 3000)]
+    began = time.process_time()
+    document = xlsx(*rows, row(1_048_576, c("A1048576", "last")), merged=("A1:XFD1048576",) * 3)
+    assert document.sections[-1].text.endswith("last")
+    assert sum(len(section.text) for section in document.sections) < 40_000_000
+    assert time.process_time() - began < 4
+
+
+def test_a_sheet_of_sixteen_thousand_columns_is_read_whole() -> None:
+    cells = "".join(f'<c t="inlineStr"><is><t>c{n}</t></is></c>' for n in range(16_384))
+    values = "".join(f"<c><v>{n}</v></c>" for n in range(16_384))
+    text = text_of(xlsx(f"<row>{cells}</row>", f"<row>{values}</row>", row(3, c("AAAA3", "far"))))
+    assert text.startswith("c0: 0 | c1: 1 | ")
+    assert text.splitlines()[0].endswith(" | 16383")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("a.docx", "word/document.xml"),
+        ("a.pptx", "ppt/presentation.xml"),
+        ("a.xlsx", "xl/workbook.xml"),
+    ],
+)
+def test_a_damaged_package_is_refused_by_name(name: str, part: str) -> None:
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as package:
+        package.writestr(part, f"<w {R}>{'<x/>' * 5000}</w>")
+    whole = packed.getvalue()
+    flipped = whole[:60] + bytes(255 - byte for byte in whole[60:90]) + whole[90:]
+    for content in (whole[: len(whole) // 2], flipped):
+        with pytest.raises(SourceError, match=name):
+            read(Input.of_bytes(name, content))

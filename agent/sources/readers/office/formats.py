@@ -78,7 +78,7 @@ def _sections(code: str) -> tuple[tuple[Token, ...], ...]:
             found[-1].append(("gone", gone[1].lower()))
         elif digits:
             found[-1].append(("part", digits))
-        elif noon:
+        elif noon or other == '"':  # one that nothing closes
             continue
         elif text := quoted or escaped or currency or other or "":
             found[-1].append(("text", text))
