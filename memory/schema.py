@@ -321,6 +321,10 @@ class CitationCheck(Value):
     claim: str
     verdict: CitationSupport
     reason: str = ""
+    context: str = ""
+    """what the claim stands in, where it is no statement by itself: its sentence, or its row"""
+    quote: str = ""
+    """what of the source decides, verbatim, where the checker named it"""
 
 
 class Repair(Value):
@@ -837,6 +841,22 @@ class SearchTool(Protocol):
         ...
 
     async def search(self, query: str, limit: int) -> list[Passage]: ...
+
+
+@runtime_checkable
+class Widening(Protocol):
+    """A `SearchTool` that also knows what stands around the passages that it found."""
+
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        """Each passage with its neighbours under the same heading, of at most `words` words in all.
+
+        A page that is shorter is taken whole. A passage that another one took along is left out.
+        """
+        ...
+
+    async def page(self, location: str) -> list[Passage]:
+        """All passages of one file or page in their order; [] if it is none of this tool's."""
+        ...
 
 
 class PageReader(Protocol):

@@ -85,6 +85,10 @@ class Citation:
     reason: str = ""
     certain: bool = True
     """False: the model that wrote the claim doubts it"""
+    context: str = ""
+    """as of `CitationCheck`"""
+    decided: str = ""
+    """what of the passage the checker named as deciding, verbatim"""
 
     @property
     def overlap(self) -> float:
@@ -93,17 +97,24 @@ class Citation:
 
     @property
     def quote(self) -> str:
-        """The sentence of the passage closest to the claim, verbatim; "" if none shares a word."""
-        return _grounds(self.claim, self.source.text)[1]
+        """What decides, or the sentence of the passage closest to the claim; "" if there is none.
+
+        Verbatim.
+        """
+        return self.decided or _grounds(self.claim, self.source.text)[1]
 
     @property
     def quotes(self) -> tuple[str, ...]:
         """All parts of the passage on which the claim rests, verbatim and in order."""
+        if self.decided:
+            return (self.decided,)
         return _grounds(self.claim, self.source.text)[2]
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
+        if self.decided:
+            return (self.decided,)
         return find_support(self.claim, self.source.text, beside=True)
 
     @property
@@ -288,8 +299,16 @@ class CitationMarks:
         yield text[at:], None
 
 
-Written = tuple[str, list[str] | None]
-"""a piece of text and its known ids; None: plain text; empty: all its ids are unknown"""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A piece of the answer, and the known ids that it cites."""
+
+    text: str
+    ids: list[str] | None = None
+    """None: plain text; empty: all its ids are unknown"""
+    context: str = ""
+    """of a claim, as of `CitationCheck`"""
+
 
 _MARKER = re.compile(r"\s*(?:(?:[-*+\u2022]|\d+[.)]|#{1,6}|>)\s+)*")
 _LINE_END = re.compile(r"[ \t.]*(?:\n|\Z)")
@@ -298,9 +317,9 @@ _LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+\u2022]|\d+[.)]|>)[ \t]+)*$")
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The checks of an answer by (source, claim), and the repairs of its claims."""
+    """The checks of an answer by (source, claim, context), and the repairs of its claims."""
 
-    checks: Mapping[tuple[str, str], CitationCheck] = field(default_factory=dict)
+    checks: Mapping[tuple[str, str, str], CitationCheck] = field(default_factory=dict)
     repairs: Mapping[str, str] = field(default_factory=dict)
     repairing: bool = False
 
@@ -312,15 +331,17 @@ class Verdicts:
             return cls()
         repairing = found.mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
         return cls(
-            {(check.source, check.claim): check for check in found.checks},
+            {(check.source, check.claim, check.context): check for check in found.checks},
             {repair.claim: repair.became for repair in found.repairs} if repairing else {},
             repairing,
         )
 
-    def of(self, source: str, claim: str) -> CitationCheck:
+    def of(self, source: str, claim: str, context: str) -> CitationCheck:
         """The check of a claim against a source; `unchecked` if there was none."""
         unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
-        return self.checks.get((source, claim), unchecked)
+        # Runs that were checked without contexts have none.
+        found = self.checks.get((source, claim, context)) or self.checks.get((source, claim, ""))
+        return found or unchecked
 
     def apply_repairs(self, pieces: Iterable[Written]) -> Iterator[Written]:
         """The pieces as they are shown after repair."""
@@ -328,17 +349,18 @@ class Verdicts:
             yield from pieces
             return
         written, shown = list(pieces), list[Written]()
-        for place, (text, ids) in enumerate(written):
-            claim = claim_of(text) if ids else ""
-            became = self.repairs.get(claim) if ids else None
+        for place, piece in enumerate(written):
+            claim = claim_of(piece.text) if piece.ids else ""
+            became = self.repairs.get(claim) if piece.ids else None
             if became == "":
-                after = written[place + 1][0] if place + 1 < len(written) else ""
-                _remove(shown, after)
+                _remove(shown, written[place + 1].text if place + 1 < len(written) else "")
             elif became is not None:
-                shown.append((text[: end_of_marker(text)] + became, ids))
+                text = piece.text[: end_of_marker(piece.text)] + became
+                shown.append(replace(piece, text=text))
             else:
-                held = [i for i in ids or () if self.of(i, claim).verdict != "unsupported"]
-                shown.append((text, held or ids))
+                verdicts = {i: self.of(i, claim, piece.context).verdict for i in piece.ids or ()}
+                held = [i for i, verdict in verdicts.items() if verdict != "unsupported"]
+                shown.append(replace(piece, ids=held or piece.ids))
         yield from shown
 
 
@@ -355,10 +377,10 @@ def end_of_marker(text: str) -> int:
 
 def _remove(shown: list[Written], after: str) -> None:
     """Remove a claim, with its whole line if there is nothing else on it."""
-    before, ids = shown.pop() if shown else ("", None)
-    alone = ids is None and _LINE_START.search(before) and _LINE_END.match(after)
-    shown.append((_LINE_START.sub("", before) if alone else before, ids))
-    shown.append(("" if alone else REMOVED, None))
+    before = shown.pop() if shown else Written("")
+    alone = before.ids is None and _LINE_START.search(before.text) and _LINE_END.match(after)
+    shown.append(replace(before, text=_LINE_START.sub("", before.text)) if alone else before)
+    shown.append(Written("" if alone else REMOVED))
 
 
 NOTHING_HELD = "None of what was written is supported by the sources that were found."
@@ -382,7 +404,7 @@ class _Reading:
             text = text.rstrip(" ") + part if written is None else text
             known += self.marks.resolve_ids(written or ())
         if text.strip():
-            self.pieces.append((text.strip(), list(dict.fromkeys(known))))
+            self.pieces.append(Written(text.strip(), list(dict.fromkeys(known))))
             self.doubted |= set() if certain else {text.strip()}
         else:
             self.mark(known)
@@ -390,49 +412,111 @@ class _Reading:
     def plain(self, text: str) -> None:
         for part, written in self.marks.split(text):
             if written is None:
-                self.pieces.append((part, None))
+                self.pieces.append(Written(part))
             else:
                 self.mark(self.marks.resolve_ids(written))
 
     def mark(self, known: list[str]) -> None:
         """Attach ids to what precedes them: the cite, or the last sentence of the text."""
         blank = ""
-        while self.pieces and not self.pieces[-1][0].strip():
-            blank = self.pieces.pop()[0] + blank
+        while self.pieces and not self.pieces[-1].text.strip():
+            blank = self.pieces.pop().text + blank
         if known and self.pieces:
-            text, ids = self.pieces.pop()
+            piece = self.pieces.pop()
+            text, ids = piece.text, piece.ids
             if ids is None:
                 # The last sentence of the last line.
                 text = text.rstrip()
                 start = text.rfind("\n") + 1
                 start += end_of_marker(text[start:])
                 *_, last = [text[start:], *sentences(text[start:])]
-                self.pieces.append((text[: len(text) - len(last)], None))
+                self.pieces.append(Written(text[: len(text) - len(last)]))
                 text = last
-            self.pieces.append((text, list(dict.fromkeys([*(ids or ()), *known]))))
-        elif self.pieces and self.pieces[-1][1] is None:
-            self.pieces[-1] = (self.pieces[-1][0].rstrip(" "), None)
-        self.pieces.append((blank.rstrip(" "), None))
+            self.pieces.append(Written(text, list(dict.fromkeys([*(ids or ()), *known]))))
+        elif self.pieces and self.pieces[-1].ids is None:
+            self.pieces[-1] = Written(self.pieces[-1].text.rstrip(" "))
+        self.pieces.append(Written(blank.rstrip(" ")))
 
     def number_citations(self) -> Iterator[Piece]:
         numbers = dict[str, int]()
-        for text, ids in self.verdicts.apply_repairs(self.pieces):
+        for piece in self.verdicts.apply_repairs(in_context(self.pieces)):
+            text, ids = piece.text, piece.ids
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
-                cited = sorted(
-                    (self.citation(i, numbers[i], text) for i in ids), key=lambda c: c.number
-                )
-                yield Cited(text, tuple(cited), text not in self.doubted)
+                found = (self.citation(i, numbers[i], piece) for i in ids)
+                cited = tuple(sorted(found, key=lambda c: c.number))
+                yield Cited(text, cited, text not in self.doubted)
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
 
-    def citation(self, identifier: str, number: int, text: str) -> Citation:
-        claim = claim_of(text)
-        check = self.verdicts.of(identifier, claim)
-        certain = text not in self.doubted
-        source = self.sources[identifier]
-        return Citation(number, claim, source, check.verdict, check.reason, certain)
+    def citation(self, identifier: str, number: int, piece: Written) -> Citation:
+        claim = claim_of(piece.text)
+        check = self.verdicts.of(identifier, claim, piece.context)
+        return Citation(
+            number,
+            claim,
+            self.sources[identifier],
+            check.verdict,
+            check.reason,
+            piece.text not in self.doubted,
+            piece.context,
+            check.quote,
+        )
+
+
+def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
+    """The pieces, each claim that is no whole sentence with what it stands in.
+
+    In a table that is the row's first cell and the column's head, else its sentence after the one
+    before it.
+    """
+    text, spans = "", list[tuple[int, int]]()
+    for piece in pieces:
+        text += " " if text and piece.text[:1].isalnum() and text[-1:].isalnum() else ""
+        spans.append((len(text), len(text) + len(piece.text)))
+        text += piece.text
+    for piece, (start, end) in zip(pieces, spans, strict=True):
+        if not piece.ids:
+            yield piece
+            continue
+        first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+        line = text[first : last if last >= 0 else len(text)]
+        told = _of_cell(text, first, start) if line.lstrip().startswith("|") else ""
+        told = told or _of_sentence(line, start - first, end - first)
+        whole = claim_of(told).rstrip(_STOPS) == claim_of(piece.text).rstrip(_STOPS)
+        yield piece if whole else replace(piece, context=one_line(told))
+
+
+def _of_cell(text: str, first: int, start: int) -> str:
+    """The row's first cell, and the column's head with the cell, of a table's line at `first`."""
+    above = text[:first].splitlines()
+    table = [text[first:].partition("\n")[0]]
+    while above and above[-1].lstrip().startswith("|"):
+        table.insert(0, above.pop())
+    rows = [
+        [cell.strip() for cell in row.strip().strip("|").split("|")]
+        for row in (table[0], table[-1])
+    ]
+    column = text.count("|", first, start) - 1
+    if len(table) < 2 or not 0 <= column < len(rows[1]):
+        return ""
+    head = rows[0][column] if column < len(rows[0]) else ""
+    cell = f"{head}: {rows[1][column]}" if head else rows[1][column]
+    return cell if column == 0 else f"{rows[1][0]} | {cell}"
+
+
+def _of_sentence(line: str, start: int, end: int) -> str:
+    """The sentence of a line with what lies between two places, after the one before it."""
+    parts, at = list[str](), 0
+    for said in sentences(line):
+        begun = line.index(said, at)
+        at = begun + len(said)
+        parts.append(said)
+        if at >= end:
+            held = begun <= start
+            return " ".join(parts[-2:]) if held else line
+    return line
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report

@@ -326,6 +326,8 @@ class Pair:
     claim: str
     source: Source
     beside: tuple[Source, ...] = ()
+    context: str = ""
+    """as of `CitationCheck`"""
 
     def verbatim(self) -> bool:
         """Whether the claim is whole sentences of the source, apart from spaces.
@@ -376,6 +378,8 @@ class ClaimFinding:
 
     verdict: CitationSupport
     reason: str = ""
+    quote: str = ""
+    """as of `CitationCheck`"""
 
 
 @dataclass(frozen=True, slots=True)

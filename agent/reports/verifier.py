@@ -13,6 +13,7 @@ run's journal.
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self
@@ -178,6 +179,7 @@ class GivenClaimVerdict(BaseModel):
 
     number: int
     reason: str = ""
+    quote: str = ""
     verdict: Literal["supported", "partial", "unsupported"]
 
 
@@ -209,11 +211,28 @@ class ChatChecker:
         faults = await asyncio.to_thread(lambda: [pair.must_occur() for pair in pairs])
         given = sorted(reply.verdicts, key=lambda v: v.number)
         found = []
-        for wrong, one in zip(faults, given, strict=True):
+        for pair, wrong, one in zip(pairs, faults, given, strict=True):
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
-            said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason)
+            quote = verbatim(one.quote, pair.source.text)
+            said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), usage)
+
+
+LONGEST_QUOTE = 600
+"""characters of what a checker quotes"""
+
+
+def verbatim(quote: str, text: str) -> str:
+    """The part of a text that a quote repeats, as it stands there; "" if it does not.
+
+    White space does not count, nor do quotation marks around it.
+    """
+    words = quote.strip("\"'\u201c\u201d\u2018\u2019 .").split()
+    if not words or len(quote) > LONGEST_QUOTE:
+        return ""
+    found = re.search(r"\s+".join(map(re.escape, words)), text)
+    return found[0] if found else ""
 
 
 def list_pairs(pairs: Sequence[Pair]) -> str:
@@ -221,10 +240,14 @@ def list_pairs(pairs: Sequence[Pair]) -> str:
     shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
     passages = [fence({f"passage {source}": text}) for source, text in shown]
     claims = [
-        f"Claim {number}, citing passage {pair.source.id}:\n{fence({'claim': pair.claim})}"
+        f"Claim {number}, citing passage {pair.source.id}:\n{fence(_claim_shown(pair))}"
         for number, pair in enumerate(pairs, start=1)
     ]
     return "\n\n".join([*passages, *claims])
+
+
+def _claim_shown(pair: Pair) -> dict[str, str]:
+    return {"claim": pair.claim, **({"it stands in": pair.context} if pair.context else {})}
 
 
 REWRITE_CHARACTERS = 1500
@@ -362,7 +385,9 @@ class AnswerVerifier:
         self, checker: str, note: str, found: Found, repairs: tuple[Repair, ...]
     ) -> Verification:
         checks = tuple(
-            CitationCheck(source=pair.source.id, claim=pair.claim, **asdict(finding))
+            CitationCheck(
+                source=pair.source.id, claim=pair.claim, context=pair.context, **asdict(finding)
+            )
             for pair, finding in found.items()
         )
         return Verification(
@@ -379,7 +404,7 @@ class AnswerVerifier:
         failed = list(_find_unsupported(trajectory, work.found))
         texts = await asyncio.gather(*(work.rewrite(pairs[0]) for pairs in failed))
         anew = [
-            [Pair(text, pair.source, pair.beside) for pair in pairs]
+            [Pair(text, pair.source, pair.beside, pair.context) for pair in pairs]
             for text, pairs in zip(texts, failed, strict=True)
         ]
         await work.check([pair for pairs in anew for pair in pairs if pair.claim])
@@ -410,7 +435,7 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
             quoted = bids(citation.claim)
             held = [c.source if quoted else statements_of(c.source) for c in piece.citations]
             own = held.pop(piece.citations.index(citation))
-            pairs[Pair(citation.claim, own, tuple(held))] = None
+            pairs[Pair(citation.claim, own, tuple(held), citation.context)] = None
     return tuple(pairs)
 
 
@@ -427,11 +452,11 @@ def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
 
 def _find_unsupported(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
     """The pairs of each claim that no source supports even partially; each claim once."""
-    verdicts = {(pair.source.id, pair.claim): (pair, f.verdict) for pair, f in found.items()}
+    verdicts = {(p.source.id, p.claim, p.context): (p, f.verdict) for p, f in found.items()}
     seen: set[str] = set()
     for piece in cited_answer(trajectory).pieces:
         if isinstance(piece, Cited) and piece.citations[0].claim not in seen:
             seen.add(piece.citations[0].claim)
-            pairs = [verdicts[(c.id, c.claim)] for c in piece.citations]
+            pairs = [verdicts[c.id, c.claim, c.context] for c in piece.citations]
             if all(verdict == "unsupported" for _, verdict in pairs):
                 yield [pair for pair, _ in pairs]

@@ -25,7 +25,7 @@ from rubricem.agent.research.conversations import NOTHING, Background
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
-from rubricem.agent.sources.choice import is_beyond, search_any
+from rubricem.agent.sources.choice import around, is_beyond, search_any
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
@@ -117,6 +117,10 @@ def _dump(said: Completion) -> Reply:
     said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
     written: Reply = _COMPLETION.dump_python(said, mode="json")
     return written
+
+
+WIDE = 3
+"""passages found for each one shown, where those of one section are shown as one"""
 
 
 @dataclass
@@ -391,9 +395,12 @@ class Run:
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
-            most = limit + len(seen)
+            wide = self.decoding is Decoding.FREE
+            most = (WIDE * limit if wide else limit) + len(seen)
             parts = search_any(tool, [alone, beside], most) if apart else None
             found = await (parts or tool.search(query, most))
+            if wide:
+                found = await around(tool, found, self.ask.passage_words)
             return reply_of(self.evidence.choose(found, limit, seen))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)

@@ -16,7 +16,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from rubricem.agent.sources.documents import Folder, fetch_repository
-from rubricem.agent.sources.fetch import WebPages
+from rubricem.agent.sources.fetch import HitReader, WebPages
 from rubricem.agent.sources.index import (
     Indexed,
     JointIndex,
@@ -32,7 +32,7 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import own_part, parts_of
-from rubricem.memory.schema import Embedder, Passage, SearchTool
+from rubricem.memory.schema import Embedder, Passage, SearchTool, Widening
 
 PYTHON = "python"
 WEB = "web"
@@ -89,6 +89,11 @@ def is_beyond(name: str) -> bool:
     return name in SERVICES or name.startswith((SEARXNG, f"{WIKIPEDIA}:"))
 
 
+def finds_pages(name: str) -> bool:
+    """Whether what it finds are pages of the web, of which it shows an excerpt."""
+    return is_beyond(name) and name != SCHOLAR
+
+
 def is_folder(name: str) -> bool:
     if is_beyond(name) or name.startswith(GIT):
         return False
@@ -143,7 +148,7 @@ class Sources:
     ) -> AsyncIterator[SearchTool]:
         """The named sources as one; folders and libraries are indexed when it is prepared.
 
-        `meaning` reranks what they find, unless one service alone ranked it.
+        `meaning` reranks what they find.
         """
 
         def read(done: int, total: int, doing: str) -> None:
@@ -154,11 +159,14 @@ class Sources:
 
         def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", read, self.keys, self.whole
-            return [open_source(name, *rest) for name in self.names]
+            opened = [open_source(name, *rest) for name in self.names]
+            pages = self.open_pages(data_dir)
+            found = zip(self.names, opened, strict=True)
+            return [HitReader(t, pages) if finds_pages(name) else t for name, t in found]
 
         tools = await asyncio.to_thread(open_all)
         tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
-        if rerank and not is_beyond(tool.name):
+        if rerank and self.names != (SCHOLAR,):
             tool = Reranked(tool, rerank)
         try:
             if self.tool_servers:
@@ -288,6 +296,24 @@ class Reranked:
         worth = {at: cosine + _FIRST_BONUS / (1 + at / _HALVED_AT) for at, cosine in near}
         return [found[at] for at in sorted(worth, key=lambda at: -worth[at])[:limit]]
 
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        return await around(self._tool, passages, words)
+
+    async def page(self, location: str) -> list[Passage]:
+        return await page(self._tool, location)
+
+
+async def around(tool: SearchTool, passages: Sequence[Passage], words: int) -> list[Passage]:
+    """The passages with what stands around them, if the tool knows that."""
+    if isinstance(tool, Widening):
+        return await tool.around(passages, words)
+    return list(passages)
+
+
+async def page(tool: SearchTool, location: str) -> list[Passage]:
+    """All passages of one file or page, if the tool knows it."""
+    return await tool.page(location) if isinstance(tool, Widening) else []
+
 
 async def search_any(tool: SearchTool, queries: Sequence[str], limit: int) -> list[Passage]:
     """What any of the queries finds, the best of each before the second best of any."""
@@ -347,6 +373,20 @@ class Combined:
         for error in failed:
             self._tell(f"left out of this search: {error}")
         return passages
+
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        wide = await asyncio.to_thread(self._joint.around, passages, words)
+        for tool in self._tools:
+            if not isinstance(tool, Indexed):
+                wide = await around(tool, wide, words)
+        return wide
+
+    async def page(self, location: str) -> list[Passage]:
+        for tool in self._tools:
+            with suppress(SourceError):
+                if found := await page(tool, location):
+                    return found
+        return []
 
 
 def _spread(passages: Sequence[Passage], limit: int) -> list[Passage]:

@@ -7,7 +7,8 @@ request and the TLS handshake. A host that the user allowed may be private; link
 addresses are reached only if named exactly. Bodies stay compressed for a reader with limits.
 
 An opened page is cut into passages that can be cited. Pages read recently are cached on disk: one
-JSON file per address, named by the digest of the address and of what was allowed.
+JSON file per address, named by the digest of the address and of what was allowed. A search of the
+web reads the pages that it found, some at once.
 """
 
 import asyncio
@@ -15,21 +16,33 @@ import json
 import re
 import socket
 import ssl
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 import httpx2
 
+from rubricem.agent.sources.index import (
+    IndexSegment,
+    LexicalIndex,
+    joined,
+    neighbours,
+    without_near_duplicates,
+    write_segment,
+)
 from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Passage
+from rubricem.memory.schema import PageReader, Passage, SearchTool
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -399,3 +412,85 @@ class WebPages:
         job = Job("page", "The page", {**asked, **most}, page.content, remedy="Name another one.")
         read = await readers().read(job)
         return [Passage(read["title"], page.address, *piece) for piece in read["passages"]]
+
+
+READ_AT_ONCE, OF_A_HOST = 10, 2
+"""pages fetched at the same time, by one search and of one host"""
+HIT_SECONDS = 10.0
+"""after which the excerpt of a page has to do"""
+
+
+class HitReader:
+    """A search of the web whose hits are read: their passages are ranked, not their excerpts.
+
+    Excerpts alone show a third of the facts that their pages show. A page that cannot be read in
+    time is known by its excerpt.
+    """
+
+    def __init__(self, tool: SearchTool, pages: PageReader, most: int = 8) -> None:
+        """`most`: pages read for a search."""
+        self.name = tool.name
+        self._tool = tool
+        self._pages = pages
+        self._most = most
+        self._hosts: dict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(OF_A_HOST)
+        )
+        self._at_once = asyncio.Semaphore(READ_AT_ONCE)
+        self._read: dict[str, list[Passage]] = {}
+        """by the address of a passage: the passages of its page"""
+
+    async def prepare(self) -> tuple[str, ...]:
+        return await self._tool.prepare()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        hits = await self._tool.search(query, max(limit, self._most))
+        read = await asyncio.gather(*map(self._open, hits[: self._most]))
+        told = [*chain.from_iterable(read), *hits[self._most :]]
+        return await asyncio.to_thread(rank_passages, told, read_query(query).text, limit)
+
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        wide, taken = list[Passage](), set[Passage]()
+        for passage in passages:
+            page = self._read.get(passage.location, [])
+            if passage in taken:
+                continue
+            if passage in page:
+                rows = neighbours(page, page.index(passage), words)
+                taken.update(page[row] for row in rows)
+                passage = joined([page[row] for row in rows], passage)
+            wide.append(passage)
+        return wide
+
+    async def page(self, location: str) -> list[Passage]:
+        return self._read.get(location) or await self._pages.read(location)
+
+    async def _open(self, hit: Passage) -> list[Passage]:
+        """The passages of a hit's page, with the date that the search told of it."""
+        host = normal(hit.location) and _host(hit.location)
+        try:
+            async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
+                found = await self._pages.read(hit.location)
+        except (SourceError, TimeoutError):
+            return [hit]
+        dated = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
+        self._read |= {passage.location: dated for passage in dated[:1]}
+        while len(self._read) > MOST_REMEMBERED:
+            self._read.pop(next(iter(self._read)))
+        return dated or [hit]
+
+
+MOST_REMEMBERED = 200
+"""pages of which it is known what stands around a passage"""
+
+
+def rank_passages(passages: Sequence[Passage], query: str, limit: int) -> list[Passage]:
+    """Those that match a query by words, best first, by an index of them alone."""
+    if not passages:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        write_segment(passages, Path(folder, "hits"), pages=True)
+        index = LexicalIndex(IndexSegment(Path(folder, "hits")))
+        found = index.search(query, limit)
+    # What shares no word with the query was found by another engine for a reason.
+    return found or without_near_duplicates(passages, limit)

@@ -17,12 +17,13 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
 from array import array
 from bisect import bisect_right
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, chain, repeat
 from operator import or_
@@ -43,6 +44,7 @@ from rubricem.memory.language import (
     foreign,
     form,
     language_of,
+    length,
     pairs,
     plain_letters,
     stem,
@@ -77,6 +79,42 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
             kept.append(passage)
             seen.append(found)
     return kept
+
+
+def neighbours(passages: Sequence[Passage], at: int, words: int) -> range:
+    """The passages around one, of its page, that have at most `words` words together with it.
+
+    The whole page if it is not longer; else those under its heading, first those that follow.
+    """
+    first, last, left = at, at, words - length(passages[at].text)
+
+    def take(whole: bool) -> None:
+        nonlocal first, last, left
+        for step in (1, -1):
+            while 0 <= (next_at := (last if step > 0 else first) + step) < len(passages):
+                other, count = passages[next_at], length(passages[next_at].text)
+                same = other.location == passages[at].location
+                if not same or not (whole or other.place == passages[at].place) or count > left:
+                    break
+                left -= count
+                first, last = min(first, next_at), max(last, next_at)
+
+    take(whole=True)
+    ends = [each for each in (first - 1, last + 1) if 0 <= each < len(passages)]
+    if any(passages[each].location == passages[at].location for each in ends):
+        first, last, left = at, at, words - length(passages[at].text)
+        take(whole=False)
+    return range(first, last + 1)
+
+
+def joined(passages: Sequence[Passage], chosen: Passage) -> Passage:
+    """Passages in the order of their page as one, under the headings that they stand under."""
+    text, place = "", passages[0].place
+    for passage in passages:
+        new = passage.place != place
+        place = passage.place
+        text += f"\n\n{place}\n{passage.text}" if new and place else f"\n\n{passage.text}"
+    return replace(chosen, place=passages[0].place, text=text.strip("\n"))
 
 
 WORDS_VERSION = 3
@@ -132,6 +170,8 @@ def words(text: str, language: str = "") -> list[str]:
 INDEX_VERSION = 4
 NEW = ".new-"
 """prefix of a folder's name while it is being written"""
+_REMEMBERED = 4096
+"""passages whose rows are remembered, to tell what stands around them"""
 _CANDIDATES = 4
 """Passages ranked per requested one, since near-duplicates among them are dropped."""
 
@@ -236,6 +276,8 @@ class LexicalIndex:
         sizes = [len(segment.rows) for segment in segments]
         self._page: NDArray[np.int64] = rows["page"] + np.repeat(self.passages.firsts, sizes)
         self._pages = len(np.unique(self._page))
+        self._found: dict[Passage, int] = {}
+        """rows of what was found lately"""
 
     def rank(self, query: str, limit: int) -> Ranking:
         """At most `limit` rows that share a word with the query, with their scores, best first."""
@@ -270,8 +312,39 @@ class LexicalIndex:
         return sum(len(postings) for _, postings in self._postings(word))
 
     def search(self, query: str, limit: int) -> list[Passage]:
-        rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
-        return without_near_duplicates(rows, limit)
+        ranked = [row for row, _ in self.rank(query, limit * _CANDIDATES)]
+        rows = {self.passages[row]: row for row in reversed(ranked)}
+        found = without_near_duplicates(map(self.passages.__getitem__, ranked), limit)
+        self._found.update((passage, rows[passage]) for passage in found)
+        while len(self._found) > _REMEMBERED:
+            self._found.pop(next(iter(self._found)), None)
+        return found
+
+    def around(self, found: Sequence[Passage], words: int) -> list[Passage]:
+        """As `Widening.around`, of passages that this index found lately; others as they are."""
+        wide, taken = list[Passage](), set[int]()
+        for passage in found:
+            row = self._found.get(passage)
+            if row is None:
+                wide.append(passage)
+            elif row not in taken:
+                rows = neighbours(self.passages, row, words)
+                taken.update(rows)
+                wide.append(joined([self.passages[each] for each in rows], passage))
+        return wide
+
+    def page(self, location: str) -> list[Passage]:
+        """As `Widening.page`."""
+        return [self.passages[row] for row in self._rows_of(location)]
+
+    def _rows_of(self, location: str) -> range:
+        at = next((row for p, row in self._found.items() if p.location == location), None)
+        if at is None:  # not found lately: every page's first passage is looked at
+            firsts = map(int, np.unique(self._page))
+            at = next((row for row in firsts if self.passages[row].location == location), None)
+        if at is None:
+            return range(0)
+        return neighbours(self.passages, at, sys.maxsize)
 
     def _score(
         self,
@@ -610,6 +683,14 @@ class Indexed:
     async def index_for(self, query: str) -> LexicalIndex:
         """The current index, with what this query needs of it."""
         return await self._ready()
+
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        index = await self._ready()
+        return await asyncio.to_thread(index.around, passages, words)
+
+    async def page(self, location: str) -> list[Passage]:
+        index = await self._ready()
+        return await asyncio.to_thread(index.page, location)
 
     async def prepare(self) -> tuple[str, ...]:
         """Bring the index up to date; returns `problems`."""

@@ -30,7 +30,7 @@ from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
-from rubricem.memory.schema import Passage, SearchTool
+from rubricem.memory.schema import Passage, SearchTool, Widening
 from rubricem.memory.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -351,6 +351,15 @@ class Equipped:
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         return await self._search_tool.search(query, limit)
+
+    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+        if isinstance(self._search_tool, Widening):
+            return await self._search_tool.around(passages, words)
+        return list(passages)
+
+    async def page(self, location: str) -> list[Passage]:
+        known = self._search_tool
+        return await known.page(location) if isinstance(known, Widening) else []
 
     async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
         """A tool's result as passages, and a note. Raises SourceError of one sentence."""

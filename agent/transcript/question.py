@@ -217,7 +217,7 @@ class Ask:
     answer_format: AnswerFormat = AnswerFormat.LONG
     tool_calls: int = 10
     passages: int = 5
-    passage_words: int = 160
+    passage_words: int = 500
     """words shown of each passage; the source keeps its whole text"""
     max_tokens: int = 4096
     """tokens the policy may write in one turn"""
@@ -271,10 +271,17 @@ def check_question(question: str) -> str:
 OPEN_PAGE = "open_page"
 
 
-def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProxyType({})) -> str:
+def tool_output(
+    found: Found,
+    words: int,
+    about: Mapping[str, str] = MappingProxyType({}),
+    *,
+    placed: bool = False,
+) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again.
 
-    `about`: id of a source -> words, of which the part of it that is shown has most.
+    `about`: id of a source -> words, of which the part of it that is shown has most. `placed`: each
+    with where it stands.
     """
     note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
@@ -284,18 +291,23 @@ def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProx
     if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
     snippets = (
-        snippet(source, words, new=source.id in found.new, about=about.get(source.id, ""))
+        snippet(
+            source, words, new=source.id in found.new, about=about.get(source.id, ""), placed=placed
+        )
         for source in found.sources
     )
     return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
 
 
-def snippet(source: Source, words: int, *, new: bool = True, about: str = "") -> str:
+def snippet(
+    source: Source, words: int, *, new: bool = True, about: str = "", placed: bool = False
+) -> str:
     """The source as the policy reads it: its title, and its first `words` words, or those of it
-    that are most `about` something.
+    that are most `about` something; `placed`: below the title its file or address and its heading.
     """
     text = part_about(source.text, words, about) if about else cut_words(source.text, words)
-    body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
+    where = ", ".join(filter(None, (source.location, source.place))) if placed else ""
+    body = "\n".join(filter(None, (source.title, where, text))) if new else "Shown above."
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
 
 

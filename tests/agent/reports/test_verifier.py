@@ -1,5 +1,6 @@
 """An answer verified: what a model is asked and what stands above its reply; repair; a resume."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     AnswerFormat,
+    CitationCheck,
     Trajectory,
     Usage,
     Verification,
@@ -125,11 +127,62 @@ def test_a_passage_can_end_neither_its_fence_nor_a_chat_turn():
 
 def test_the_same_claim_on_the_same_source_is_one_question():
     cite = '<cite id="S1">It grows.</cite>'
-    answer = cited_answer(trajectory(f'{cite} {cite} <cite id="S1,S2">It evicts.</cite>'))
+    lines = f'- {cite}\n- {cite}\n- <cite id="S1,S2">It evicts.</cite>'
+    answer = cited_answer(trajectory(lines))
     pairs = pairs_of(answer)
     assert [(p.claim, p.source.id, len(p.beside)) for p in pairs] == [
         ("It grows.", "S1", 0), ("It evicts.", "S1", 1), ("It evicts.", "S2", 1),
     ]  # fmt: skip
+
+
+TABLE = """| | PostgreSQL | SQLite |
+|---|---|---|
+| several writers | yes | <cite id="S1">no</cite> |
+| a server | <cite id="S2">yes</cite> | no |
+
+It is small. <cite id="S1">It has one writer</cite>, and that suffices."""
+
+
+def test_a_claim_is_checked_with_what_it_stands_in():
+    pairs = pairs_of(cited_answer(trajectory(TABLE)))
+    assert [(p.claim, p.source.id, p.context) for p in pairs] == [
+        ("no", "S1", "several writers | SQLite: no"),
+        ("yes", "S2", "a server | PostgreSQL: yes"),
+        ("It has one writer", "S1", "It is small. It has one writer, and that suffices."),
+    ]
+    assert "several writers | SQLite: no" in list_pairs(pairs)
+
+
+@pytest.mark.parametrize(
+    ("quoted", "kept"),
+    [
+        ("the cache can grow\n without any limit", "the cache can grow without any limit"),
+        ('"the cache can grow without any limit."', "the cache can grow without any limit"),
+        ("the cache can shrink without any limit", ""),
+        ("", ""),
+    ],
+)
+async def test_what_decides_is_quoted_if_the_source_says_it(quoted: str, kept: str):
+    said = {"number": 1, "reason": "said so", "quote": quoted, "verdict": "supported"}
+    model = GivenChat(json.dumps({"verdicts": [said]}))
+    told = "There is a cache. If it is so, the cache can grow without any limit."
+    found = await ChatChecker(model).check([claim_pair("It is unbounded.", told)])
+    assert [(one.verdict, one.quote) for one in found.each] == [("supported", kept)]
+
+
+def test_the_deciding_words_are_the_quote_of_a_citation():
+    claim = '<cite id="S1">A dict iterates in order.</cite>'
+    said = CitationCheck(
+        source="S1", claim="A dict iterates in order.", verdict="supported", quote="is kept"
+    )
+    found = Verification(mode="mark", checker="a model", checks=(said,))
+    run = trajectory(claim).model_copy(update={"verification": found})
+    (citation,) = cited_answer(run).citations
+    assert (citation.quote, citation.quotes, citation.shown) == (
+        "is kept",
+        ("is kept",),
+        ("is kept",),
+    )
 
 
 @pytest.mark.model

@@ -3,6 +3,7 @@
 Which addresses may be read: by what they resolve to, never by how they look.
 """
 
+import asyncio
 import gzip
 import socket
 import ssl
@@ -19,9 +20,12 @@ from rubricem.agent.sources.fetch import (
     Fetched,
     Fetcher,
     FetchLimits,
+    HitReader,
     addresses_in,
 )
 from rubricem.memory.errors import SourceError
+from rubricem.memory.schema import Passage
+from tests.support.policies import FixedSearch
 from tests.support.sites import (
     PageSite,
     Sent,
@@ -250,3 +254,52 @@ async def test_a_host_that_the_user_allowed_may_be_private_at_its_port_but_no_me
 def test_the_addresses_in_a_text_are_found_without_the_punctuation_around_them():
     text = "See https://a.test/x_(1), (http://b.test/y). <https://a.test/x_(1)> or ftp://c.test."
     assert addresses_in(text) == ["https://a.test/x_(1)", "http://b.test/y"]
+
+
+class Pages:
+    """Pages by address; counts how many are read at once, in all and of one host."""
+
+    def __init__(self, texts: dict[str, list[tuple[str, str]]]) -> None:
+        self.texts = texts
+        self.reading: list[str] = []
+        self.most = self.most_of_host = 0
+
+    async def read(self, address: str) -> list[Passage]:
+        self.reading.append(address)
+        hosts = [each.split("/")[2] for each in self.reading]
+        self.most = max(self.most, len(hosts))
+        self.most_of_host = max(self.most_of_host, *map(hosts.count, hosts))
+        await asyncio.sleep(0.02)
+        self.reading.remove(address)
+        if address not in self.texts:
+            raise SourceError("That page is gone.")
+        return [Passage("Page", address, *piece) for piece in self.texts[address]]
+
+
+def hit(address: str, text: str, place: str = "") -> Passage:
+    return Passage("Hit", address, place, text)
+
+
+async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
+    page = [("Pump", "It stands in Kiel."), ("Pump", "The rotor lasts 900 hours."),
+            ("Pump", "It weighs 3 kg."), ("Sales", "None were sold.")]  # fmt: skip
+    pages = Pages({"https://a.org/1": page})
+    hits = [hit("https://a.org/1", "A pump.", "published 2024-05-01"),
+            hit("https://a.org/2", "How long a rotor lasts")]  # fmt: skip
+    tool = HitReader(FixedSearch(hits), pages)
+    found = await tool.search("how many hours does the rotor last", 3)
+    assert found[0].text == "The rotor lasts 900 hours."
+    assert found[0].place == "Pump, published 2024-05-01"
+    assert hits[1] in found, "of a page that is gone its excerpt is left"
+    wide = await tool.around(found, 12)
+    assert wide[0].text == "The rotor lasts 900 hours.\n\nIt weighs 3 kg."
+    whole = await tool.around(found[:1], 100)
+    assert whole[0].text.endswith("It weighs 3 kg.\n\nSales, published 2024-05-01\nNone were sold.")
+
+
+async def test_hits_are_read_at_once_though_few_of_one_host():
+    addresses = [f"https://{host}.org/{n}" for host in "abcd" for n in range(4)]
+    pages = Pages({each: [("", f"pump {each}")] for each in addresses})
+    tool = HitReader(FixedSearch([hit(each, "pump") for each in addresses]), pages, most=16)
+    assert len(await tool.search("pump", 16)) == 16
+    assert (pages.most, pages.most_of_host) == (8, 2)

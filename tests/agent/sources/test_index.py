@@ -219,3 +219,37 @@ def test_of_two_near_duplicates_the_first_is_kept() -> None:
     texts = ["Return the sum of all items.", "Return the sum of all items", "Something else."]
     passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
     assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
+
+
+def part(place: str, text: str, location: str = "pump.md") -> Passage:
+    return Passage("Pump", location, place, text)
+
+
+def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_page(
+    tmp_path: Path,
+) -> None:
+    page = [
+        part("Trials", "The first trial ran for a day."),
+        part("Trials", "The seal failed in the second trial."),
+        part("Trials", "The third trial was called off."),
+        part("Costs", "A seal costs four euros."),
+        part("", "Not of the pump.", "other.md"),
+    ]
+    index = build_index(page, tmp_path, "pump", "a")
+    (found,) = index.search("seal failed second", 1)
+    assert index.around([found], 15)[0].text == (
+        "The seal failed in the second trial.\n\nThe third trial was called off."
+    )
+    (wide,) = index.around([found], 20)
+    assert wide.text.startswith("The first trial") and wide.text.endswith("called off.")
+    (whole,) = index.around([found], 40)
+    assert whole.text.endswith("called off.\n\nCosts\nA seal costs four euros.")
+    assert (whole.place, whole.location) == ("Trials", "pump.md")
+    both = index.search("trial", 2)
+    assert len(both) == 2 and len(index.around(both, 40)) == 1, "one section is shown once"
+    assert index.page("pump.md") == page[:4] and index.page("gone.md") == []
+    assert open_index(tmp_path, "pump", "a").page("pump.md") == page[:4], (
+        "also where none was found"
+    )
+    strange = part("", "Never found here.")
+    assert index.around([strange], 40) == [strange]
