@@ -26,7 +26,7 @@ from lxml import html
 from benchmarks.reading.cases import File, Value, files
 from benchmarks.reading.layouts import pdf
 from benchmarks.report import Value as Measured
-from benchmarks.report import emit
+from benchmarks.report import emit, sized_parser
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import Input
@@ -238,10 +238,7 @@ def report(judged: Sequence[Judged], more: dict[str, Measured], quick: bool) -> 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="a tenth of what costs (the default)")
-    size.add_argument("--full", action="store_true", help="all pages, and all of what costs")
+    parser = sized_parser(__doc__, "a tenth of what costs (the default)", "all pages and costs")
     parser.add_argument("--docs", type=Path, default=Path("/usr/share/doc"), help="Debian's")
     parser.add_argument("--why", action="store_true", help="say each value that is not right")
     asyncio.run(main(parser.parse_args()))
