@@ -135,7 +135,6 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     """The settings of every answer, and the `CollectOptions`."""
     from rubricem.agent.learning.scoring import resolve_judge
     from rubricem.agent.settings import load_settings
-    from rubricem.training.collect.remote import RayOptions
     from rubricem.training.collect.scaffolding import ScaffoldRule
     from rubricem.training.collect.setup import CollectOptions
 
@@ -144,16 +143,14 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     sampled = {"temperature": 1.0} if chosen["decoding"] == "free" else {}
     settings = load_settings({**sampled, **chosen})
     scaffold = ScaffoldRule() if config.scaffold else None  # as at a training's beginning
-    ray = RayOptions(config.ray_workers) if config.ray_workers else None
     options = CollectOptions(
         taught=config.teacher,
         scaffold=scaffold,
         short=config.system_prompt == "short",
-        ray=ray,
         judging=resolve_judge("relative", config.rubric, settings.data_dir, settings.seed),
     )
     names = (
         "group_size", "step_size", "windows", "judge", "judge_model", "judge_base_url", "gated",
-        "reflections", "max_run_cost", "passages", "passage_words",
+        "reflections", "max_run_cost", "passages", "passage_words", "ray_workers",
     )  # fmt: skip
     return settings, replace(options, **{name: getattr(config, name) for name in names})

@@ -56,14 +56,6 @@ _LOCAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class RayOptions:
-    workers: int = 2
-    """groups at the same time, each with a core and a model of its own"""
-    runs: int = 1
-    """simultaneous runs with this many workers each, which share their cores"""
-
-
-@dataclass(frozen=True, slots=True)
 class GroupJob:
     setup: Setup
     judging: Judging | None
@@ -97,7 +89,9 @@ class _ToldJournal(Journal):
 
 
 @dataclass(frozen=True, slots=True)
-class _Recalled:
+class GivenRecall:
+    """A `Recaller` of what another process has recalled."""
+
     found: Recall
 
     async def recall(self, question: str) -> Recall:
@@ -171,7 +165,7 @@ async def collect_here(
                 policy=GatedPolicy(policy, gate),
                 store=run.store,
                 journal=journal,
-                recaller=_Recalled(job.recalled) if job.recalled else None,
+                recaller=GivenRecall(job.recalled) if job.recalled else None,
                 verifier=None,
             )
             at_once = job.setup.model.at_once
@@ -289,7 +283,7 @@ class RemoteGroups:
 
 @asynccontextmanager
 async def open_workers(
-    options: RayOptions,
+    workers: int,
     setup: Setup,
     judging: Judging | None,
     collector: Collector,
@@ -301,18 +295,17 @@ async def open_workers(
             "A limit of cost is kept by one process, and Ray's workers are several.",
             "Leave out ray_workers, or max_run_cost.",
         )
-    async with connect(options) as ray:
+    async with connect(workers) as ray:
+        # A part of a core, since the rounds of a training that overlap share them.
         remote = ray.remote(collect_group).options(
-            num_returns="streaming", num_cpus=1 / options.runs, max_retries=0
+            num_returns="streaming", num_cpus=0.25, scheduling_strategy="SPREAD", max_retries=0
         )
         lost = ray.exceptions.RayError
-        yield RemoteGroups(
-            collector, researcher, setup, judging, options.workers, remote.remote, lost
-        )
+        yield RemoteGroups(collector, researcher, setup, judging, workers, remote.remote, lost)
 
 
 @asynccontextmanager
-async def connect(options: RayOptions) -> AsyncIterator[Any]:
+async def connect(workers: int) -> AsyncIterator[Any]:
     """Ray, connected to the cluster at RAY_ADDRESS, or to one that starts and ends here."""
     if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
         yield begun
@@ -324,7 +317,7 @@ async def connect(options: RayOptions) -> AsyncIterator[Any]:
         folder = tempfile.mkdtemp(prefix="ray-")
     try:
         ray = import_extra("ray", "ray")
-        await asyncio.to_thread(_init, ray, options.workers, address, folder)
+        await asyncio.to_thread(_init, ray, workers, address, folder)
         try:
             yield ray
         finally:

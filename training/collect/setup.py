@@ -29,7 +29,7 @@ from rubricem.training.collect.collector import TELL_EVERY, Collector, Judging
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.remote import RayOptions, open_workers
+from rubricem.training.collect.remote import open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -82,7 +82,8 @@ class CollectOptions:
     short: bool = False
     passages: int | None = None
     passage_words: int | None = None
-    ray: RayOptions | None = None
+    ray_workers: int = 0
+    """0: this process writes all rollouts"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
@@ -150,13 +151,13 @@ async def open_collector(
             bank = setup.stores.open_bank(quietly)
             collector.memory = BankMemory(setup, researcher, quietly, bank)
         # User-defined rubrics stay in this process.
-        judged_away = options.ray is not None and not options.judge.startswith(RUBRIC)
+        judged_away = options.ray_workers and not options.judge.startswith(RUBRIC)
         if model is not None and not judged_away:
             judges = judging.over(model, opened.policy, gate.with_journal)
             collector.judge, collector.reflecting = judges
-        if options.ray is not None:
+        if options.ray_workers:
             away = judging if model is not None and judged_away else None
-            workers = open_workers(options.ray, setup, away, collector, researcher)
+            workers = open_workers(options.ray_workers, setup, away, collector, researcher)
             collector.elsewhere = await stack.enter_async_context(workers)
         yield collector
 

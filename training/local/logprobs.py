@@ -1,8 +1,8 @@
 """Log-probabilities of rows' tokens under a model, without keeping its logits.
 
 A row of 2,000 tokens over a vocabulary of 152,000 would have 1.2 GB of float32 logits, and as much
-again for their gradient. Logits are computed for trained positions only, in pieces; if the output
-layer is trained, too, each piece is recomputed in the backward pass.
+again for their gradient. Logits are computed for trained positions only, in pieces, each of which
+is recomputed in the backward pass.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,6 @@ def batch_logprobs(model: Any, batch: Batch) -> Tensor:
 
 def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
     """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
-    if type(output) is nn.Linear and not output.weight.requires_grad:
-        return _Chosen.apply(hidden, output.weight, output.bias, ids)  # type: ignore[no-any-return,no-untyped-call]
 
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return token_logprobs(output(hidden).float(), ids)
@@ -61,33 +59,3 @@ def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """
     chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
     return chosen - torch.logsumexp(logits.float(), dim=-1)
-
-
-class _Chosen(torch.autograd.Function):
-    """The same for a frozen output layer, whose logits are computed once.
-
-    The derivative of a log-probability by its state does not depend on the loss, so it is kept in
-    their place: with p the softmax, W the layer's weight and i the id, dl/dh = W_i - p W.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor
-    ) -> Tensor:
-        chosen, slopes = [], []
-        pieces = torch.split(hidden, PIECE), torch.split(ids, PIECE)
-        for piece, of_piece in zip(*pieces, strict=True):
-            logits = nn.functional.linear(piece, weight, bias).float()
-            whole, places = logits.logsumexp(-1, keepdim=True), of_piece.unsqueeze(-1)
-            chosen.append((logits.gather(-1, places) - whole).squeeze(-1))
-            if ctx.needs_input_grad[0]:
-                away = logits.sub_(whole).exp_().neg_()
-                away.scatter_add_(-1, places, torch.ones_like(whole))
-                slopes.append(away.to(weight.dtype) @ weight)
-        ctx.save_for_backward(torch.cat(slopes or [hidden]))
-        return torch.cat(chosen)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (slopes,) = ctx.saved_tensors
-        return (slopes * grads[0].unsqueeze(-1)).to(slopes.dtype), None, None, None

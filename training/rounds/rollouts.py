@@ -37,7 +37,7 @@ from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import QuestionBatch, Selected
-from rubricem.training.collect.remote import RayOptions, connect
+from rubricem.training.collect.remote import connect
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import device_of
@@ -178,18 +178,12 @@ class Sampled:
     """of the checkpoints, by the names that the server has for them"""
     _server: VllmServer | None = None
 
-    @property
-    def _ray(self) -> RayOptions | None:
-        """Ray's workers for as many rounds as are under way, and for held-out questions."""
-        workers, rounds = self.config.ray_workers, 2 * self.config.ahead + 1
-        return RayOptions(workers, runs=rounds + 1) if workers else None
-
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Have open what all rounds share."""
         async with AsyncExitStack() as stack:
-            if self._ray is not None:
-                await stack.enter_async_context(connect(self._ray))
+            if self.config.ray_workers:
+                await stack.enter_async_context(connect(self.config.ray_workers))
             yield
 
     @asynccontextmanager
@@ -249,8 +243,9 @@ class Sampled:
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
             judging=resolve_judge("relative", config.rubric, self.folders.data, self.settings.seed),
-            gated=config.gated, ray=self._ray, short=config.system_prompt == "short",
-            passages=config.passages, passage_words=config.passage_words, **shape,
+            gated=config.gated, ray_workers=config.ray_workers,
+            short=config.system_prompt == "short", passages=config.passages,
+            passage_words=config.passage_words, **shape,
         )  # fmt: skip
 
     @asynccontextmanager

@@ -48,6 +48,8 @@ class TrainRow(Versioned):
     prompt is the one without. The behaviour log-probabilities hold under this one"""
     recompute_logprobs: bool = False
     """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
+    across_prompts: Literal[False] = False
+    """True in rows of ec15fe0e whose ratio goes from one prompt to another; they are refused"""
     tokenizer: str = ""
     """hash of the vocabulary that the ids are of (`training.rows.sequences`), where whoever encoded
     them said it"""

@@ -8,7 +8,7 @@ names, with the training's own count as the step, and the results of held-out qu
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rubricem.memory.errors import SettingsError, boundary, import_extra
 from rubricem.memory.runs import writable
@@ -72,61 +72,37 @@ class PlainTraining:
                 self._tell(f"held-out questions after {event.updates} updates: {told}")
 
 
-class TrackerLog(Protocol):
-    def log(self, metrics: Mapping[str, float], step: int) -> None: ...
-    def close(self) -> None: ...
-
-
 FOLDER, SUFFIX = "tensorboard", ".rubricem"
 """in a training's folder, and how our event files end, which a new log replaces"""
-
-
-class TensorBoardLog:
-    def __init__(self, folder: Path) -> None:
-        """Raises SettingsError without the extra, StoreError if the folder cannot be used."""
-        import_extra("tensorboard", "tensorboard")
-        from torch.utils.tensorboard import SummaryWriter
-
-        with writable(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            for earlier in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
-                earlier.unlink()
-        self._file: Any = SummaryWriter(str(folder), filename_suffix=SUFFIX)
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        for name, value in metrics.items():
-            self._file.add_scalar(name, value, step)
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 _INIT: Mapping[Tracker, Mapping[str, Any]] = {
     "wandb": {"resume": "allow"},
     "trackio": {"resume": "allow", "embed": False},
 }
 
 
-class OnlineLog:
-    """A run of W&B or Trackio, which share `init`, `log` and `finish`."""
+def open_tracker(tracker: Tracker, out: Path, record: Mapping[str, Any]) -> Any:
+    """A run of a tracker, by accelerate; W&B and Trackio get the record's numbers, and no paths.
 
-    def __init__(self, tracker: Tracker, out: Path, record: Mapping[str, Any]) -> None:
-        """Raises SettingsError if the tracker is not installed."""
-        module = import_extra(tracker, None, "That tracker")
-        own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
+    Raises SettingsError if it is not installed or does not begin, StoreError if the folder cannot
+    be used.
+    """
+    import_extra(tracker, "tensorboard" if tracker == "tensorboard" else None, "That tracker")
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    if tracker == "tensorboard":
+        with writable(out):
+            for earlier in (out / FOLDER).glob(f"events.out.tfevents.*{SUFFIX}"):
+                earlier.unlink()
+        found = LOGGER_TYPE_TO_CLASS[tracker](FOLDER, str(out), filename_suffix=SUFFIX)
+    else:
         plain = {name: value for name, value in record.items() if isinstance(value, (int, float))}
-        with boundary(SettingsError, f"beginning a run of {tracker}"):
-            self._run = module.init(
-                project="rubricem", name=out.name, config=plain, **_INIT[tracker], **own
-            )
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        with suppress(Exception):  # a tracker that is away ends no training; the folder has all
-            self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+        own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
+        found = LOGGER_TYPE_TO_CLASS[tracker](
+            "rubricem", name=out.name, config=plain, **_INIT[tracker], **own
+        )
+    with boundary(SettingsError, f"beginning a run of {tracker}"):
+        found.start()
+    return found
 
 
 @contextmanager
@@ -137,27 +113,29 @@ def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> It
     """
     kept = read_numbers(out) if trackers else None
     with ExitStack() as stack:
-        logs: list[TrackerLog] = []
+        logs: list[Any] = []
         for tracker in dict.fromkeys(trackers):
             assert kept is not None
-            if tracker == "tensorboard":
-                log: TrackerLog = TensorBoardLog(out / FOLDER)
-                for step, metrics in kept.steps:
-                    log.log(_finite(metrics), step)
-                for updates, metrics in kept.held_out:
-                    log.log(_finite(metrics, HELD_OUT), updates)
-            else:
-                log = OnlineLog(tracker, out, kept.record)
-            stack.callback(log.close)
-            logs.append(log)
+            logs.append(open_tracker(tracker, out, kept.record))
+            stack.callback(logs[-1].finish)
+
+        def log(to: Sequence[Any], metrics: Metrics, step: int, prefix: str = "") -> None:
+            for each in to:
+                with suppress(Exception):  # one that is away ends no training; the folder has all
+                    each.log(_finite(metrics, prefix), step=step)
+
+        files = [each for each in logs if each.name == "tensorboard"]
+        for step, metrics in kept.steps if kept else ():
+            log(files, metrics, step)
+        for updates, metrics in kept.held_out if kept else ():
+            log(files, metrics, updates, HELD_OUT)
 
         def tell(event: Event) -> None:
             watch(event)
-            for log in logs:
-                if isinstance(event, StepTaken):
-                    log.log(_finite(event.metrics), event.number)
-                elif isinstance(event, HeldOutJudged):
-                    log.log(_finite(event.metrics, HELD_OUT), event.updates)
+            if isinstance(event, StepTaken):
+                log(logs, event.metrics, event.number)
+            elif isinstance(event, HeldOutJudged):
+                log(logs, event.metrics, event.updates, HELD_OUT)
 
         yield tell
 

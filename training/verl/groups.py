@@ -335,16 +335,3 @@ class GroupsActor(RolloutGroups):
             None if setup.memory == "off" else stores.open_bank(),
             rule,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ToldRecaller:
-    """A `Recaller` with the given items."""
-
-    found: Recall
-
-    async def recall(self, question: str) -> Recall:
-        return self.found
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        """Recorded by the actor, which receives the rollout's end."""

@@ -34,6 +34,7 @@ from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
 from rubricem.training.collect.questions import Question
+from rubricem.training.collect.remote import GivenRecall
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
 from rubricem.training.verl.groups import (
@@ -44,7 +45,6 @@ from rubricem.training.verl.groups import (
     GroupsActor,
     Member,
     Shown,
-    ToldRecaller,
     group_options,
 )
 from rubricem.training.verl.plugin import ESTIMATORS, response_of, token_rewards
@@ -147,7 +147,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         async with open_researcher(
             replace(setup, memory="off"), policy=policy, search_tool=tool
         ) as found:
-            researcher = replace(found, recaller=ToldRecaller(shown.recall))
+            researcher = replace(found, recaller=GivenRecall(shown.recall))
             ask = replace(
                 setup.template,
                 question=member.question,

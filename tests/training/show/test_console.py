@@ -11,10 +11,9 @@ from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,
-    OnlineLog,
     with_event_files,
 )
-from rubricem.training.show.events import HeldOutJudged
+from rubricem.training.show.events import HeldOutJudged, StepTaken
 from tests.support.collected import show
 from tests.support.rows import config_of, quiet, row
 
@@ -91,7 +90,7 @@ def test_an_online_tracker_gets_numbers_alone_and_ends_no_training_by_being_away
             return Run()
 
     monkeypatch.setitem(__import__("sys").modules, "trackio", Module)
-    log = OnlineLog("trackio", tmp_path, {"rank": 8, "model": "/home/me/w.gguf"})
-    log.log({"loss": 0.5}, 1)
-    log.close()
+    (tmp_path / "run.json").write_text('{"rank": 8, "model": "/home/me/w.gguf"}')
+    with with_event_files(lambda event: None, tmp_path, ("trackio",)) as watch:
+        watch(StepTaken(1, 2, {"loss": 0.5}))
     assert logged == [{"rank": 8}, ({"loss": 0.5}, 1), "finished"]

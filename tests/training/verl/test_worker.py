@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rubricem.memory.rubrics import BufferStore
-from rubricem.training.collect.remote import _LOCAL, RayOptions, connect
+from rubricem.training.collect.remote import _LOCAL, connect
 from tests.conftest import ROOT
 
 os.environ.update(_LOCAL)  # read as Ray is imported, which verl does
@@ -127,7 +127,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
             monkeypatch.setenv(name, value)
         # Ray's processes would find another package of this name.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        async with connect(RayOptions(workers=8)):
+        async with connect(8):
             transfer_queue.init(found.transfer_queue)
             yield found
             transfer_queue.close()
