@@ -13,13 +13,13 @@ READERS: dict[str, str] = {
     suffix: module
     for module, suffixes in {
         "text": ".md .markdown .rst .txt",
-        "markup": ".html .htm",
+        "pages.markup": ".html .htm .xhtml",
         "pdf": ".pdf",
         "office.word": ".docx .docm .dotx",
         "office.slides": ".pptx .pptm .ppsx",
         "office.sheets": ".xlsx .xlsm",
         "office.delimited": ".csv .tsv .tab",
-        "books": ".epub",
+        "pages.books": ".epub",
     }.items()
     for suffix in suffixes.split()
 }

@@ -18,19 +18,15 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from lxml import html
-
 from rubricem.agent.sources.readers.document import (
     LONGEST_NAME,
     BlockKind,
     Document,
     Input,
     Outline,
-    Section,
-    by_heading,
 )
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.markup import empty, html_lines, html_tree
+from rubricem.agent.sources.readers.pages.markup import html_document
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.readers.text import markdown_sections
@@ -90,41 +86,6 @@ def decode_page(content: bytes, content_type: str) -> str:
     return decode(content)[0]
 
 
-_OUT_OF_SIGHT = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
-    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
-    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
-    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)",
-    re.I,
-)
-_UNREAD = (
-    "descendant::script | descendant::style | descendant::template | descendant::noscript"
-    " | descendant::*[@hidden or @style]"
-)
-
-
-def visible(text: str) -> html.HtmlElement | None:
-    """The document that a reader sees; None where there is none."""
-    tree = html_tree(text)
-    if tree is not None:
-        empty(filter(_is_unseen, tree.xpath(_UNREAD)))
-    return tree
-
-
-def _is_unseen(element: html.HtmlElement) -> bool:
-    style = element.get("style", "")
-    styled = style and element.get("hidden") is None and element.tag not in ("script", "style")
-    unseen = not styled or _OUT_OF_SIGHT.search(style) is not None
-    return unseen and element.getparent() is not None
-
-
-LARGEST_ARTICLE = 1_000_000
-"""characters of HTML that trafilatura is given; it takes some 3 s for them"""
-LEAST_ARTICLE = 0.2
-"""share of the visible text below which what it found is not taken to be the page"""
-
-
 def document_of(
     content: bytes,
     declared: str,
@@ -143,7 +104,7 @@ def document_of(
         case "pdf":
             document = read_pdf(Input(name, BytesIO(content), declared, seconds, get_on))
         case "html":
-            document = _html(decode_page(content, declared), name)
+            document = html_document(decode_page(content, declared), name)
         case _:
             text = decode_page(content, declared)
             outline, title = Outline(), name
@@ -156,28 +117,6 @@ def document_of(
     if not any(section.text.strip() for section in document.sections):
         raise SourceError("The page has no text; it may be drawn by a script.")
     return document
-
-
-def _html(text: str, name: str) -> Document:
-    tree = visible(text)
-    seen = "" if tree is None else html.tostring(tree, encoding="unicode")
-    title, lines = html_lines(tree)
-    everything = by_heading(lines)
-    # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
-    levels = {line: level for level, line in lines if level}
-    told = ""
-    if len(seen) <= LARGEST_ARTICLE:
-        import trafilatura
-
-        told = trafilatura.extract(seen, include_comments=False) or ""
-    article = by_heading((levels.get(line, 0), line) for line in told.splitlines())
-    enough = _size(article) >= LEAST_ARTICLE * _size(everything)
-    chosen = article if article and enough else everything
-    return Document(title or name, chosen)
-
-
-def _size(sections: Sequence[Section]) -> int:
-    return sum(len(section.text) for section in sections)
 
 
 PASSAGE_WORDS = 160

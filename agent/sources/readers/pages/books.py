@@ -4,9 +4,8 @@ import posixpath
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-from rubricem.agent.sources.readers.document import Section, by_heading
+from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.markup import html_lines, html_tree
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -14,6 +13,7 @@ from rubricem.agent.sources.readers.packages import (
     part_of,
     unpack,
 )
+from rubricem.agent.sources.readers.pages.markup import page_of
 from rubricem.memory.errors import SourceError
 
 
@@ -30,8 +30,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, Sections]:
         href = unquote(files.get(attribute(each, "idref"), "").partition("#")[0])
         part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
         if href and part in package.NameToInfo:
-            title, lines = html_lines(html_tree(decode(unpack(package, part, name))[0]))
-            told = by_heading(lines)
+            title, told = page_of(decode(unpack(package, part, name))[0])
             sections += (s if s.path else Section((title,), s.blocks) for s in told)
     return next((e.text or "" for e in root.iter("{*}title")), "").strip(), tuple(sections)
 

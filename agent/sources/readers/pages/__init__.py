@@ -1,0 +1,1 @@
+"""Pages of HTML: by themselves, in books and in mails, from the disk and from the web."""

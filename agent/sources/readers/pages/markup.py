@@ -1,0 +1,695 @@
+"""HTML and XHTML, from the disk, from books and mails and from the web: `html_document` of all.
+
+What readers do not see is left out first, as text hidden by its markup is there for machines:
+comments, scripts, `hidden` elements and those that an inline style takes out of sight or strikes
+through. Style sheets are not computed, so what only they hide stays. Then goes what surrounds the
+text (`surroundings.py`). What is left is read in one walk over its elements, into blocks.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from lxml import etree, html
+
+from rubricem.agent.sources.readers.document import (
+    BlockKind,
+    Document,
+    Input,
+    Outline,
+    Section,
+    title_of,
+)
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.formulas import linear_mathml, lowered, raised, script
+from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of
+from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
+
+_OUT_OF_SIGHT = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
+    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
+    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
+    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
+    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%"
+    r"|text-decoration(?:-line)?\s*:[^;]*line-through)",
+    re.I,
+)
+_UNSEEN = (
+    "script style template noscript del s strike svg iframe object canvas audio video select"
+    " textarea button datalist rp"
+)
+_STYLED = "descendant::*[@hidden or @style]"
+_TEX = "descendant::script[starts-with(@type, 'math/tex')]"
+_DRAWN = "descendant::*[@class='katex-html' or (self::nobr and @aria-hidden)]"
+_DRAWN_OF_TEX = "descendant::*[@class='MathJax' or starts-with(@class, 'MathJax_')]"
+"""what scripts draw from a formula, which stays in the page as well"""
+_XHTML = "http://www.w3.org/1999/xhtml"
+_XML = re.compile(r"\s*<\?xml[^>]*>")
+_EMPTY_ELEMENT = re.compile(r"<([a-zA-Z][\w:-]*)([^<>]*)/>")
+_VOID = " area base br col embed hr img input link meta param source track wbr "
+_CONTROLS = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def html_tree(text: str) -> html.HtmlElement | None:
+    """The document, without its comments; None if there is none.
+
+    Broken HTML is parsed as by browsers.
+    """
+    if (declared := _XML.match(text)) or _XHTML in text[:1000]:
+        # lxml refuses a text that declares an encoding, as it is decoded already.
+        text = text[declared.end() if declared else 0 :]
+        text = _EMPTY_ELEMENT.sub(
+            lambda m: m[0] if f" {m[1].lower()} " in _VOID else f"<{m[1]}{m[2]}></{m[1]}>", text
+        )
+    text = text.replace("\0", "")
+    if not text.strip():
+        return None
+    # Without `huge_tree`, all that follows 256 levels of elements is lost without a word.
+    parser = html.HTMLParser(no_network=True, remove_comments=True, remove_pis=True, huge_tree=True)
+    return html.document_fromstring(text, parser=parser)
+
+
+def empty(elements: Iterable[html.HtmlElement]) -> None:
+    """Clear the elements, and leave them in place.
+
+    Removing each would move its following text to the preceding element, which takes quadratic time
+    on a page of nothing else.
+    """
+    for element in elements:
+        if element.getparent() is not None:
+            element.clear(keep_tail=True)
+            element.tag = "span"
+
+
+def visible(text: str) -> html.HtmlElement | None:
+    """The document that a reader sees; None where there is none."""
+    if (tree := html_tree(text)) is None:
+        return None
+    if sources := tree.xpath(_TEX):
+        for source in sources:
+            source.tag, source.text = "span", f"\\({_CONTROLS.sub('', source.text or '')}\\)"
+        empty(tree.xpath(_DRAWN_OF_TEX))
+    empty(tree.xpath(_DRAWN))
+    empty([*tree.iter(*_UNSEEN.split())])
+    empty(filter(_is_out_of_sight, tree.xpath(_STYLED)))
+    return tree
+
+
+def _is_out_of_sight(element: html.HtmlElement) -> bool:
+    return element.get("hidden") is not None or bool(_OUT_OF_SIGHT.search(element.get("style", "")))
+
+
+# Notes
+
+_NOTE = "note-mark"
+"""an attribute of our own, for the element that holds a note"""
+_MARK = re.compile(r"[\[(]?\s*(\w{1,4}|[*†‡§¶#]{1,3})\s*[\])]?")
+_REFERENCES = (
+    ".//a[contains(@href, '#') and (ancestor::sup or descendant::sup or @role='doc-noteref'"
+    " or contains(@class, 'note') or contains(@class, 'fnref')"
+    " or contains(@*[name()='epub:type'], 'noteref'))]"
+)
+_NAMED_NOTE = re.compile(r"note|fnref|reference|cite")
+_ARROWS = re.compile(r"[\s\[↩↑⏎⤴^\]\ufe0e\ufe0f]*")
+_HOLDERS = frozenset(("li", "p", "div", "aside", "section"))
+_HIGHEST = 8
+"""elements above the target of a link, among which its note is looked for"""
+_LONGEST_NOTE = 4000
+"""characters; what is longer is no note, but all of them"""
+
+
+def _tell_notes(root: html.HtmlElement) -> None:
+    """Make each link to a note a `sup`, and give each note its mark.
+
+    What leads from a note back to the text is emptied.
+    """
+    marks: dict[str, str] = {}
+    origins: set[str] = set()
+    for link in root.xpath(_REFERENCES):
+        target = str(link.get("href")).rpartition("#")[2]
+        found = _MARK.fullmatch(" ".join(str(link.text_content()).split()))
+        if not found or not target or _is_back(link):
+            continue
+        marks[target] = found[1] if marks.get(target, found[1]) == found[1] else ""
+        above = link.getparent()
+        around = (link, above, *link.iter("sup"))
+        origins.update(each.get(name, "") for each in around for name in ("id", "name"))
+        if above.tag != "sup":
+            link.clear(keep_tail=True)
+            link.tag, link.text = "sup", found[1]
+            link.set("class", "note")
+    for element in root.xpath(".//*[@id or @name]") if marks else ():
+        mark = marks.get(element.get("id", "")) or marks.get(element.get("name", ""))
+        if mark and (holder := _holder(element)) is not None:
+            holder.set(_NOTE, mark)
+            empty([link for link in holder.iter("a", "sup") if _leads_back(link, origins)])
+
+
+def _holder(element: html.HtmlElement) -> html.HtmlElement | None:
+    """The block that begins with an element, or is it."""
+    holder = element
+    for _ in range(_HIGHEST):
+        if holder.tag in _HOLDERS:
+            return holder if len(str(holder.text_content())) < _LONGEST_NOTE else None
+        above = holder.getparent()
+        if above is None or (above.text or "").strip() or holder.getprevious() is not None:
+            break
+        holder = above
+    return None
+
+
+def _is_back(link: html.HtmlElement) -> bool:
+    return link.get("role") == "doc-backlink" or "back" in link.get("class", "")
+
+
+def _leads_back(link: html.HtmlElement, origins: set[str]) -> bool:
+    to = str(link.get("href", "")).rpartition("#")[2]
+    arrow = to and _ARROWS.fullmatch(str(link.text_content()))
+    return bool(to in origins if to else False) or bool(arrow) or _is_back(link)
+
+
+# Running text
+
+_DEEPEST = 20
+"""levels of elements within a superscript that are told apart"""
+_LOOKED_AT = 40
+"""characters before and after a superscript"""
+_LEAST_VERSE = 4
+_LONGEST_VERSE = 60
+"""lines of a paragraph, and characters of each, that are kept as lines"""
+_TEX_IMAGE = re.compile(r"(?:\A|[\s_-])(?:math|tex|latex)(?:[\s_-]|\Z)", re.I)
+_LONGEST_TEX = 500
+_WIDEST = 40
+"""spaces before a line of a list within lists"""
+
+
+def _folded(text: str) -> str:
+    return " ".join(_CONTROLS.sub("", text).split())
+
+
+def _told(element: html.HtmlElement, level: int = 0) -> str:
+    """The text of an element in a line, with the superscripts and subscripts in it."""
+    if not len(element) or level > _DEEPEST:
+        return str(element.text_content())
+    parts = [element.text or ""]
+    for child in element:
+        text = _told(child, level + 1)
+        if child.tag in ("sup", "sub"):
+            text = script("^" if child.tag == "sup" else "_", text)
+        parts += (text, child.tail or "")
+    return "".join(parts)
+
+
+def _after(element: html.HtmlElement) -> str:
+    """The beginning of what follows an element in its line."""
+    if element.tail:
+        return str(element.tail[:_LOOKED_AT])
+    behind = element.getnext()
+    return "" if behind is None or behind.tag != "span" else (behind.text or "")[:_LOOKED_AT]
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and re.fullmatch(r"-?[0-9]{1,6}", text.strip()) else otherwise
+
+
+_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+
+
+@dataclass
+class _List:
+    """A list whose items are being read."""
+
+    style: str = ""
+    """ "" for one that is not ordered, else how its numbers are written"""
+    number: int = 1
+    step: int = 1
+
+    def marker(self, item: html.HtmlElement) -> str:
+        if not self.style:
+            return "- "
+        number = _number(item.get("value"), self.number)
+        self.number = number + self.step
+        told = str(number)
+        if self.style in "aA" and 0 < number <= 26:
+            told = chr(ord(self.style) + number - 1)
+        elif self.style in "iI" and 0 < number < 40:
+            ones = _ONES[number % 10]
+            told = "X" * (number // 10) + ones
+            told = told.lower() if self.style == "i" else told
+        return f"{told}. "
+
+
+@dataclass
+class _Table:
+    """A table whose cells are being read."""
+
+    rows: list[list[Cell]] = field(default_factory=list)
+    cell: list[str] | None = None
+    """the lines of the cell that is being read"""
+    in_head: bool = False
+    depth: int = 0
+    """tables within its cells that are being read"""
+
+
+_LONGEST_CELL = 1500
+"""characters; what is longer is a part of the page, and its table only lays that out"""
+_ROWS = etree.XPath("tr | thead/tr | tbody/tr | tfoot/tr")
+
+
+def _is_data(table: html.HtmlElement) -> bool:
+    """Whether a table is one, and does not only lay out a page."""
+    if table.get("role") in ("presentation", "none"):
+        return False
+    rows = _ROWS(table)
+    if any(cell.tag == "th" for row in rows[:2] for cell in row):
+        return True
+    if len(rows) < 2 or max(len(row) for row in rows) < 2:
+        return False
+    parts = table.iter("table", "h1", "h2", "h3", "h4", "pre")
+    if next((part for part in parts if part is not table), None) is not None:
+        return False
+    return all(len(str(row.text_content())) < _LONGEST_CELL for row in rows)
+
+
+class _Walk:
+    """Reads a page from its first element to its last, into the blocks of an outline."""
+
+    def __init__(self, root: html.HtmlElement) -> None:
+        self.outline = Outline()
+        self.pieces: list[str] = []
+        """of the line that is being read, as the page has them; a line break is a vertical tab"""
+        self.kind, self.lines = BlockKind.PARAGRAPH, list[str]()
+        """the block that is being read"""
+        self.tight = False
+        """whether the next line belongs to that block"""
+        self.first: str | None = None
+        """what the next line begins with, as the first of an item or of a note"""
+        self.indents = [""]
+        self.lists: list[_List] = []
+        self.entries: list[str] = []
+        """the indents of the lists of terms that are open"""
+        self.part = ""
+        """what the last part of an entry was, "term" or "meaning"."""
+        self.pre = self.address = self.heading = 0
+        self.note: html.HtmlElement | None = None
+        self.is_note = False
+        """whether the line begins with a mark"""
+        self.table: _Table | None = None
+        self.marks = {_told(e).strip() for e in root.iter("sup") if _begins(e)}
+        self._walk(root)
+        self.flush()
+        self.close()
+
+    def _walk(self, root: html.HtmlElement) -> None:
+        pieces, starts, ends = self.pieces, _STARTS, _ENDS
+        walker = etree.iterwalk(root, events=("start", "end"))
+        for event, element in walker:
+            tag = element.tag
+            if event == "start":
+                if tag in starts and starts[tag](self, element):
+                    walker.skip_subtree()
+                elif text := element.text:
+                    pieces.append(text)
+            else:
+                if tag in ends:
+                    ends[tag](self, element)
+                if (tail := element.tail) and element is not root:
+                    pieces.append(tail)
+
+    def flush(self) -> None:
+        """A line ends, as a block begins or ends."""
+        if not self.pieces:
+            return
+        if self.heading or self.pre:
+            if not self.pieces[-1].endswith("\n"):
+                self.pieces.append("\n")
+            return
+        text = "".join(self.pieces)
+        self.pieces.clear()
+        if "\v" not in text:
+            self.put([_folded(text)], BlockKind.PARAGRAPH)
+            return
+        lines = [line for part in text.split("\v") if (line := _folded(part))]
+        short = len(lines) >= _LEAST_VERSE and max(map(len, lines)) <= _LONGEST_VERSE
+        self.put(lines if short or self.address else [" ".join(lines)], BlockKind.PARAGRAPH)
+
+    def put(self, lines: Sequence[str], kind: BlockKind) -> None:
+        """Add lines to the block that is being read, or begin one of them."""
+        if not lines or not any(lines):
+            return
+        if self.table is not None and self.table.cell is not None:
+            self.table.cell.append(" ".join(lines))
+            return
+        if self.note is not None or self.is_note:
+            kind, self.is_note = BlockKind.NOTE, False
+            if self.first and self.note is not None:
+                lines = [self._unlabelled(lines[0]), *lines[1:]]
+        elif (self.lists or self.entries) and (kind is not BlockKind.CODE or self.lists):
+            kind = BlockKind.LIST
+        indent = self.indents[-1]
+        first = indent if self.first is None else self.first
+        self.first = None
+        if not self.tight:
+            self.close()
+            self.kind = kind
+        self.lines.append((first + lines[0]).rstrip())
+        self.lines += [(indent + line).rstrip() for line in lines[1:]]
+        self.tight = bool(self.lists) or self.note is not None
+
+    def _unlabelled(self, line: str) -> str:
+        """The first line of a note without its mark, which it is told with."""
+        mark = re.escape("" if self.note is None else self.note.get(_NOTE, ""))
+        return re.sub(rf"\A[\s^↑]*(?:\[{mark}\]|{mark}[.):](?=\s))?\s*", "", line)
+
+    def close(self) -> None:
+        """The block that is being read ends."""
+        self.outline.add(self.kind, "\n".join(self.lines))
+        self.lines.clear()
+        self.tight = False
+
+    # What begins and ends with an element; true where what is in it has been read already.
+
+    def block(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        if (mark := element.get(_NOTE)) and self.note is None and self.table is None:
+            self.close()
+            self.note, self.first = element, f"[{mark}] "
+            self.indents.append("")
+        return False
+
+    def end_block(self, element: html.HtmlElement) -> None:
+        self.flush()
+        if self.note is element:
+            self.close()
+            self.note = self.first = None
+            self.indents.pop()
+
+    def begin_list(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        style, number, step = "", 1, 1
+        if element.tag == "ol":
+            style = element.get("type") or "1"
+            backwards = element.get("reversed") is not None
+            number = _number(element.get("start"), len(element.findall("li")) if backwards else 1)
+            step = -1 if backwards else 1
+        self.lists.append(_List(style, number, step))
+        return False
+
+    def end_list(self, element: html.HtmlElement) -> None:
+        self.flush()
+        if self.lists:
+            self.lists.pop()
+        if not self.lists and self.note is None:
+            self.tight = False
+
+    def item(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        marker = self.lists[-1].marker(element) if self.lists else "- "
+        if self.table is not None and self.table.cell and element.getprevious() is not None:
+            self.table.cell[-1] += ";"
+        indent = self.indents[-1]
+        self.indents.append((indent + "  ")[:_WIDEST])
+        self.block(element)
+        if self.note is not element and self.note is None:
+            self.first = None if self.pre else indent + marker
+        return False
+
+    def end_item(self, element: html.HtmlElement) -> None:
+        self.end_block(element)
+        self.indents.pop()
+        if self.note is None:
+            self.first = None
+
+    def begin_entries(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        indent, self.part = self.indents[-1], ""
+        if self.entries and indent == self.entries[-1] + "    ":
+            # The terms of entries within a meaning stand at the margin as well, to be told as such.
+            indent = self.entries[-1]
+        self.entries.append(indent)
+        self.indents.append(indent)
+        return False
+
+    def end_entries(self, element: html.HtmlElement) -> None:
+        self.flush()
+        if self.entries:
+            self.entries.pop()
+            self.indents.pop()
+        self.part, self.tight = "", bool(self.lists) or self.note is not None
+
+    def term(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        self.tight = self.part == "term" or bool(self.lists)
+        return False
+
+    def end_term(self, element: html.HtmlElement) -> None:
+        self.flush()
+        self.part, self.tight = "term", bool(self.lines)
+
+    def meaning(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        self.tight = bool(self.part and self.lines) or bool(self.lists)
+        self.indents.append((self.indents[-1] + "    ")[:_WIDEST])
+        return False
+
+    def end_meaning(self, element: html.HtmlElement) -> None:
+        self.flush()
+        self.indents.pop()
+        self.part = "meaning"
+
+    def preformatted(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        self.pre += 1
+        return False
+
+    def end_preformatted(self, element: html.HtmlElement) -> None:
+        self.pre -= 1
+        if self.pre or self.heading:
+            return
+        text = _CONTROLS.sub("", "".join(self.pieces)).expandtabs()
+        self.pieces.clear()
+        if text.strip():
+            self.put(text.strip("\n").splitlines(), BlockKind.CODE)
+
+    def head(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        if self.table is None and not self.pre:
+            self.close()
+            self.heading = int(element.tag[1])
+        return False
+
+    def end_head(self, element: html.HtmlElement) -> None:
+        if not self.heading:
+            self.flush()
+            return
+        name = _folded("".join(self.pieces)).rstrip("¶# ")
+        self.pieces.clear()
+        if name:
+            self.outline.head(self.heading, name)
+        self.heading = 0
+
+    def begin_table(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        if self.table is not None:
+            self.table.depth += 1
+        elif not self.pre and not self.heading and _is_data(element):
+            self.table = _Table()
+        return False
+
+    def end_table(self, element: html.HtmlElement) -> None:
+        self.flush()
+        if self.table is None or self.table.depth:
+            if self.table is not None:
+                self.table.depth -= 1
+            return
+        rows, self.table = self.table.rows, None
+        grid, headers = grid_of(rows)
+        if headers is None and all(_names_its_row(row) for row in rows if row):
+            # `Height: 3 m`, as in a box of facts.
+            rows = [[Cell(f"{row[0].text}:", row[0].rows), *row[1:]] for row in rows if row]
+            grid, headers = grid_of(rows)[0], 0
+        for block in table_blocks(grid, headers):
+            if self.lists or self.note is not None or self.indents[-1]:
+                self.put(block.text.splitlines(), block.kind)
+            else:
+                self.close()
+                self.outline.add(block.kind, block.text, block.place)
+
+    def row(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        if self.table is not None and not self.table.depth:
+            self.table.rows.append([])
+        return False
+
+    def cell(self, element: html.HtmlElement) -> bool:
+        self.flush()
+        if self.table is not None and not self.table.depth:
+            self.table.cell = []
+        return False
+
+    def end_cell(self, element: html.HtmlElement) -> None:
+        self.flush()
+        table = self.table
+        if table is not None and not table.depth and table.cell is not None:
+            named = element.tag == "th" or table.in_head
+            spans = [_number(element.get(name), 1) or _MOST for name in ("rowspan", "colspan")]
+            rows = table.rows or [[]]
+            table.rows = rows
+            rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), spans[0], spans[1], named))
+            table.cell = None
+
+    def table_head(self, element: html.HtmlElement) -> bool:
+        if self.table is not None and not self.table.depth:
+            self.table.in_head = True
+        return False
+
+    def end_table_head(self, element: html.HtmlElement) -> None:
+        if self.table is not None and not self.table.depth:
+            self.table.in_head = False
+
+    def break_line(self, element: html.HtmlElement) -> bool:
+        if self.pre or self.heading:
+            self.pieces.append("\n")
+        elif "".join(self.pieces[-2:]).rstrip(" \t\r\n").endswith("\v"):
+            self.flush()
+        else:
+            self.pieces.append("\v")
+        return True
+
+    def begin_address(self, element: html.HtmlElement) -> bool:
+        self.address += 1
+        return self.block(element)
+
+    def end_address(self, element: html.HtmlElement) -> None:
+        self.end_block(element)
+        self.address -= 1
+
+    def raise_or_lower(self, element: html.HtmlElement) -> bool:
+        """A superscript or subscript, as its line has it so far."""
+        text, after = _told(element).strip(), _after(element)
+        before = "".join(self.pieces[-8:])[-_LOOKED_AT:]
+        if element.tag == "sub":
+            self.pieces.append(lowered(text, before, after))
+            return True
+        named = f"{element.get('class', '')} {element.get('id', '')}".lower()
+        linked = next(element.iter("a"), None) is not None
+        known = text in self.marks and before[-1:].isdigit()
+        noted = bool(linked or known or _NAMED_NOTE.search(named)) and bool(_MARK.fullmatch(text))
+        told = raised(text, before, after, noted=noted)
+        self.is_note = (
+            told.startswith("[") and not "".join(self.pieces).strip() and not self.heading
+        )
+        self.pieces.append(told)
+        return True
+
+    def formula(self, element: html.HtmlElement) -> bool:
+        told = linear_mathml(element)
+        inline = self.heading or self.pre or (self.table and self.table.cell is not None)
+        if "block" in (element.get("display"), element.get("mode")) and not inline:
+            self.flush()
+            self.put([told], BlockKind.FORMULA)
+        else:
+            self.pieces.append(told)
+        return True
+
+    def image(self, element: html.HtmlElement) -> bool:
+        """An image is read where it is one of a formula, whose text it carries."""
+        if _TEX_IMAGE.search(element.get("class", "")):
+            told = _CONTROLS.sub("", element.get("alt", "")[:_LONGEST_TEX])
+            self.pieces.append(re.sub(r"\A\{\\displaystyle (.*)\}\Z", r"\1", told))
+        return True
+
+    def control(self, element: html.HtmlElement) -> bool:
+        if element.get("type") == "checkbox" and self.lists:
+            self.pieces.append("[x] " if element.get("checked") is not None else "[ ] ")
+        return True
+
+    def quote(self, element: html.HtmlElement) -> bool:
+        self.pieces.append("“")
+        return False
+
+    def end_quote(self, element: html.HtmlElement) -> None:
+        self.pieces.append("”")
+
+    def reading(self, element: html.HtmlElement) -> bool:
+        """How characters above are spoken."""
+        self.pieces.append(f"({str(element.text_content()).strip()})")
+        return True
+
+
+_MOST = 65_534
+"""rows of a cell that goes down to the end"""
+
+
+def _begins(element: html.HtmlElement) -> bool:
+    """Whether an element begins the text of what it is in."""
+    above = element.getparent()
+    return element.getprevious() is None and above is not None and not (above.text or "").strip()
+
+
+def _names_its_row(row: Sequence[Cell]) -> bool:
+    return len(row) > 1 and row[0].is_header and not any(cell.is_header for cell in row[1:])
+
+
+_Start = Callable[[_Walk, html.HtmlElement], bool]
+_End = Callable[[_Walk, html.HtmlElement], None]
+_BLOCKS = (
+    "article aside blockquote body caption center dialog details div fieldset figcaption figure"
+    " footer form header hgroup hr legend main nav p section summary tbody tfoot"
+)
+_STARTS: dict[str, _Start] = dict.fromkeys(_BLOCKS.split(), _Walk.block)
+_ENDS: dict[str, _End] = dict.fromkeys(_BLOCKS.split(), _Walk.end_block)
+_BOTH: dict[str, tuple[_Start, _End]] = {
+    "ul ol menu dir": (_Walk.begin_list, _Walk.end_list),
+    "li": (_Walk.item, _Walk.end_item),
+    "dl": (_Walk.begin_entries, _Walk.end_entries),
+    "dt": (_Walk.term, _Walk.end_term),
+    "dd": (_Walk.meaning, _Walk.end_meaning),
+    "pre listing xmp": (_Walk.preformatted, _Walk.end_preformatted),
+    "h1 h2 h3 h4 h5 h6": (_Walk.head, _Walk.end_head),
+    "table": (_Walk.begin_table, _Walk.end_table),
+    "thead": (_Walk.table_head, _Walk.end_table_head),
+    "tr": (_Walk.row, _Walk.end_block),
+    "td th": (_Walk.cell, _Walk.end_cell),
+    "address": (_Walk.begin_address, _Walk.end_address),
+    "q": (_Walk.quote, _Walk.end_quote),
+}
+for _names, (_start, _end) in _BOTH.items():
+    _STARTS |= dict.fromkeys(_names.split(), _start)
+    _ENDS |= dict.fromkeys(_names.split(), _end)
+_STARTS |= dict.fromkeys(("sup", "sub"), _Walk.raise_or_lower)
+_STARTS |= dict.fromkeys(("math", "m:math", "mml:math"), _Walk.formula)
+_STARTS |= {"br": _Walk.break_line, "img": _Walk.image, "input": _Walk.control, "rt": _Walk.reading}
+
+
+def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
+    """(the page's title or "", its sections)."""
+    tree = visible(text)
+    if tree is None:
+        return "", ()
+    title = _folded(tree.findtext(".//title") or "")
+    for in_full in (False, True):
+        body = tree.find("body")
+        root = tree if body is None else body
+        _tell_notes(root)
+        if not in_full:
+            empty([*surroundings_of(root)])
+            root = main_of(root)
+        sections = _Walk(root).outline.sections()
+        if sections or (tree := visible(text)) is None:
+            break
+    return title, sections
+
+
+def html_document(text: str, stem: str, note: str = "") -> Document:
+    """A page; `stem` is the name of one that has no title and no heading."""
+    title, sections = page_of(text)
+    return Document(title_of(sections, stem, title), sections, note)
+
+
+def read_html(given: Input) -> Document:
+    text, note = decode(given.content())
+    return html_document(text, given.stem, note)
+
+
+READERS = dict.fromkeys((".html", ".htm", ".xhtml"), read_html)
