@@ -1,12 +1,7 @@
 """What a page of the web says: its passages, from its bytes; and what its search engines say.
 
 What a page is, is told by its bytes: what a server declares is often wrong, and never to be
-trusted. HTML loses first what its readers do not see, as text hidden by its markup is there for
-machines: comments, scripts, `hidden` elements and those that an inline style takes out of sight.
-Style sheets are not computed, so what only they hide stays. It then goes through trafilatura, which
-finds the article among menus and banners; where that finds next to nothing (forums, tables,
-documentation) or the page is very large, all visible lines are taken. PDFs are read page by page
-until their time is up.
+trusted. HTML is read as it is from the disk, and PDFs are read page by page until their time is up.
 """
 
 import codecs

@@ -50,7 +50,7 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
     assert document.sections[0].text == "They make honey and wax."
     assert document.sections[1].heading == "Bees > Hives"
     assert document.sections[1].text.split("\n")[:2] == ["a", "  b"]
-    assert document.sections[1].text.split()[-2:] == ["one", "two"]
+    assert document.sections[1].text.split("\n")[-2:] == ["- one", "- two"]
 
 
 DEFINITIONS = """

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lxml import etree, html
+from lxml import etree
 
 from rubricem.agent.sources.readers.document import (
+    LONGEST_NAME,
     BlockKind,
     Document,
     Input,
@@ -22,7 +23,7 @@ from rubricem.agent.sources.readers.document import (
 )
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.formulas import linear_mathml, lowered, raised, script
-from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of
+from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
 
 _OUT_OF_SIGHT = re.compile(
@@ -45,12 +46,13 @@ _DRAWN_OF_TEX = "descendant::*[@class='MathJax' or starts-with(@class, 'MathJax_
 """what scripts draw from a formula, which stays in the page as well"""
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XML = re.compile(r"\s*<\?xml[^>]*>")
-_EMPTY_ELEMENT = re.compile(r"<([a-zA-Z][\w:-]*)([^<>]*)/>")
-_VOID = " area base br col embed hr img input link meta param source track wbr "
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
+_EMPTY_ELEMENT = re.compile(rf"<(?!(?:{_VOID})\b)([a-zA-Z][\w:-]*)([^<>]*)/>", re.I)
+"""as XHTML writes it, whereas HTML would wait for its end"""
 _CONTROLS = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def html_tree(text: str) -> html.HtmlElement | None:
+def html_tree(text: str) -> etree._Element | None:
     """The document, without its comments; None if there is none.
 
     Broken HTML is parsed as by browsers.
@@ -58,18 +60,18 @@ def html_tree(text: str) -> html.HtmlElement | None:
     if (declared := _XML.match(text)) or _XHTML in text[:1000]:
         # lxml refuses a text that declares an encoding, as it is decoded already.
         text = text[declared.end() if declared else 0 :]
-        text = _EMPTY_ELEMENT.sub(
-            lambda m: m[0] if f" {m[1].lower()} " in _VOID else f"<{m[1]}{m[2]}></{m[1]}>", text
-        )
+        text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", text)
     text = text.replace("\0", "")
     if not text.strip():
         return None
     # Without `huge_tree`, all that follows 256 levels of elements is lost without a word.
-    parser = html.HTMLParser(no_network=True, remove_comments=True, remove_pis=True, huge_tree=True)
-    return html.document_fromstring(text, parser=parser)
+    parser = etree.HTMLParser(
+        no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
+    )
+    return etree.fromstring(text, parser)
 
 
-def empty(elements: Iterable[html.HtmlElement]) -> None:
+def empty(elements: Iterable[etree._Element]) -> None:
     """Clear the elements, and leave them in place.
 
     Removing each would move its following text to the preceding element, which takes quadratic time
@@ -81,21 +83,22 @@ def empty(elements: Iterable[html.HtmlElement]) -> None:
             element.tag = "span"
 
 
-def visible(text: str) -> html.HtmlElement | None:
+def visible(text: str) -> etree._Element | None:
     """The document that a reader sees; None where there is none."""
     if (tree := html_tree(text)) is None:
         return None
-    if sources := tree.xpath(_TEX):
-        for source in sources:
+    if "math/tex" in text:
+        for source in tree.xpath(_TEX):
             source.tag, source.text = "span", f"\\({_CONTROLS.sub('', source.text or '')}\\)"
         empty(tree.xpath(_DRAWN_OF_TEX))
-    empty(tree.xpath(_DRAWN))
+    if "aria-hidden" in text:
+        empty(tree.xpath(_DRAWN))
     empty([*tree.iter(*_UNSEEN.split())])
     empty(filter(_is_out_of_sight, tree.xpath(_STYLED)))
     return tree
 
 
-def _is_out_of_sight(element: html.HtmlElement) -> bool:
+def _is_out_of_sight(element: etree._Element) -> bool:
     return element.get("hidden") is not None or bool(_OUT_OF_SIGHT.search(element.get("style", "")))
 
 
@@ -118,7 +121,7 @@ _LONGEST_NOTE = 4000
 """characters; what is longer is no note, but all of them"""
 
 
-def _tell_notes(root: html.HtmlElement) -> None:
+def _tell_notes(root: etree._Element) -> None:
     """Make each link to a note a `sup`, and give each note its mark.
 
     What leads from a note back to the text is emptied.
@@ -127,7 +130,7 @@ def _tell_notes(root: html.HtmlElement) -> None:
     origins: set[str] = set()
     for link in root.xpath(_REFERENCES):
         target = str(link.get("href")).rpartition("#")[2]
-        found = _MARK.fullmatch(" ".join(str(link.text_content()).split()))
+        found = _MARK.fullmatch(" ".join(text_of(link).split()))
         if not found or not target or _is_back(link):
             continue
         marks[target] = found[1] if marks.get(target, found[1]) == found[1] else ""
@@ -145,12 +148,12 @@ def _tell_notes(root: html.HtmlElement) -> None:
             empty([link for link in holder.iter("a", "sup") if _leads_back(link, origins)])
 
 
-def _holder(element: html.HtmlElement) -> html.HtmlElement | None:
+def _holder(element: etree._Element) -> etree._Element | None:
     """The block that begins with an element, or is it."""
     holder = element
     for _ in range(_HIGHEST):
         if holder.tag in _HOLDERS:
-            return holder if len(str(holder.text_content())) < _LONGEST_NOTE else None
+            return holder if len(text_of(holder)) < _LONGEST_NOTE else None
         above = holder.getparent()
         if above is None or (above.text or "").strip() or holder.getprevious() is not None:
             break
@@ -158,13 +161,13 @@ def _holder(element: html.HtmlElement) -> html.HtmlElement | None:
     return None
 
 
-def _is_back(link: html.HtmlElement) -> bool:
+def _is_back(link: etree._Element) -> bool:
     return link.get("role") == "doc-backlink" or "back" in link.get("class", "")
 
 
-def _leads_back(link: html.HtmlElement, origins: set[str]) -> bool:
+def _leads_back(link: etree._Element, origins: set[str]) -> bool:
     to = str(link.get("href", "")).rpartition("#")[2]
-    arrow = to and _ARROWS.fullmatch(str(link.text_content()))
+    arrow = to and _ARROWS.fullmatch(text_of(link))
     return bool(to in origins if to else False) or bool(arrow) or _is_back(link)
 
 
@@ -187,10 +190,10 @@ def _folded(text: str) -> str:
     return " ".join(_CONTROLS.sub("", text).split())
 
 
-def _told(element: html.HtmlElement, level: int = 0) -> str:
+def _told(element: etree._Element, level: int = 0) -> str:
     """The text of an element in a line, with the superscripts and subscripts in it."""
     if not len(element) or level > _DEEPEST:
-        return str(element.text_content())
+        return text_of(element)
     parts = [element.text or ""]
     for child in element:
         text = _told(child, level + 1)
@@ -200,7 +203,7 @@ def _told(element: html.HtmlElement, level: int = 0) -> str:
     return "".join(parts)
 
 
-def _after(element: html.HtmlElement) -> str:
+def _after(element: etree._Element) -> str:
     """The beginning of what follows an element in its line."""
     if element.tail:
         return str(element.tail[:_LOOKED_AT])
@@ -224,7 +227,7 @@ class _List:
     number: int = 1
     step: int = 1
 
-    def marker(self, item: html.HtmlElement) -> str:
+    def marker(self, item: etree._Element) -> str:
         if not self.style:
             return "- "
         number = _number(item.get("value"), self.number)
@@ -256,7 +259,7 @@ _LONGEST_CELL = 1500
 _ROWS = etree.XPath("tr | thead/tr | tbody/tr | tfoot/tr")
 
 
-def _is_data(table: html.HtmlElement) -> bool:
+def _is_data(table: etree._Element) -> bool:
     """Whether a table is one, and does not only lay out a page."""
     if table.get("role") in ("presentation", "none"):
         return False
@@ -268,13 +271,13 @@ def _is_data(table: html.HtmlElement) -> bool:
     parts = table.iter("table", "h1", "h2", "h3", "h4", "pre")
     if next((part for part in parts if part is not table), None) is not None:
         return False
-    return all(len(str(row.text_content())) < _LONGEST_CELL for row in rows)
+    return all(len(text_of(row)) < _LONGEST_CELL for row in rows)
 
 
 class _Walk:
     """Reads a page from its first element to its last, into the blocks of an outline."""
 
-    def __init__(self, root: html.HtmlElement) -> None:
+    def __init__(self, root: etree._Element) -> None:
         self.outline = Outline()
         self.pieces: list[str] = []
         """of the line that is being read, as the page has them; a line break is a vertical tab"""
@@ -291,7 +294,7 @@ class _Walk:
         self.part = ""
         """what the last part of an entry was, "term" or "meaning"."""
         self.pre = self.address = self.heading = 0
-        self.note: html.HtmlElement | None = None
+        self.note: etree._Element | None = None
         self.is_note = False
         """whether the line begins with a mark"""
         self.table: _Table | None = None
@@ -300,7 +303,7 @@ class _Walk:
         self.flush()
         self.close()
 
-    def _walk(self, root: html.HtmlElement) -> None:
+    def _walk(self, root: etree._Element) -> None:
         pieces, starts, ends = self.pieces, _STARTS, _ENDS
         walker = etree.iterwalk(root, events=("start", "end"))
         for event, element in walker:
@@ -369,7 +372,7 @@ class _Walk:
 
     # What begins and ends with an element; true where what is in it has been read already.
 
-    def block(self, element: html.HtmlElement) -> bool:
+    def block(self, element: etree._Element) -> bool:
         self.flush()
         if (mark := element.get(_NOTE)) and self.note is None and self.table is None:
             self.close()
@@ -377,15 +380,21 @@ class _Walk:
             self.indents.append("")
         return False
 
-    def end_block(self, element: html.HtmlElement) -> None:
+    def end_block(self, element: etree._Element) -> None:
         self.flush()
         if self.note is element:
             self.close()
             self.note = self.first = None
             self.indents.pop()
 
-    def begin_list(self, element: html.HtmlElement) -> bool:
+    def _leave_heading(self, element: etree._Element) -> None:
+        """A heading ends where a list or a table begins, even if the page does not say so."""
         self.flush()
+        if self.heading and not self.pre:
+            self.end_head(element)
+
+    def begin_list(self, element: etree._Element) -> bool:
+        self._leave_heading(element)
         style, number, step = "", 1, 1
         if element.tag == "ol":
             style = element.get("type") or "1"
@@ -395,14 +404,14 @@ class _Walk:
         self.lists.append(_List(style, number, step))
         return False
 
-    def end_list(self, element: html.HtmlElement) -> None:
+    def end_list(self, element: etree._Element) -> None:
         self.flush()
         if self.lists:
             self.lists.pop()
         if not self.lists and self.note is None:
             self.tight = False
 
-    def item(self, element: html.HtmlElement) -> bool:
+    def item(self, element: etree._Element) -> bool:
         self.flush()
         marker = self.lists[-1].marker(element) if self.lists else "- "
         if self.table is not None and self.table.cell and element.getprevious() is not None:
@@ -414,14 +423,14 @@ class _Walk:
             self.first = None if self.pre else indent + marker
         return False
 
-    def end_item(self, element: html.HtmlElement) -> None:
+    def end_item(self, element: etree._Element) -> None:
         self.end_block(element)
         self.indents.pop()
         if self.note is None:
             self.first = None
 
-    def begin_entries(self, element: html.HtmlElement) -> bool:
-        self.flush()
+    def begin_entries(self, element: etree._Element) -> bool:
+        self._leave_heading(element)
         indent, self.part = self.indents[-1], ""
         if self.entries and indent == self.entries[-1] + "    ":
             # The terms of entries within a meaning stand at the margin as well, to be told as such.
@@ -430,39 +439,39 @@ class _Walk:
         self.indents.append(indent)
         return False
 
-    def end_entries(self, element: html.HtmlElement) -> None:
+    def end_entries(self, element: etree._Element) -> None:
         self.flush()
         if self.entries:
             self.entries.pop()
             self.indents.pop()
         self.part, self.tight = "", bool(self.lists) or self.note is not None
 
-    def term(self, element: html.HtmlElement) -> bool:
+    def term(self, element: etree._Element) -> bool:
         self.flush()
         self.tight = self.part == "term" or bool(self.lists)
         return False
 
-    def end_term(self, element: html.HtmlElement) -> None:
+    def end_term(self, element: etree._Element) -> None:
         self.flush()
         self.part, self.tight = "term", bool(self.lines)
 
-    def meaning(self, element: html.HtmlElement) -> bool:
+    def meaning(self, element: etree._Element) -> bool:
         self.flush()
         self.tight = bool(self.part and self.lines) or bool(self.lists)
         self.indents.append((self.indents[-1] + "    ")[:_WIDEST])
         return False
 
-    def end_meaning(self, element: html.HtmlElement) -> None:
+    def end_meaning(self, element: etree._Element) -> None:
         self.flush()
         self.indents.pop()
         self.part = "meaning"
 
-    def preformatted(self, element: html.HtmlElement) -> bool:
-        self.flush()
+    def preformatted(self, element: etree._Element) -> bool:
+        self._leave_heading(element)
         self.pre += 1
         return False
 
-    def end_preformatted(self, element: html.HtmlElement) -> None:
+    def end_preformatted(self, element: etree._Element) -> None:
         self.pre -= 1
         if self.pre or self.heading:
             return
@@ -471,32 +480,34 @@ class _Walk:
         if text.strip():
             self.put(text.strip("\n").splitlines(), BlockKind.CODE)
 
-    def head(self, element: html.HtmlElement) -> bool:
+    def head(self, element: etree._Element) -> bool:
         self.flush()
         if self.table is None and not self.pre:
             self.close()
             self.heading = int(element.tag[1])
         return False
 
-    def end_head(self, element: html.HtmlElement) -> None:
+    def end_head(self, element: etree._Element) -> None:
         if not self.heading:
             self.flush()
             return
         name = _folded("".join(self.pieces)).rstrip("¶# ")
         self.pieces.clear()
+        level, self.heading = self.heading, 0
         if name:
-            self.outline.head(self.heading, name)
-        self.heading = 0
+            self.outline.head(level, name)
+        if len(name) > LONGEST_NAME:  # all of it is told, if not as a heading
+            self.put([name], BlockKind.PARAGRAPH)
 
-    def begin_table(self, element: html.HtmlElement) -> bool:
-        self.flush()
+    def begin_table(self, element: etree._Element) -> bool:
+        self._leave_heading(element)
         if self.table is not None:
             self.table.depth += 1
-        elif not self.pre and not self.heading and _is_data(element):
+        elif not self.pre and _is_data(element):
             self.table = _Table()
         return False
 
-    def end_table(self, element: html.HtmlElement) -> None:
+    def end_table(self, element: etree._Element) -> None:
         self.flush()
         if self.table is None or self.table.depth:
             if self.table is not None:
@@ -515,19 +526,19 @@ class _Walk:
                 self.close()
                 self.outline.add(block.kind, block.text, block.place)
 
-    def row(self, element: html.HtmlElement) -> bool:
+    def row(self, element: etree._Element) -> bool:
         self.flush()
         if self.table is not None and not self.table.depth:
             self.table.rows.append([])
         return False
 
-    def cell(self, element: html.HtmlElement) -> bool:
+    def cell(self, element: etree._Element) -> bool:
         self.flush()
         if self.table is not None and not self.table.depth:
             self.table.cell = []
         return False
 
-    def end_cell(self, element: html.HtmlElement) -> None:
+    def end_cell(self, element: etree._Element) -> None:
         self.flush()
         table = self.table
         if table is not None and not table.depth and table.cell is not None:
@@ -538,16 +549,16 @@ class _Walk:
             rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), spans[0], spans[1], named))
             table.cell = None
 
-    def table_head(self, element: html.HtmlElement) -> bool:
+    def table_head(self, element: etree._Element) -> bool:
         if self.table is not None and not self.table.depth:
             self.table.in_head = True
         return False
 
-    def end_table_head(self, element: html.HtmlElement) -> None:
+    def end_table_head(self, element: etree._Element) -> None:
         if self.table is not None and not self.table.depth:
             self.table.in_head = False
 
-    def break_line(self, element: html.HtmlElement) -> bool:
+    def break_line(self, element: etree._Element) -> bool:
         if self.pre or self.heading:
             self.pieces.append("\n")
         elif "".join(self.pieces[-2:]).rstrip(" \t\r\n").endswith("\v"):
@@ -556,15 +567,15 @@ class _Walk:
             self.pieces.append("\v")
         return True
 
-    def begin_address(self, element: html.HtmlElement) -> bool:
+    def begin_address(self, element: etree._Element) -> bool:
         self.address += 1
         return self.block(element)
 
-    def end_address(self, element: html.HtmlElement) -> None:
+    def end_address(self, element: etree._Element) -> None:
         self.end_block(element)
         self.address -= 1
 
-    def raise_or_lower(self, element: html.HtmlElement) -> bool:
+    def raise_or_lower(self, element: etree._Element) -> bool:
         """A superscript or subscript, as its line has it so far."""
         text, after = _told(element).strip(), _after(element)
         before = "".join(self.pieces[-8:])[-_LOOKED_AT:]
@@ -576,13 +587,11 @@ class _Walk:
         known = text in self.marks and before[-1:].isdigit()
         noted = bool(linked or known or _NAMED_NOTE.search(named)) and bool(_MARK.fullmatch(text))
         told = raised(text, before, after, noted=noted)
-        self.is_note = (
-            told.startswith("[") and not "".join(self.pieces).strip() and not self.heading
-        )
+        self.is_note = told[:1] == "[" and not (self.heading or before.strip())
         self.pieces.append(told)
         return True
 
-    def formula(self, element: html.HtmlElement) -> bool:
+    def formula(self, element: etree._Element) -> bool:
         told = linear_mathml(element)
         inline = self.heading or self.pre or (self.table and self.table.cell is not None)
         if "block" in (element.get("display"), element.get("mode")) and not inline:
@@ -592,28 +601,28 @@ class _Walk:
             self.pieces.append(told)
         return True
 
-    def image(self, element: html.HtmlElement) -> bool:
+    def image(self, element: etree._Element) -> bool:
         """An image is read where it is one of a formula, whose text it carries."""
         if _TEX_IMAGE.search(element.get("class", "")):
             told = _CONTROLS.sub("", element.get("alt", "")[:_LONGEST_TEX])
             self.pieces.append(re.sub(r"\A\{\\displaystyle (.*)\}\Z", r"\1", told))
         return True
 
-    def control(self, element: html.HtmlElement) -> bool:
+    def control(self, element: etree._Element) -> bool:
         if element.get("type") == "checkbox" and self.lists:
             self.pieces.append("[x] " if element.get("checked") is not None else "[ ] ")
         return True
 
-    def quote(self, element: html.HtmlElement) -> bool:
+    def quote(self, element: etree._Element) -> bool:
         self.pieces.append("“")
         return False
 
-    def end_quote(self, element: html.HtmlElement) -> None:
+    def end_quote(self, element: etree._Element) -> None:
         self.pieces.append("”")
 
-    def reading(self, element: html.HtmlElement) -> bool:
+    def reading(self, element: etree._Element) -> bool:
         """How characters above are spoken."""
-        self.pieces.append(f"({str(element.text_content()).strip()})")
+        self.pieces.append(f"({text_of(element).strip()})")
         return True
 
 
@@ -621,7 +630,7 @@ _MOST = 65_534
 """rows of a cell that goes down to the end"""
 
 
-def _begins(element: html.HtmlElement) -> bool:
+def _begins(element: etree._Element) -> bool:
     """Whether an element begins the text of what it is in."""
     above = element.getparent()
     return element.getprevious() is None and above is not None and not (above.text or "").strip()
@@ -631,8 +640,8 @@ def _names_its_row(row: Sequence[Cell]) -> bool:
     return len(row) > 1 and row[0].is_header and not any(cell.is_header for cell in row[1:])
 
 
-_Start = Callable[[_Walk, html.HtmlElement], bool]
-_End = Callable[[_Walk, html.HtmlElement], None]
+_Start = Callable[[_Walk, etree._Element], bool]
+_End = Callable[[_Walk, etree._Element], None]
 _BLOCKS = (
     "article aside blockquote body caption center dialog details div fieldset figcaption figure"
     " footer form header hgroup hr legend main nav p section summary tbody tfoot"

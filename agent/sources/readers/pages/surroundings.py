@@ -5,17 +5,19 @@ out that holds most of a page.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
-from lxml import html
+from lxml import etree
 
-_CANDIDATES = (
-    ".//nav | .//header | .//footer | .//aside | .//form | .//*[@role]"
-    " | .//*[self::div or self::ul or self::ol or self::section or self::table or self::td"
-    " or self::p or self::span][@class or @id]"
+_CANDIDATES = etree.XPath(
+    "descendant::*[self::nav or self::header or self::footer or self::aside or self::form or @role"
+    " or ((@class or @id) and (self::div or self::ul or self::ol or self::section or self::table"
+    " or self::td or self::p or self::span))]"
 )
-_MOST_CANDIDATES = 4000
+_MAIN = etree.XPath("descendant::*[self::main or @role='main']")
+_MOST_LOOKED_AT = 30
+"""times the text of a page that is measured, as its blocks can lie in each other"""
 _ROLES = frozenset(
     ("navigation", "search", "contentinfo", "complementary", "dialog", "alertdialog")
 )
@@ -35,10 +37,11 @@ _NOISE = re.compile(
     _WORDS.format(
         r"cookies?|consent|gdpr|newsletter|subscribe|subscription|signup|popup|modal|adverts?"
         r"|advertisement|sponsored|promo|skip|sr-only|visually-hidden|screen-reader-text|noprint"
-        r"|printfooter|share|sharing|social|linenos?|lineno|gutter|line-numbers|comments?|respond"
-        r"|catlinks|mw-editsection|mw-jump-link|disqus_thread|author-bio|byline-share"
+        r"|share|sharing|social|linenos?|gutter|line-numbers|comments?|respond|disqus_thread"
+        r"|catlinks|mw-editsection|mw-jump-link|\w*footer|imprint|author|\w*sidebar"
     )
 )
+"""called so, a block is no text of the page, unless it is a large part of it"""
 MOST_AROUND = 0.5
 """share of a page's text above which something is no surrounding, whatever it is called"""
 MOST_NOISE = 0.3
@@ -47,53 +50,63 @@ LEAST_MAIN = 0.2
 LEAST_ARTICLE = 0.5
 
 
-def size_of(element: html.HtmlElement) -> int:
+text_of = etree.XPath("string()", smart_strings=False)
+"""all text of an element and of what is in it"""
+
+
+def size_of(element: etree._Element) -> int:
     """Characters of text, without white space."""
-    return len("".join(str(element.text_content()).split()))
+    return len("".join(text_of(element).split()))
 
 
-def _leads_away(element: html.HtmlElement) -> bool:
+def _leads_away(element: etree._Element) -> bool:
     """Whether links to other pages are most of its text."""
     links = (e for e in element.iter("a") if not e.get("href", "#").startswith("#"))
     return 2 * sum(map(size_of, links)) >= size_of(element)
 
 
-def _is_around(element: html.HtmlElement, total: int) -> bool:
+def _is_named(element: etree._Element) -> tuple[float, bool]:
+    """(the share of the page up to which an element may be around its text, 0 if it is not named
+    so; whether it must lead to other pages, too).
+    """
     tag, role = element.tag, element.get("role", "")
-    called = f"{element.get('class', '')} {element.get('id', '')}".lower()
+    called = " ".join(element.get(name, "") for name in ("class", "id", "epub:type")).lower()
     if role.startswith("doc-") or (tag in ("aside", "footer") and _NOTES.search(called)):
-        return False
+        return 0, False
     if tag == "nav" or role == "navigation":
-        return True
-    if tag == "header":
-        titled = next(element.iter("h1", "h2"), None) is not None
-        return not titled or _leads_away(element)
-    if tag in ("footer", "aside", "form") or role in _ROLES:
-        return size_of(element) < MOST_AROUND * total
-    if _NOISE.search(called) and size_of(element) < MOST_NOISE * total:
-        return True
-    return bool(_MENU.search(called)) and _leads_away(element)
+        return 1, False
+    if tag == "header" and next(element.iter("h1", "h2"), None) is not None:
+        return 1, True
+    if tag in ("header", "footer", "aside", "form") or role in _ROLES:
+        return MOST_AROUND, False
+    if _NOISE.search(called):
+        return MOST_NOISE, False
+    return 1 if _MENU.search(called) else 0, True
 
 
-def surroundings_of(root: html.HtmlElement) -> Iterator[html.HtmlElement]:
+def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
     """The elements of a page that are around its text."""
     total = size_of(root)
-    for element in islice(root.xpath(_CANDIDATES), _MOST_CANDIDATES):
-        if _is_around(element, total):
-            yield element
+    left = _MOST_LOOKED_AT * total
+    for element in _CANDIDATES(root):
+        most, away = _is_named(element)
+        if most:
+            size = size_of(element)
+            left -= size
+            if left < 0:
+                break
+            if size <= most * total and (not away or _leads_away(element)):
+                yield element
 
 
-def main_of(root: html.HtmlElement) -> html.HtmlElement:
+def main_of(root: etree._Element) -> etree._Element:
     """The main part of a page, as it is marked, or all of it."""
     total = size_of(root)
-    main = _largest(root.xpath(".//main | .//*[@role='main']"))
+    main = next(iter(_MAIN(root)), None)
     if main is not None and size_of(main) >= LEAST_MAIN * total:
         root, total = main, size_of(main)
-    articles = [e for e in root.iter("article") if next(e.iterancestors("article"), None) is None]
+    outer = (e for e in root.iter("article") if next(e.iterancestors("article"), None) is None)
+    articles = [*islice(outer, 2)]
     if len(articles) == 1 and size_of(articles[0]) >= LEAST_ARTICLE * total:
         return articles[0]
     return root
-
-
-def _largest(elements: Iterable[html.HtmlElement]) -> html.HtmlElement | None:
-    return max(elements, key=size_of, default=None)
