@@ -32,11 +32,6 @@ Kind = Literal["html", "pdf", "text"]
 
 _LOOKED_AT = 2048
 """bytes, as browsers look at some thousand"""
-_BOMS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _BINARY = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -51,7 +46,6 @@ _BINARY = {
 _HTML = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|[a-z])", re.I | re.S
 )
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.I)
 
 
 def kind_of(content: bytes) -> Kind:
@@ -59,26 +53,14 @@ def kind_of(content: bytes) -> Kind:
     head = content[:_LOOKED_AT]
     if b"%PDF-" in head[:1024]:
         return "pdf"
-    if not any(head.startswith(mark) for mark in _BOMS):
-        name = next((name for mark, name in _BINARY.items() if head.startswith(mark)), "")
-        if name or b"\0" in head:
-            raise SourceError(f"What is there is {name or 'binary'}, and no text.")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head.decode("utf-16", "ignore").encode()
+    name = next((name for mark, name in _BINARY.items() if head.startswith(mark)), "")
+    if name or b"\0" in head:
+        raise SourceError(f"What is there is {name or 'binary'}, and no text.")
     if not content.strip():
         raise SourceError("The page is empty.")
     return "html" if _HTML.match(head.lstrip(codecs.BOM_UTF8)) else "text"
-
-
-def decode_page(content: bytes, content_type: str) -> str:
-    """The text in its own mark's encoding, else the declared one, else UTF-8 or Windows-1252."""
-    head = content[:_LOOKED_AT].decode("latin-1")
-    marks = [name for mark, name in _BOMS.items() if content.startswith(mark)]
-    declared = [found[1] for found in map(_CHARSET.search, (content_type, head)) if found]
-    for encoding in (*marks, *declared):
-        try:
-            return content.decode(encoding)
-        except (LookupError, ValueError):
-            continue
-    return decode(content)[0]
 
 
 def document_of(
@@ -99,16 +81,17 @@ def document_of(
         case "pdf":
             document = read_pdf(Input(name, BytesIO(content), declared, seconds, get_on))
         case "html":
-            document = html_document(decode_page(content, declared), name)
+            text, note = decode(content, declared)
+            document = html_document(text, name, note)
         case _:
-            text = decode_page(content, declared)
+            text, note = decode(content, declared)
             outline, title = Outline(), name
             outline.add(BlockKind.PARAGRAPH, text)
             sections = outline.sections()
             if name.lower().endswith((".md", ".markdown")):
                 sections = markdown_sections(text)
                 title = sections[0].heading or name if sections else name
-            document = Document(title, sections)
+            document = Document(title, sections, note)
     if not any(section.text.strip() for section in document.sections):
         raise SourceError("The page has no text; it may be drawn by a script.")
     return document

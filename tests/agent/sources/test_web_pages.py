@@ -13,7 +13,6 @@ from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.pages.markup import visible
 from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.sandbox.web_text import (
-    decode_page,
     document_of,
     kind_of,
 )
@@ -86,12 +85,13 @@ def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
         ("größe".encode(), "text/plain; charset=no-such-thing", "größe"),
         ("größe".encode("utf-16"), "text/plain; charset=utf-8", "größe"),
         ('<meta charset="shift_jis">日本'.encode("shift_jis"), "text/html", "日本"),
+        ("<html><p>größe".encode("utf-16"), "text/html", "größe"),
     ],
 )
 def test_the_encoding_is_the_mark_s_the_declared_or_the_likely_one(
     content: bytes, declared: str, text: str
 ):
-    assert decode_page(content, declared).endswith(text)
+    assert texts(page(content, declared)).endswith(text)
 
 
 def test_the_article_is_read_without_what_surrounds_it():

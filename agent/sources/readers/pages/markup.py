@@ -697,7 +697,7 @@ def html_document(text: str, stem: str, note: str = "") -> Document:
 
 
 def read_html(given: Input) -> Document:
-    text, note = decode(given.content())
+    text, note = decode(given.content(), given.declared)
     return html_document(text, given.stem, note)
 
 
