@@ -18,6 +18,7 @@ READERS: dict[str, str] = {
         "office.word": ".docx .docm .dotx",
         "office.slides": ".pptx .pptm .ppsx",
         "office.sheets": ".xlsx .xlsm",
+        "office.opendocument": ".odt .ott .ods .ots .odp",
         "office.delimited": ".csv .tsv .tab",
         "pages.books": ".epub",
     }.items()

@@ -46,7 +46,7 @@ class Cell:
 
 
 def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
-    """(the rows that have text, merged cells repeated; how many of the first are header).
+    """(the rows, merged cells repeated; how many of the first that have text are header).
 
     Both are for `table_blocks`. The count is None where no row, or each, is of header cells alone.
     """
@@ -58,7 +58,7 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
     for row in rows:
         cells: list[Cell] = []
         below: dict[int, Cell] = {}
-        told, deepest = iter(row), max(hanging, default=-1)
+        told, deepest, placed = iter(row), max(hanging, default=-1), 0
         while (column := len(cells)) < MOST_COLUMNS:
             cell = hanging[column] if column in hanging else next(told, None)
             if cell is None:
@@ -67,14 +67,17 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
                 cell = Cell("")
             wide = max(min(cell.columns, MOST_COLUMNS - column, left), 1)
             cells += [cell] * wide
+            placed += 1
             left -= wide - 1
             if cell.rows > 1 and left > 0:
                 below[column] = Cell(cell.text, cell.rows - 1, wide, cell.is_header)
                 left -= 1
         hanging = below
-        if any(cell.text.strip() for cell in cells):
-            spans = len(cells) > 1 and all(cell is cells[0] for cell in cells)
-            grid.append(cells[0].text if spans else [cell.text for cell in cells])
+        if not any(cell.text.strip() for cell in cells):
+            grid.append([])
+        else:
+            whole = placed == 1 and len(cells) > 1
+            grid.append(cells[0].text if whole else [cell.text for cell in cells])
             headers.append(all(cell.is_header for cell in cells if cell.text.strip()))
     return grid, next((at for at, header in enumerate(headers) if not header), 0) or None
 
@@ -189,7 +192,8 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
     if not usual:
         return 0, min(len(rows), 1) if not any(isinstance(row, str) for row in rows) else 0
     most = max(usual, key=lambda count: (usual[count], count))
-    start = next((n for n, count in enumerate(counts) if count > most / 2 and count > 1), 0)
+    wide = (n for n, count in enumerate(counts) if count > max(most / 2, 1) or _is_corner(rows, n))
+    start = next(wide, 0)
     full = next((n for n, count in enumerate(counts) if count >= most), start)
     # A header may have gaps, but what stands before a full one is not it.
     if rows[start][0] and not any(_kind(cell) in ("number", "date") for cell in rows[full]):
@@ -204,6 +208,14 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
     while end + 1 < len(rows) and _continues(rows[end - 1], rows[end], rows[end + 1 :]):
         end += 1
     return start, end
+
+
+def _is_corner(rows: Sequence[Row], at: int) -> bool:
+    """Whether a row names the second of two columns alone, above its numbers."""
+    row = rows[at]
+    if isinstance(row, str) or len(row) != 2 or row[0] or _kind(row[1]) != "text":
+        return False
+    return bool(below := _kinds(rows[at + 1 :], 1)) and "text" not in below
 
 
 def _has_header(rows: Sequence[Row]) -> bool:

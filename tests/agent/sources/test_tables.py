@@ -20,6 +20,8 @@ def told(rows: list[Row], headers: int | None = None) -> str:
         ([["part", "hours"], ["rotor", "900"]], "part: rotor | hours: 900"),
         ([["part", "hours", "site"], ["rotor", "", "Kiel"]], "part: rotor | site: Kiel"),
         ([["", "2021", "2022"], ["rotor", "5", "7"]], "rotor | 2021: 5 | 2022: 7"),
+        ([["", "hours"], ["rotor", "900"], ["seal", "300"]],
+         "rotor | hours: 900\nseal | hours: 300"),
         (["Trials of P-101", ["part", "hours"], ["rotor", "900"]],
          "Trials of P-101\n\npart: rotor | hours: 900"),
         ([["Trials", "", ""], ["By", "Meier", ""], ["part", "hours", "site"],
@@ -89,7 +91,7 @@ def test_a_long_table_is_told_in_blocks_that_say_their_rows() -> None:
          [["a", "b"], ["c", "b"], ["", "b"]], None),
         ([[Cell("a"), Cell("b"), Cell("c", rows=9)], [Cell("d")]],
          [["a", "b", "c"], ["d", "", "c"]], None),
-        ([[], [Cell("")], [Cell("a")]], [["a"]], None),
+        ([[], [Cell("")], [Cell("a")]], [[], [], ["a"]], None),
     ],
 )  # fmt: skip
 def test_merged_cells_repeat_over_what_they_cover(

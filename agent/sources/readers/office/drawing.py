@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.document import Block, BlockKind
+from rubricem.agent.sources.readers.document import Block, BlockKind, Outline, Section
 from rubricem.agent.sources.readers.formulas import linear_omml, lowered, raised
 from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.packages import (
@@ -31,6 +31,53 @@ _MOST_POINTS = 10_000
 Run = tuple[int, str]
 
 
+class RunningOutline(Outline):
+    """An outline of paragraphs that come one by one.
+
+    Lines of a list, of code or of an entry gather in a block, notes wait for the end of a section.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self._kind, self._lines = BlockKind.PARAGRAPH, list[str]()
+
+    def head(self, level: int, name: str, before: int | None = None) -> None:
+        """`before`: how many notes waited before those of the heading itself."""
+        own = [] if before is None else self.notes[before:]
+        self.notes = self.notes[:before]
+        self.end_section()
+        super().head(level, name)
+        self.notes = own
+
+    def add(self, kind: BlockKind, text: str, place: str = "") -> None:
+        if text.strip():
+            self._flush()
+            super().add(kind, text, place)
+
+    def hold(self, kind: BlockKind, line: str) -> None:
+        """A line of a block that goes on while lines of its kind come, of an entry to the next."""
+        entry = kind == BlockKind.PARAGRAPH and self._lines[-1:] and self._lines[-1][0] == " "
+        if kind != self._kind or (entry and line[0] != " "):
+            self._flush()
+        self._kind = kind
+        self._lines.append(line)
+
+    def end_section(self) -> None:
+        self._flush()
+        for note in self.notes:
+            super().add(BlockKind.NOTE, note)
+        self.notes = []
+
+    def sections(self) -> tuple[Section, ...]:
+        self.end_section()
+        return super().sections()
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        super().add(self._kind, "\n".join(lines))
+
+
 def join_runs(runs: Iterable[Run]) -> str:
     """The text of runs, superscripts and subscripts as `^2` and `_max`."""
     merged = [(at, "".join(text for _, text in each)) for at, each in groupby(runs, lambda r: r[0])]
@@ -49,6 +96,27 @@ def join_runs(runs: Iterable[Run]) -> str:
         parts.append(text)
         seen = (seen + text)[-_SEEN:]
     return "".join(parts)
+
+
+def counted(number: int, form: str) -> str:
+    """The number of a list item or a note: in letters or Roman digits, else in decimal ones.
+
+    `form`: as Word calls it, such as "lowerLetter" or "upperRoman".
+    """
+    if form.endswith("Letter") and number > 0:
+        told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
+    elif form.endswith("Roman") and 0 < number < 4000:
+        told = "m" * (number // 1000)
+        for digit, one, five, ten in zip(f"{number % 1000:03d}", "cxi", "dlv", "mcx", strict=True):
+            left = int(digit) % 5
+            told += (
+                (one + (ten if digit == "9" else five))
+                if left == 4
+                else (five * (digit >= "5") + one * left)
+            )
+    else:
+        told = str(number)
+    return told.upper() if form.startswith("upper") else told
 
 
 def is_on(parent: etree._Element | None, *names: str) -> bool:

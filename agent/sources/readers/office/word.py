@@ -17,7 +17,7 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.document import BlockKind, Outline
+from rubricem.agent.sources.readers.document import BlockKind
 from rubricem.agent.sources.readers.formulas import linear_omml
 from rubricem.agent.sources.readers.office.drawing import (
     LOWERED,
@@ -25,6 +25,8 @@ from rubricem.agent.sources.readers.office.drawing import (
     PLAIN,
     RAISED,
     Run,
+    RunningOutline,
+    counted,
     drawn_parts,
     is_on,
     join_runs,
@@ -69,8 +71,7 @@ def _of_word(package: ZipFile, name: str) -> tuple[str, Sections]:
         raise SourceError(f"{name} holds no document.", "Save it again as docx.")
     body = _Body(package, name)
     body.read(document)
-    body.end_section()
-    body.leftover_notes()
+    body.read_leftover_notes()
     return body.title or core_title(package, name), body.outline.sections()
 
 
@@ -165,20 +166,7 @@ class _Numbering:
     def _count(self, key: str, level: int) -> str:
         count = self._counts[key].get(level, 1)
         form = self._levels[key].get(level, ("decimal", "", ""))[0]
-        if form.endswith("Letter"):
-            told = chr(97 + (count - 1) % 26) * ((count - 1) // 26 + 1)
-        else:
-            told = roman(count) if form.endswith("Roman") else str(count)
-        return told.upper() if form.startswith("upper") else told
-
-
-def roman(number: int) -> str:
-    """In lower case."""
-    told = "m" * min(number // 1000, 9)
-    for digit, one, five, ten in zip(f"{number % 1000:03d}", "cxi", "dlv", "mcx", strict=True):
-        n = int(digit)
-        told += [one * n, one + five, five + one * (n - 5), one + ten][(n > 3) + (n > 4) + (n > 8)]
-    return told
+        return counted(count, form)
 
 
 @dataclass
@@ -192,7 +180,7 @@ class _Notes:
     def mark(self, key: str, own: str = "") -> str:
         if key not in self.marks:
             number = len(self.marks) + 1
-            self.marks[key] = own.strip() or (roman(number) if self.roman else str(number))
+            self.marks[key] = own.strip() or counted(number, "lowerRoman" if self.roman else "")
         return self.marks[key]
 
 
@@ -200,15 +188,13 @@ class _Body:
     """Reads the body into an outline; notes come at the end of the section that has their mark."""
 
     def __init__(self, package: ZipFile, name: str) -> None:
-        self.outline = Outline()
+        self.outline = RunningOutline()
         self.title = ""
         self._package, self._name = package, name
         self._styles = _Styles(part_of(package, "word/styles.xml", name))
         self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
         self._notes["endnote"].roman = bool(self._notes["footnote"].elements)
-        self._open: list[tuple[_Notes, str]] = []
-        self._held = BlockKind.PARAGRAPH, list[str]()
         self._boxes: list[etree._Element] = []
 
     def _noted(self, kind: str) -> _Notes:
@@ -228,50 +214,24 @@ class _Body:
             elif tag in _INNER:
                 self.read(element)
             elif tag in ("oMathPara", "oMath"):
-                self._add(BlockKind.FORMULA, linear_omml(element))
+                self.outline.add(BlockKind.FORMULA, linear_omml(element))
 
-    def _add(self, kind: BlockKind, text: str, place: str = "") -> None:
-        if text.strip():
-            self._flush()
-            self.outline.add(kind, text, place)
+    def _note(self, element: etree._Element) -> str:
+        told = (" ".join(self._text(p).split()) for p in element.iter("{*}p"))
+        return "\n".join(filter(None, told))
 
-    def _hold(self, kind: BlockKind, line: str) -> None:
-        """A line of a block that goes on while lines of its kind come."""
-        if self._held[0] != kind:
-            self._flush()
-            self._held = kind, []
-        self._held[1].append(line)
-
-    def _flush(self) -> None:
-        kind, lines = self._held
-        self.outline.add(kind, "\n".join(lines))
-        self._held = kind, []
-
-    def end_section(self) -> None:
-        """The notes whose marks the section has."""
-        self._flush()
-        for notes, key in self._open:
-            if (element := notes.elements.pop(key, None)) is not None:
-                self._note(element, f"[{notes.marks[key]}] ")
-        self._open = []
-
-    def _note(self, element: etree._Element, mark: str = "") -> None:
-        told = (self._text(p) for p in element.iter("{*}p"))
-        text = "\n".join(folded for each in told if (folded := " ".join(each.split())))
-        self.outline.add(BlockKind.NOTE, f"{mark}{text}" if text else "")
-
-    def leftover_notes(self) -> None:
+    def read_leftover_notes(self) -> None:
         """Notes to which nothing leads, unless that is because it was deleted."""
-        left = [e for notes in self._notes.values() for key, e in notes.elements.items()]
+        left = [e for notes in self._notes.values() for e in notes.elements.values()]
         if left:
             self.outline.head(1, "Notes")
         for element in left:
-            self._note(element)
+            self.outline.add(BlockKind.NOTE, self._note(element))
 
     def _paragraph(self, element: etree._Element) -> None:
         layout = next((e for e in element if tag_of(e) == "pPr"), None)
         style = "" if layout is None else value_of(layout, "pStyle")
-        name, before = self._styles.name(style), len(self._open)
+        name, before = self._styles.name(style), len(self.outline.notes)
         text = self._text(element).strip()
         if name not in _CODE_STYLES:
             text = " ".join(text.split())
@@ -279,22 +239,18 @@ class _Body:
         if text and level == _Styles.TITLE:
             self.title = self.title or text
         elif text and level:
-            own = self._open[before:]
-            del self._open[before:]
-            self.end_section()
-            self.outline.head(level, text)
-            self._open = own
+            self.outline.head(level, text, before)
         elif text and (mark := self._list_mark(layout, style)):
-            self._hold(BlockKind.LIST, f"{mark} {text}")
+            self.outline.hold(BlockKind.LIST, f"{mark} {text}")
         elif text and name in ("definition term", "definition"):
-            if name == "definition term" and self._held[1][-1:] and self._held[1][-1][0] == " ":
-                self._flush()
-            self._hold(BlockKind.PARAGRAPH, text if name == "definition term" else f"    {text}")
+            self.outline.hold(
+                BlockKind.PARAGRAPH, text if name == "definition term" else f"    {text}"
+            )
         else:
             kind = BlockKind.CODE if name in _CODE_STYLES else BlockKind.PARAGRAPH
             formulas = [e for e in element if tag_of(e) == "oMathPara"]
             alone = formulas and len(formulas) == sum(tag_of(e) != "pPr" for e in element)
-            self._add(BlockKind.FORMULA if alone else kind, text)
+            self.outline.add(BlockKind.FORMULA if alone else kind, text)
         self._read_boxes()
 
     def _read_boxes(self) -> None:
@@ -304,8 +260,7 @@ class _Body:
                 above = takewhile(partial(is_not, box), content.iterancestors())
                 if not any(tag_of(each) in ("Fallback", "txbxContent") for each in above):
                     self.read(content)
-            for block in drawn_parts(self._package, _PART, box, self._name):
-                self._add(block.kind, block.text, block.place)
+            self.outline.extend(drawn_parts(self._package, _PART, box, self._name))
 
     def _list_mark(self, layout: etree._Element | None, style: str) -> str:
         """What stands before a list item, indented by its level; "" if the paragraph is none."""
@@ -336,8 +291,7 @@ class _Body:
             own[:0] = [(Cell(""), "")] * (
                 min(int(before), MOST_COLUMNS) if before.isdecimal() else 0
             )
-        for block in table_blocks(*grid_of(_merge_down(told))):
-            self._add(block.kind, block.text, block.place)
+        self.outline.extend(table_blocks(*grid_of(_merge_down(told))))
         self._read_boxes()
 
     def _own_cell(self, cell: etree._Element, *, is_header: bool) -> tuple[Cell, str]:
@@ -397,7 +351,8 @@ class _Body:
                 own = attribute(element, "customMarkFollows") in ("1", "true", "on")
                 texts = (e.text or "" for e in run if tag_of(e) == "t")
                 yield PLAIN, f"[{notes.mark(key, ''.join(texts) if own else '')}]"
-                self._open.append((notes, key))
+                if (noted := notes.elements.pop(key, None)) is not None:
+                    self.outline.notes.append(f"[{notes.marks[key]}] {self._note(noted)}")
                 if own:
                     return
             else:
