@@ -94,7 +94,7 @@ def _of_document(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     return reader.title or title.strip(), reader.outline.sections(), note
 
 
-class _Styles:
+class _NamedStyles:
     """What the styles of a document set, by their names; both its files have some."""
 
     def __init__(self, *roots: etree._Element | None) -> None:
@@ -148,7 +148,7 @@ class _Reader:
         self.uncomputed = 0
         """formulas without a kept value"""
         self._package, self._name = package, name
-        self._styles = _Styles(part_of(package, "styles.xml", name), body.getparent())
+        self._styles = _NamedStyles(part_of(package, "styles.xml", name), body.getparent())
         self._aside: list[etree._Element] = []
         self._counts: dict[tuple[str, int], int] = {}
         self._left = MOST_REPEATED
