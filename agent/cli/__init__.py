@@ -32,8 +32,6 @@ from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.text import printable
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-SWEPT_EVERY = 20_000
-"""new objects between two looks for garbage"""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """what a device says that takes nothing"""
 REFUSED = (
@@ -185,10 +183,7 @@ class LazyGroup(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 # Answers hold any letter; a terminal that cannot show one shows a mark instead.
                 stream.reconfigure(errors="replace")
-        # Sought as often as Python does, garbage takes a sixth of what the imports take; and what
-        # is left at the end, half a second to look through, is the operating system's to free.
-        gc.set_threshold(SWEPT_EVERY)
-        atexit.register(gc.freeze)
+        atexit.register(gc.freeze)  # else garbage is sought for half a second before the end
         atexit.register(_drop_unwritten)
         try:
             return super().main(*args, **kwargs)

@@ -115,26 +115,18 @@ def _render_fence(token: "Token") -> str:
 
 def _highlight(code: str, language: str) -> str:
     """The code as HTML, highlighted for the named language; no language is guessed."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
-    from pygments.token import Comment, Keyword, Name, Number, Operator, String
     from pygments.util import ClassNotFound
 
-    kinds = {
-        Comment: "comment", Keyword: "keyword", Operator.Word: "keyword", String: "string",
-        Number: "number", Name.Function: "name", Name.Class: "name", Name.Decorator: "name",
-        Name.Tag: "name",
-    }  # fmt: skip
     try:
         lexer = get_lexer_by_name(language, stripnl=False) if language else None
     except ClassNotFound:
         lexer = None
     if lexer is None or len(code) > LONGEST_CODE:
         return escape(code)
-    parts = []
-    for token, text in lexer.get_tokens(code):
-        name = next((name for kind, name in kinds.items() if token in kind), "")
-        parts.append(f'<span class="c-{name}">{escape(text)}</span>' if name else escape(text))
-    return "".join(parts)
+    return str(highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix="c-")))
 
 
 def as_source(formula: str, alone: bool) -> str:

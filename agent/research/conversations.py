@@ -12,7 +12,6 @@ In the code `thread` is the name of one run, as in files and flags.
 """
 
 import math
-import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,8 +80,6 @@ class ConversationStore:
 
     def __init__(self, data_dir: Path) -> None:
         self.folder = data_dir / "threads"
-        self._held: dict[str, tuple[tuple[int, int, int], Conversation]] = {}
-        """those that were listed before, with the state of their files then"""
 
     def create(self, title: str = "") -> Conversation:
         """A conversation without any run yet."""
@@ -100,18 +97,11 @@ class ConversationStore:
 
     def list_all(self) -> Listing:
         """Every conversation; one that cannot be read keeps no other from being listed."""
-        found, problems, held, names = [], [], self._held, list[str]()
-        with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
-            names = sorted(each.name[:-5] for each in entries if each.name.endswith(".json"))
-        for name in names:
+        found, problems = [], []
+        for path in sorted(self.folder.glob("*.json")):
             try:
-                file = os.stat(f"{self.folder}/{name}.json")
-                state = (file.st_ino, file.st_mtime_ns, file.st_size)
-                if name not in held or held[name][0] != state:
-                    held[name] = state, self.get(name)
-                found.append(held[name][1])
-            except FileNotFoundError:
-                continue
+                if path.exists():
+                    found.append(self.get(path.stem))
             except RubricemError as error:
                 problems.append(error.told())
         found.sort(key=lambda each: (each.changed_at, each.id), reverse=True)

@@ -4,9 +4,11 @@ import "./vendor/purify.min.js";
 import { webAddress } from "./format.js";
 
 const CLASSES = new Set([
-  "alone", "bare", "c-comment", "c-keyword", "c-name", "c-number", "c-string", "center", "cite",
-  "left", "maths", "none", "partial", "right", "table-wrap", "tied", "unsupported", "within",
+  "alone", "bare", "center", "cite", "left", "maths", "none", "partial", "right", "table-wrap", "tied",
+  "unsupported", "within",
 ]);
+/** Those of code, as Pygments names them. */
+const CODE = /^c-[a-z0-9]{1,3}$/;
 const MARK = /^c(\d{1,4})$/;
 const RULES = {
   ALLOWED_TAGS: [
@@ -25,7 +27,7 @@ const purify = globalThis.DOMPurify(window);
 export function sanitised(markup) {
   const fragment = purify.sanitize(markup, RULES);
   for (const one of fragment.querySelectorAll("[class]")) {
-    one.className = [...one.classList].filter((name) => CLASSES.has(name)).join(" ");
+    one.className = [...one.classList].filter((name) => CLASSES.has(name) || CODE.test(name)).join(" ");
   }
   fragment.querySelectorAll("a").forEach(link);
   fragment.querySelectorAll("button").forEach(mark);

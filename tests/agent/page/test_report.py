@@ -167,7 +167,7 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
         assert wide is (size == pages.PHONE)
         expect(article.get_by_role("link", name="the manual")).to_have_attribute("target", "_blank")
         expect(article.get_by_role("link", name="seen")).to_be_visible()
-        expect(article.locator(".c-keyword")).to_have_text("return")
+        expect(article.locator(".c-k")).to_have_text("return")
         expect(article.get_by_role("listitem")).to_have_text("\u2611 Size told")
         assert not faults(page)
 

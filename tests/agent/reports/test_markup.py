@@ -23,7 +23,7 @@ DEEP = "{" * 900
         ("![a](https://a.test/a)", f'<a href="https://a.test/a" {REL}>a</a>'),
         ("![](https://a.test/a)", f'<a href="https://a.test/a" {REL}>image at a.test</a>'),
         ("[a](javascript:x) ![](data:x)", "<p>[a](javascript:x) ![](data:x)</p>"),
-        ("```python\nreturn 1\n```", '<span class="c-keyword">return</span>'),
+        ("```python\nreturn 1\n```", '<span class="c-k">return</span>'),
         ("```nonsense\na < b\n```", '<pre tabindex="0"><code>a &lt; b\n</code></pre>'),
         ("It costs $5 or $6.", "<p>It costs $5 or $6.</p>"),
         ("So $x < 2$.", '<span class="maths"><code class="within">x &lt; 2</code></span>.'),

@@ -59,24 +59,6 @@ def test_runs_stay_in_the_order_in_which_they_were_asked_and_the_one_changed_las
     assert [each.id for each in store.list_all().conversations] == [first.id, second.id]
 
 
-def test_only_what_changed_is_read_again(store: ConversationStore, tmp_path: Path):
-    kept, other = store.create("kept"), store.create("other")
-    assert len(store.list_all().conversations) == 2
-    path = tmp_path / "threads" / f"{kept.id}.json"
-    state = path.stat()
-    path.write_bytes(b"x" * state.st_size)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    ConversationStore(tmp_path).add_run(other.id, "run")
-    listed = store.list_all()
-    assert [(each.id, each.runs) for each in listed.conversations] == [
-        (other.id, ("run",)), (kept.id, ()),
-    ]  # fmt: skip
-    os.utime(path)
-    assert len(store.list_all().problems) == 1
-    path.unlink()
-    assert [each.id for each in store.list_all().conversations] == [other.id]
-
-
 def test_a_branch_goes_on_by_itself(store: ConversationStore):
     begun = store.create("caches")
     for run in ("one", "two", "three"):
