@@ -1,7 +1,7 @@
 """`/mcp`: the agent's tools for MCP clients, by streamable HTTP, over the runs of the desk.
 
-The SDK is loaded, and the tools are opened, at the first request. By then the guard of all routes
-has checked host, origin and token. No key of the server is passed on.
+The guard of all routes has checked host, origin and token before. No key of the server is passed
+on.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,79 +27,40 @@ from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
-TOOLS = "rubricem.agent.mcp.server"
 
 
-def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
-    tools = Tools(desk, package)
+def router(desk: RunDesk) -> APIRouter:
+    """The tools, open while the router's lifespan lasts; refused where their extra is missing."""
+    opened: list[ASGIApp] = []
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        yield
-        await tools.aclose()
-
-    routes = APIRouter(lifespan=lifespan)
-    routes.routes.append(Route(PATH, tools, include_in_schema=False))
-    return routes
-
-
-class Tools:
-    """An ASGI application that opens the tools of a desk at the first request."""
-
-    def __init__(self, desk: RunDesk, package: str) -> None:
-        self._desk = desk
-        self._package = package
-        self._lock = asyncio.Lock()
-        self._app: ASGIApp | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = await self._open_app()
-        await app(scope, receive, send)
-
-    async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _open_app(self) -> ASGIApp:
-        if find_spec(self._package) is None:
-            raise RequestRefused(
-                HTTPStatus.NOT_IMPLEMENTED,
-                "This server lacks the extra `mcp`, which its MCP tools need.",
-                'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
-            )
-        async with self._lock:
-            if self._app is None and not self._desk.closing.is_set():
-                opened: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
-                self._task = asyncio.create_task(self._hold(opened))
-                either: list[asyncio.Future[Any]] = [opened, self._task]
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                if not opened.done():
-                    # It says why the tools could not be opened.
-                    self._task.result()
-                self._app = opened.result()
-        if self._app is None:
-            raise RequestRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE, "This server ends.", "Come back later."
-            )
-        return self._app
-
-    async def _hold(self, opened: "asyncio.Future[ASGIApp]") -> None:
-        """Keep the tools open until the server ends, in the one task that may close them."""
-        await asyncio.to_thread(
-            import_module, TOOLS
-        )  # most of a second, in which others are served
+        if find_spec(EXTRA) is None:
+            yield
+            return
         from rubricem.agent.mcp.server import http_app_of, server_of
 
-        async with DeskBench(self._desk) as bench:
+        async with DeskBench(desk) as bench:
             with _logging_kept():
                 server = server_of(bench)
-            app = http_app_of(server)
+            opened.append(http_app_of(server))
             async with server.session_manager.run():
-                opened.set_result(app)
-                await self._desk.closing.wait()
-                self._app = None
+                yield
+
+    class Tools:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if not opened:
+                raise RequestRefused(
+                    HTTPStatus.NOT_IMPLEMENTED,
+                    "This server lacks the extra `mcp`, which its MCP tools need.",
+                    'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
+                )
+            await opened[0](scope, receive, send)
+
+    routes = APIRouter(lifespan=lifespan)
+    # Not a function, which would be taken for a handler of requests.
+    routes.routes.append(Route(PATH, Tools(), include_in_schema=False))
+    return routes
 
 
 @contextmanager

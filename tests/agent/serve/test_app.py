@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -30,8 +31,9 @@ STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+@asynccontextmanager
+async def opened(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the whole server, which is closed by the task that opened it."""
     settings = Settings(data_dir=tmp_path / "data", base_url="http://127.0.0.1:9/v1", model="m")
     store = RunStore(settings.data_dir)
     store.create("a", {"ask": {"question": "?"}, "choices": {}})
@@ -47,17 +49,18 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_everything_is_there_behind_the_guards_headers(client: httpx.AsyncClient):
-    for path in (
-        "bank", "bank/stats", "bank/item", "runs/a/judge", "runs/a/export/md", "uploads",
-        "collected", "collected/shown", "trained",
-    ):  # fmt: skip
-        reply = await client.get(f"/api/{path}")
-        assert reply.status_code == 200, reply.text
-        assert reply.headers["x-content-type-options"] == "nosniff"
-        assert "default-src 'none'" in reply.headers["content-security-policy"]
-        foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
-        assert foreign.status_code == 403
+async def test_everything_is_there_behind_the_guards_headers(tmp_path: Path):
+    async with opened(tmp_path) as client:
+        for path in (
+            "bank", "bank/stats", "bank/item", "runs/a/judge", "runs/a/export/md", "uploads",
+            "collected", "collected/shown", "trained",
+        ):  # fmt: skip
+            reply = await client.get(f"/api/{path}")
+            assert reply.status_code == 200, reply.text
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in reply.headers["content-security-policy"]
+            foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
+            assert foreign.status_code == 403
 
 
 async def test_settings_say_where_they_come_from_and_no_key(
@@ -100,23 +103,24 @@ def test_what_others_wrote_of_the_page_is_what_its_list_says_it_is():
     assert named == {name for name in told if name.startswith("fonts/")}
 
 
-async def test_nothing_is_changed_without_the_header_of_our_own_page(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    foreign = OURS | {"Origin": "http://evil.example"}
-    for method, path in (
-        ("PATCH", "bank/item"), ("DELETE", "bank/item"), ("POST", "bank/item/release"),
-        ("POST", "runs/a/judge"), ("POST", "runs/a/rate"), ("POST", "uploads"),
-        ("DELETE", "uploads/x"), ("POST", "learning"), ("POST", "learning/stop"),
-        ("POST", "runs"), ("OPTIONS", "runs"),
-    ):  # fmt: skip
-        for headers in ({}, {"X-Rubricem": ""}, {"Content-Type": "text/plain"}, foreign):
-            body = b'{"question": "Why?"}'
-            refused = await client.request(method, f"/api/{path}", headers=headers, content=body)
-            assert refused.status_code == 403, path
-    assert [run["run"] for run in (await client.get("/api/runs")).json()["runs"]] == ["a"]
-    assert (await client.get("/api/bank/item")).json()["state"] == "active"
-    assert not (tmp_path / "data" / "uploads").exists()
+async def test_nothing_is_changed_without_the_header_of_our_own_page(tmp_path: Path):
+    async with opened(tmp_path) as client:
+        foreign = OURS | {"Origin": "http://evil.example"}
+        for method, path in (
+            ("PATCH", "bank/item"), ("DELETE", "bank/item"), ("POST", "bank/item/release"),
+            ("POST", "runs/a/judge"), ("POST", "runs/a/rate"), ("POST", "uploads"),
+            ("DELETE", "uploads/x"), ("POST", "learning"), ("POST", "learning/stop"),
+            ("POST", "runs"), ("OPTIONS", "runs"),
+        ):  # fmt: skip
+            for headers in ({}, {"X-Rubricem": ""}, {"Content-Type": "text/plain"}, foreign):
+                body = b'{"question": "Why?"}'
+                refused = await client.request(
+                    method, f"/api/{path}", headers=headers, content=body
+                )
+                assert refused.status_code == 403, path
+        assert [run["run"] for run in (await client.get("/api/runs")).json()["runs"]] == ["a"]
+        assert (await client.get("/api/bank/item")).json()["state"] == "active"
+        assert not (tmp_path / "data" / "uploads").exists()
 
 
 OPENED = """
@@ -151,25 +155,28 @@ def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp
         assert done.stdout.splitlines() == ["200 401"] * len(told), done.stderr
 
 
-async def test_past_runs_are_found_named_and_deleted_for_good(
-    client: httpx.AsyncClient, tmp_path: Path
-):
-    named = {"title": "My caches", "tags": ["Work"]}
-    assert (await client.patch("/api/runs/a", json=named, headers=OURS)).json() == named
-    for sought, number in {"q=caches": 1, "tag=work": 1, "q=heaps": 0, "tag=home": 0}.items():
-        found = (await client.get(f"/api/runs?{sought}")).json()
-        assert (found["found"], len(found["runs"]), found["tags"]) == (number, number, {"Work": 1})
-    (row,) = (await client.get("/api/runs?q=caches")).json()["runs"]
-    assert (row["title"], row["tags"]) == ("My caches", ["Work"]) and row["preview"]
-    assert "found" not in (await client.get("/api/runs?before=a")).json()
-    wrong = await client.patch("/api/runs/a", json={"tags": ["a,b"]}, headers=OURS)
-    assert wrong.status_code == 422 and "tag" in wrong.json()["error"]
-    assert (await client.get("/api/runs/a/dependents")).json()["said"] == []
-    assert (await client.delete("/api/runs/a")).status_code == 403
-    assert (await client.delete("/api/runs/a", headers=OURS)).status_code == 204
-    assert not (tmp_path / "data" / "runs" / "a").exists()
-    for gone in (client.get, client.delete, client.patch):
-        more = {} if gone == client.get else {"headers": OURS}
-        more |= {"json": {}} if gone == client.patch else {}
-        assert (await gone("/api/runs/a", **more)).status_code == 404
-    assert (await client.get("/api/runs")).json()["runs"] == []
+async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):
+    async with opened(tmp_path) as client:
+        named = {"title": "My caches", "tags": ["Work"]}
+        assert (await client.patch("/api/runs/a", json=named, headers=OURS)).json() == named
+        for sought, number in {"q=caches": 1, "tag=work": 1, "q=heaps": 0, "tag=home": 0}.items():
+            found = (await client.get(f"/api/runs?{sought}")).json()
+            assert (found["found"], len(found["runs"]), found["tags"]) == (
+                number,
+                number,
+                {"Work": 1},
+            )
+        (row,) = (await client.get("/api/runs?q=caches")).json()["runs"]
+        assert (row["title"], row["tags"]) == ("My caches", ["Work"]) and row["preview"]
+        assert "found" not in (await client.get("/api/runs?before=a")).json()
+        wrong = await client.patch("/api/runs/a", json={"tags": ["a,b"]}, headers=OURS)
+        assert wrong.status_code == 422 and "tag" in wrong.json()["error"]
+        assert (await client.get("/api/runs/a/dependents")).json()["said"] == []
+        assert (await client.delete("/api/runs/a")).status_code == 403
+        assert (await client.delete("/api/runs/a", headers=OURS)).status_code == 204
+        assert not (tmp_path / "data" / "runs" / "a").exists()
+        for gone in (client.get, client.delete, client.patch):
+            more = {} if gone == client.get else {"headers": OURS}
+            more |= {"json": {}} if gone == client.patch else {}
+            assert (await gone("/api/runs/a", **more)).status_code == 404
+        assert (await client.get("/api/runs")).json()["runs"] == []
