@@ -11,8 +11,6 @@ printed as plain text.
 
 import asyncio
 import os
-import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -129,18 +127,11 @@ def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> thre
 
 async def edit_in_place(path: Path) -> str:
     """Open the file and wait until the editor ends; returns what went wrong, or ""."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or shutil.which("vi")
-    if not editor:
-        return "There is no editor: set EDITOR."
     try:
-        command = [*shlex.split(editor), str(path)]
-        process = await asyncio.create_subprocess_exec(*command)
-    except ValueError as error:
-        return f"EDITOR cannot be read as a command: {error}."
-    except OSError as error:
-        return f"{command[0]} cannot be started: {error.strerror}."
-    status = await process.wait()
-    return f"{command[0]} ended with status {status}." if status else ""
+        await asyncio.to_thread(click.edit, filename=str(path))
+    except click.ClickException as error:
+        return f"{error.message}."
+    return ""
 
 
 @contextmanager
