@@ -29,6 +29,7 @@ from benchmarks.hops import corpus, rows_of, setup_in
 from benchmarks.report import RESULTS, Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
+    ROWS,
     EvalFolder,
     EvalParts,
     EvalRow,
@@ -210,8 +211,9 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
         setup, QuestionSet("2wiki", every), (Arm("stages"),), out, search_tool=tool
     )
     folder = EvalFolder(out)
-    with folder.alone(), folder.rows(EffectRow) as rows:
+    with folder.alone():
         folder.claim(experiment.row_inputs())
+        rows = RowFile(out / ROWS, EffectRow)
         async with AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(experiment, print))
             opening = open_learner(parts.setup, print, parts.researcher.policy)

@@ -343,12 +343,10 @@ def _exported(file: Path, text: str) -> list[Any]:
         ) from error
     if not (whole and isinstance(found, list)):
         raise _damage(file, "some of its items are missing")
-    return [one for one in found if not (isinstance(one, dict) and _is_out(one))]
-
-
-def _is_out(fields: dict[str, Any]) -> bool:
-    """Whether what is exported did not count there: replaced, or disabled in earlier versions."""
-    return fields.get("state") == "replaced" or bool(fields.get("disabled"))
+    # What did not count there stays out: replaced, or disabled in earlier versions.
+    plain = (one for one in found if isinstance(one, dict))
+    out = [one for one in plain if one.get("state") == "replaced" or one.get("disabled")]
+    return [one for one in found if one not in out]
 
 
 def _screen(file: Path, number: int, fields: Any) -> Reflection:

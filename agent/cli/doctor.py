@@ -12,7 +12,6 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -242,7 +241,14 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
         found = {"works": works, "settings": rows, "checks": [asdict(check) for check in checks]}
         click.echo(json.dumps(found, default=str, ensure_ascii=False, indent=2))
     else:
-        click.echo("\n".join([*_lines(rows), *map(_line, checks)]))
+        for name, row in rows.items():
+            if row["origin"] != DEFAULT_ORIGIN:
+                value = json.dumps(row["value"], default=str, ensure_ascii=False)
+                click.echo(f"  {name}: {value}  [{row['origin']}]")
+        for check in checks:
+            click.echo(f"  {check.state:6} {check.name:15} {check.found}")
+            if check.remedy:
+                click.echo(f"  {'':22} -> {check.remedy}")
         click.echo("ask works" if works else "ask would fail: fix the faults above")
     ctx.exit(0 if works else 1)
 
@@ -254,16 +260,3 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
         name: {"value": redact(getattr(settings, name)), "origin": settings.origin(name)}
         for name in Settings.model_fields
     }
-
-
-def _lines(rows: Mapping[str, dict[str, object]]) -> list[str]:
-    made = {name: row for name, row in rows.items() if row["origin"] != DEFAULT_ORIGIN}
-    return [
-        f"  {name}: {json.dumps(row['value'], default=str, ensure_ascii=False)}  [{row['origin']}]"
-        for name, row in made.items()
-    ]
-
-
-def _line(check: Check) -> str:
-    remedy = f"\n  {'':22} -> {check.remedy}" if check.remedy else ""
-    return f"  {check.state:6} {check.name:15} {check.found}{remedy}"

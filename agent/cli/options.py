@@ -158,9 +158,4 @@ def confirm(question: str, yes: bool) -> bool:
 def print_json(value: dict[str, Any]) -> None:
     """With an escape for whatever a terminal would obey or not show."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
-    click.echo("".join(c if c.isprintable() or c in "\n " else _escape(c) for c in text))
-
-
-def _escape(character: str) -> str:
-    code = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
+    click.echo("".join(c if c.isprintable() or c in "\n " else json.dumps(c)[1:-1] for c in text))

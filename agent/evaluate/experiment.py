@@ -148,14 +148,14 @@ class Experiment:
             folder.claim(self.row_inputs())
             wanted = [(question, arm) for question in self.questions.questions
                       for arm in self.arms]  # fmt: skip
-            with folder.rows() as rows:
-                rows.check_questions(self.questions.questions)
-                done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
-                left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
-                if left:
-                    async with open_parts(self, tell) as parts:
-                        await _answer_all(parts, left, rows, on_row, len(wanted))
-                return [rows.held[q.id, arm.name] for q, arm in wanted]
+            rows = RowFile(self.out / ROWS)
+            rows.check_questions(self.questions.questions)
+            done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
+            left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
+            if left:
+                async with open_parts(self, tell) as parts:
+                    await _answer_all(parts, left, rows, on_row, len(wanted))
+            return [rows.held[q.id, arm.name] for q, arm in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,29 +195,18 @@ class EvalFolder:
                 f"Name another folder with --out; {path.name} has the settings of that one.",
             )
 
-    @contextmanager
-    def rows(self, kind: type[EvalRow] = EvalRow) -> Iterator["RowFile"]:
-        """Its rows, as values of a kind; the file is created if missing."""
-        path = self.path / ROWS
-        with writable(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                yield RowFile(path, descriptor, kind)
-            finally:
-                os.close(descriptor)
-
 
 class RowFile:
     """Rows on disk, each by its `key`; of two with one key the later one counts."""
 
-    def __init__(self, path: Path, descriptor: int, kind: type[EvalRow] = EvalRow) -> None:
+    def __init__(self, path: Path, kind: type[EvalRow] = EvalRow) -> None:
         self.path = path
-        self._descriptor = descriptor
         self.held: dict[tuple[str, str], Any] = {}
-        whole = path.read_bytes()
-        # A last line without its end was being written when the process was killed.
-        end = whole.rfind(b"\n") + 1
-        os.ftruncate(descriptor, end)
+        with writable(path):
+            whole = path.read_bytes() if path.exists() else b""
+            # A last line without its end was being written when the process was killed.
+            if (end := whole.rfind(b"\n") + 1) < len(whole):
+                os.truncate(path, end)
         for line in whole[:end].splitlines():
             row = value_of(line, kind, "Name another folder with --out.", str(path))
             self.held[row.key] = row
@@ -225,8 +214,8 @@ class RowFile:
     async def append(self, row: EvalRow) -> None:
         """Return once the row is on disk."""
         line = row.model_dump_json() + "\n"
-        with writable(self.path):
-            await asyncio.to_thread(append_whole, self._descriptor, line.encode())
+        with writable(self.path), self.path.open("ab") as file:
+            await asyncio.to_thread(append_whole, file.fileno(), line.encode())
         self.held[row.key] = row
 
     def check_questions(self, questions: Sequence[EvalQuestion]) -> None:

@@ -245,10 +245,6 @@ def _frame(value: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
-def _pieces(text: str) -> list[str]:
-    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-
-
 async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
     """The response that `work` returns; it is cancelled if the client disconnects."""
 
@@ -448,8 +444,8 @@ class ChatEvents:
         yield DONE
 
     def finish_reply(self, answer: Answer) -> Iterator[bytes]:
-        for piece in _pieces(answer.content):
-            yield self._chunk({"content": piece})
+        for at in range(0, len(answer.content), PIECE):
+            yield self._chunk({"content": answer.content[at : at + PIECE]})
         last = {"citations": list(answer.citations), "rubricem": answer.outcome_fields()}
         yield self._chunk({"annotations": _annotations(answer)}, _reason(answer), **last)
         if self._counted:
