@@ -53,6 +53,9 @@ class PolicyError(RubricemError):
 
     away = False
     """it is unavailable: the same call can succeed later"""
+    kind = ""
+    """what of a reply failed: `empty`, `thinking` (nothing else was written), `context` (the
+    request is too long); "": anything else"""
 
 
 class SourceError(RubricemError):

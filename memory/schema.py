@@ -275,8 +275,8 @@ class Status(StrEnum):
 
 
 Ending = Literal[
-    "", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure",
-    "not_found", "uncertain",
+    "", "tool_calls", "tokens", "seconds", "cost", "attempts", "max_tokens", "interrupt",
+    "failure", "not_found", "uncertain",
 ]  # fmt: skip
 """What ended a run; "": the policy itself (or an older record, which did not say).
 A budget that ran low ended only the research; one that ran out cut the run (`cut_in`)."""
@@ -421,6 +421,10 @@ class Trajectory(Versioned):
     spent: tuple[Spent, ...] = ()
     """time and tokens by kind of call, in the order in which each kind was first made"""
     tool_calls: int = 0
+    left_out: int = 0
+    """of its first tool outputs, those that the model's context had no room for at the end"""
+    cut_prompt: tuple[int, int] | None = None
+    """tokens of a prompt that a server read, and about as many as it was sent; None: it read all"""
     verification: Verification | None = None
     """None: the citations were not checked"""
     recalled: tuple[str, ...] = ()
@@ -437,6 +441,11 @@ class Trajectory(Versioned):
     seed: int = 0
     started_at: datetime
     seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model or a store failed; what was found before may stand in a report."""
+        return self.status is Status.FAILED or self.ended_by == "failure"
 
     def transcript(self) -> str:
         """The kept text after the question, by every author: POLICY, TOOL and PROMPT."""

@@ -325,7 +325,7 @@ async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> Eval
         question=question.question,
         type=question.type,
         thread=run.thread,
-        status=run.status,
+        status=Status.FAILED if run.failed else run.status,
         reason=run.reason,
         answer=answer.text(),
         bare=answer.bare,
@@ -350,7 +350,7 @@ async def rubric_score(
     """A judge's score of the answer by the question's own rubric, or why there is none."""
     if judge is None:
         return {"rubric_reason": "no judge was named"}
-    if run.status is Status.FAILED:
+    if run.failed:
         return {"rubric_reason": "the run failed"}
     buffer = with_items(RubricBuffer(question=question.question), question.rubric, "its own", 0)
     group = TrajectoryGroup(question=question.question, trajectories=(run,))

@@ -87,7 +87,9 @@ class EvalGrade(Value):
         question has patterns.
         """
         answer = cited_answer(trajectory)
-        text, said = answer.text(), answer.bare or answer.text()
+        failed = trajectory.failed
+        text = "" if failed else answer.text()
+        said = "" if failed else answer.bare or text
         checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
         em = f1 = pattern = None
         why = ""
@@ -95,7 +97,6 @@ class EvalGrade(Value):
             em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
         if question.patterns:
             pattern, why = _share_of(question.patterns, text)
-        failed = trajectory.status is Status.FAILED
         refused = refuses(trajectory, answer) and not failed
         right: bool | None = None
         if question.unanswerable:

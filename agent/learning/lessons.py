@@ -51,7 +51,6 @@ from rubricem.memory.schema import (
     Judgement,
     Reflection,
     ReflectionCandidate,
-    Status,
     Trajectory,
     Value,
 )
@@ -168,7 +167,7 @@ def _waits(store: RunStore, thread: str, every: bool) -> bool:
 
 def why_not(trajectory: Trajectory) -> str:
     """Why a run should not be learnt from; "" if it should."""
-    if trajectory.status is Status.FAILED:
+    if trajectory.failed:
         return "a failed run teaches nothing"
     if trajectory.ended_by == "interrupt":
         return "nothing was learnt from this run: it was interrupted"
@@ -274,7 +273,7 @@ async def learn(learner: RunLearner, thread: str) -> Lesson:
     store = learner.setup.stores.runs
     try:
         trajectory = await asyncio.to_thread(store.load, thread)
-        if trajectory.status is Status.FAILED:
+        if trajectory.failed:
             return Lesson(thread=thread, outcome="skipped", said=why_not(trajectory))
         folder = store.folder / thread
         journal = await asyncio.to_thread(Journal, folder / JOURNAL)

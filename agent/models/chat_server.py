@@ -11,7 +11,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,7 @@ from rubricem.agent.models.limits import (
     Server,
     Tries,
     cost,
+    is_too_long,
     note_spent,
     price_of,
 )
@@ -39,6 +41,11 @@ log = logging.getLogger(__name__)
 NEEDED = frozenset({"model", "messages", "stream"})
 SCHEMA_WORDS = frozenset({"response_format", "json_schema", "schema", "grammar", "guided"})
 RENAMED = {"max_tokens": "max_completion_tokens"}
+LIMITS = ("max_tokens", "max_completion_tokens")
+LEAST_ROOM, SPARE = 256, 32
+"""tokens of a reply below which a request is not made to fit; tokens kept free beside it"""
+LIKELY = (0.4, 2.5)
+"""a number in a complaint can be that of the prompt's tokens, if it is so near to our estimate"""
 
 # A complaint about a parameter itself, unlike one about its value.
 _UNKNOWN = re.compile(
@@ -47,20 +54,40 @@ _UNKNOWN = re.compile(
 _OUT_OF_RANGE = re.compile(r"at most|too (large|long|many)|maximum|less than|greater than|between")
 
 
+_NO_SYSTEM = re.compile(
+    r"system.{0,3}(role|prompt|message|instruction)s?\b|\brole.{0,40}\bsystem\b"
+    r"|roles? must alternate|only user and assistant",
+    re.IGNORECASE,
+)
+_OF_REPLY = re.compile(
+    r"max_(completion_|new_|output_)?tokens|max_gen_len|(completion|output|new) tokens",
+    re.IGNORECASE,
+)
+
+
 @dataclass(slots=True)
 class Dialect:
-    """What one server has refused so far."""
+    """What one server has refused so far, and what it is sent beside the usual.
+
+    `extra` is added to every body. `most` is the longest reply that it allows, in tokens; `window`
+    its context, of which a prompt takes `per_byte` tokens for each byte.
+    """
 
     model: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    no_system: bool = False
+    most: int = sys.maxsize
+    window: int | None = None
+    per_byte: float = 0.25
 
     def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         wished: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": m.role, "content": m.content} for m in messages],
+            "messages": self._messages(messages),
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": sampling.max_tokens,
+            "max_tokens": self._room(messages, sampling.max_tokens),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             # Hosted servers know none of these, so that they are named only where they are set.
@@ -73,6 +100,7 @@ class Dialect:
             wished["response_format"] = {"type": "json_schema", "json_schema": form}
         if sampling.dry:
             wished |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
+        wished |= self.extra
         wished = {name: value for name, value in wished.items() if value is not None}
         for name in self.refused & wished.keys():
             value = wished.pop(name)
@@ -80,8 +108,50 @@ class Dialect:
                 wished[RENAMED[name]] = value
         return wished
 
+    def _messages(self, messages: Sequence[Message]) -> list[dict[str, str]]:
+        said = [{"role": m.role, "content": m.content} for m in messages]
+        if self.no_system and len(said) > 1 and said[0]["role"] == "system":
+            first, second, *rest = said
+            whole = f"{first['content']}\n\n{second['content']}"
+            return [second | {"content": whole}, *rest]
+        return said
+
+    def _room(self, messages: Sequence[Message], wanted: int) -> int:
+        """As many of the tokens as this server allows beside the messages, so far as is known."""
+        most = min(wanted, self.most)
+        if self.window is None:
+            return most
+        left = self.window - math.ceil(_bytes_of(messages) * self.per_byte) - SPARE
+        return min(most, max(left, LEAST_ROOM))
+
+    def lower(self, body: Mapping[str, Any], messages: Sequence[Message], complaint: str) -> None:
+        """Ask for a shorter reply from now on, where that is what the complaint is about.
+
+        The numbers are told by what they can be, whatever the words around them: the prompt's
+        tokens are near to our estimate, and window and prompt explain why the reply was too long.
+        """
+        asked = next((int(body[name]) for name in LIMITS if name in body), 0)
+        of_reply, of_window = _OF_REPLY.search(complaint), is_too_long(0, complaint)
+        if not asked or not (of_reply or of_window):
+            return
+        numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", complaint)]
+        size = _bytes_of(messages)
+        near = [n for n in numbers if LIKELY[0] <= n / max(size / 4, 1) <= LIKELY[1]]
+        fits = [(w, p) for p in near for w in numbers if p < w < p + asked]
+        if of_window and fits:
+            self.window, prompt = min(fits)
+            self.per_byte = prompt / size
+        elif of_reply and not of_window and (less := [n for n in numbers if 0 < n < asked]):
+            self.most = max(less)
+        elif of_window and (less := [n for n in numbers if size / 4 < n < size / 4 + asked]):
+            self.window = min(less)
+
     def learn(self, body: dict[str, Any], complaint: str) -> None:
         """Leave out from now on what is in `body` and what the complaint says is unknown."""
+        if body["messages"][0]["role"] == "system" and _NO_SYSTEM.search(complaint):
+            log.info("the server of %s takes no system message", self.model)
+            self.no_system = True
+            return
         named = set(re.findall(r"\w+", complaint))
         # Servers know different parts of schemas; none is needed, so any complaint ends its use.
         if "response_format" in body and named & SCHEMA_WORDS:
@@ -95,6 +165,10 @@ class Dialect:
             self.refused.add(name)
 
 
+def _bytes_of(messages: Sequence[Message]) -> int:
+    return sum(len(m.content.encode(errors="replace")) for m in messages)
+
+
 def delta_of(event: Any) -> Delta:
     """Raises ValueError if the event is no chunk of a chat completion."""
     try:
@@ -103,11 +177,46 @@ def delta_of(event: Any) -> Delta:
         if not choices:
             return Delta(usage=usage)
         choice = choices[0]
-        delta = choice.get("delta") or {}
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        return Delta(delta.get("content") or "", reasoning, choice.get("finish_reason"), usage)
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        # A server that does not stream sends a whole message in one piece.
+        delta = choice.get("delta") or choice.get("message") or {}
+        content, thought = text_of(delta.get("content"))
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        thought += "".join(text_of(reasoning))
+        finish = choice.get("finish_reason")
+        return Delta(content, thought, finish, usage, tuple(_calls_in(delta)))
+    except (AttributeError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError(f"not a chunk of a chat completion: {error}") from error
+
+
+def text_of(content: Any) -> tuple[str, str]:
+    """Text and thinking of a message's content, which may be a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if isinstance(content, Mapping):
+        content = [content]
+    text, thought = "", ""
+    for part in content:
+        kind = "text" if isinstance(part, str) else str(part.get("type") or "text")
+        held = part if isinstance(part, str) else part.get("text") or part.get(kind) or ""
+        written = "".join(text_of(held))
+        if "think" in kind or "reason" in kind:
+            thought += written
+        elif "text" in kind:
+            text += written
+    return text, thought
+
+
+def _calls_in(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Pieces of the server's own tool calls, as they are told today or were told first."""
+    for place, call in enumerate(delta.get("tool_calls") or ()):
+        told = call.get("function") or {}
+        given = told.get("arguments")
+        arguments = given if given is None or isinstance(given, str) else json.dumps(given)
+        index = call.get("index")
+        index = place if index is None else index
+        yield {"index": index, "name": told.get("name"), "arguments": arguments}
+    if told := delta.get("function_call"):
+        yield {"index": 0, "name": told.get("name"), "arguments": told.get("arguments")}
 
 
 BYTES_A_TOKEN = 3
@@ -156,7 +265,9 @@ class OpenAIChat:
         timeout: float = 120.0,
         retry: Retry | None = None,
         think_is_reasoning: bool = False,
+        extra_body: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """`extra_body`: what is sent in every request beside the usual, or in its place."""
         endpoint = Endpoint.parse(base_url)
         self.model = model
         self.name = f"{model}@{endpoint.host}"
@@ -165,7 +276,7 @@ class OpenAIChat:
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
         self._http = ModelServer(self._server)
-        self._dialect = Dialect(model)
+        self._dialect = Dialect(model, extra_body)
         self._think_is_reasoning = think_is_reasoning
 
     def __repr__(self) -> str:
@@ -206,6 +317,7 @@ class OpenAIChat:
 
     async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> Events:
         """The reply's events, asked for without what the server turns out to refuse."""
+        lowered = False
         while True:
             body = self._dialect.body(messages, sampling)
             try:
@@ -217,8 +329,12 @@ class OpenAIChat:
                     except AttemptError:
                         known = []
                     raise self._server.no_model(known) from None
-                if refused.status_code in (400, 422):
-                    self._dialect.learn(body, complaint_of(refused.body))
+                complaint = complaint_of(refused.body)
+                if refused.status_code in (400, 422, 500):
+                    self._dialect.learn(body, complaint)
+                if refused.status_code != 500 and not lowered:
+                    lowered = True
+                    self._dialect.lower(body, messages, complaint)
                 if self._dialect.body(messages, sampling) == body:
                     raise
 
@@ -226,20 +342,18 @@ class OpenAIChat:
         """Raises AttemptError unless there is something in the reply."""
         if reading.finish == "content_filter" and not reading.ended:
             raise self._server.filtered_reply()
-        if reading.text.strip() or reading.ended == "stop":
+        if reading.text.strip() or reading.called or reading.ended == "stop":
             return
         if reading.reason == "length":
             raise self._server.endless_thought(sampling.max_tokens)
         raise self._server.wordless()
 
     def _usage(self, reading: ReplyReading, messages: Sequence[Message]) -> Usage:
-        """As the server tells it; what costs money and is not told is reckoned from the texts.
+        """As the server tells it; what it does not tell is reckoned from the texts.
 
-        Whoever keeps to a limit of money would else take a reply that was cut off for free.
+        Whoever keeps to a limit of tokens or money would else take such a reply for free.
         """
         used = tokens_of(reading.usage)
         if not reading.usage:
-            if self.price is None:
-                return used
             used = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
         return used.model_copy(update={"cost": cost(used, self.price)})

@@ -109,6 +109,8 @@ class AttemptError(Exception):
     """the server limits its callers, so all of them should wait"""
     away: bool = False
     """the server is unavailable, whatever the request"""
+    kind: str = ""
+    """as of a PolicyError"""
     usage: Usage = NO_USAGE
     """what the try cost nevertheless"""
 
@@ -247,7 +249,7 @@ class Tries:
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
             times = f", also at try {tried}" if tried > 1 else ""
             error = PolicyError(f"{failed}{times}", failed.remedy, spent)
-            error.away = failed.away
+            error.away, error.kind = failed.away, failed.kind
             raise error from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
         return wait
@@ -256,11 +258,26 @@ class Tries:
 QUOTED_CHARACTERS = 300
 
 _CONTEXT = re.compile(
-    r"context[_ ]*(length|size|window)|maximum context|exceeds? the .{0,30}context"
-    r"|prompt is too long",
+    r"context[_ ]*(length|size|window|limit)|maximum context|exceeds? the .{0,30}context"
+    r"|(prompt|input|request|conversation)( is|'s)? too (long|large)|too many input tokens"
+    r"|input token count.{0,40}exceed|inputs?`? tokens \+ `?max_new_tokens"
+    r"|reduce (the length of )?(the|your) (messages?|prompt|input|request)",
     re.IGNORECASE,
 )
+"""a request that never fits, in the words of OpenAI, vLLM, llama.cpp, Anthropic, Gemini, TGI,
+Bedrock and Groq"""
+_LASTING = re.compile(
+    r"invalid|not[_ ](found|supported|allowed)|unsupported|unknown|unauthori|permission|denied"
+    r"|api[_ ]key|quota|balance|credit|billing|content",
+    re.IGNORECASE,
+)
+"""an error that the same request meets again"""
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance", re.IGNORECASE)
+
+
+def is_too_long(status: int, complaint: str) -> bool:
+    """Whether the server says that this one request can never pass, being too long."""
+    return status == 413 or _CONTEXT.search(complaint) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +339,8 @@ class Server:
         """The failure for an HTTP status and the server's words."""
         if status in (401, 403):
             return self._key_refusal(status)
-        if _CONTEXT.search(complaint):
-            return self.too_long()
+        if is_too_long(status, complaint):
+            return self.too_long(complaint)
         if status == 429 and _QUOTA.search(complaint):
             return AttemptError(
                 f"the account at {self.endpoint.url} has no quota left (429)",
@@ -339,7 +356,24 @@ class Server:
 
     def broken_stream(self, complaint: str) -> AttemptError:
         """The failure for an error that came in the middle of a reply."""
-        return self.too_long() if _CONTEXT.search(complaint) else self.cut(complaint)
+        return self.too_long(complaint) if is_too_long(0, complaint) else self.cut(complaint)
+
+    def complained(self, complaint: str) -> AttemptError:
+        """The failure for an error in the place of a reply, sent as if all were well."""
+        if is_too_long(0, complaint):
+            return self.too_long(complaint)
+        return AttemptError(
+            f"the model server at {self.endpoint.url} sent an error in place of a reply: "
+            f"{self.quote(complaint)}",
+            "Correct what it names, or use another model or server.",
+            again=not _LASTING.search(complaint),
+        )
+
+    def web_page(self) -> AttemptError:
+        return AttemptError(
+            f"{self.endpoint.url} sent a web page in place of a reply",
+            "Correct the address (base_url); a proxy or a page to log in may stand before it.",
+        )
 
     def filtered_reply(self) -> AttemptError:
         return AttemptError(
@@ -352,12 +386,14 @@ class Server:
             f"{self.model} at {self.endpoint.url} sent an empty reply",
             "Ask again, or use another model.",
             again=True,
+            kind="empty",
         )
 
     def endless_thought(self, tokens: int) -> AttemptError:
         return AttemptError(
             f"{self.model} spent all its {tokens} tokens on thinking and wrote no reply",
-            "Allow it more tokens (max_tokens), or use a model that thinks less.",
+            "Allow it more tokens (max_tokens), or let it think less (reasoning_effort).",
+            kind="thinking",
         )
 
     def no_model(self, known: list[str]) -> AttemptError:
@@ -372,10 +408,12 @@ class Server:
             remedy,
         )
 
-    def too_long(self) -> AttemptError:
+    def too_long(self, complaint: str) -> AttemptError:
         return AttemptError(
-            f"the conversation no longer fits the context length of {self.model}",
-            "Allow fewer tool calls or shorter passages, or use a model with a longer context.",
+            f"the conversation no longer fits the context length of {self.model}: "
+            f"{self.quote(complaint)}",
+            "Allow fewer tool calls, or use a model or an account with a longer context.",
+            kind="context",
         )
 
     def _key_refusal(self, status: int) -> AttemptError:

@@ -8,7 +8,10 @@ Import this module only if a server is used: the package takes a second.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -35,8 +38,34 @@ MOST_CONNECTIONS = 5000
 """to one server; how many calls are in flight is the limiter's affair"""
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
+MOST_OVERHEARD = 16_000_000
+"""bytes of a body without events, which may be a reply all the same"""
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 _FAILURES = (APIError, ValueError, RecursionError)
+
+
+@dataclass(slots=True)
+class Overheard:
+    """The body of a response that was read as events, for as long as none has come."""
+
+    body: bytearray = field(default_factory=bytearray)
+    listening: bool = True
+
+    def listen_to(self, events: Events) -> None:
+        response, read = events.response, events.response.aiter_bytes
+
+        async def pass_on(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+            async with aclosing(read(chunk_size)) as pieces:
+                async for piece in pieces:
+                    if self.listening and len(self.body) < MOST_OVERHEARD:
+                        self.body += piece
+                    yield piece
+
+        response.aiter_bytes = pass_on  # type: ignore[method-assign, assignment]
+
+    def stop(self) -> None:
+        self.listening = False
+        self.body.clear()
 
 
 class ModelServer:
@@ -117,7 +146,11 @@ class ModelServer:
         try:
             async with asyncio.timeout(timeout) as silence, await opened as events:
                 reading.begun = True
-                await self._read_events(events, reading, read, silence, timeout)
+                heard = Overheard()
+                heard.listen_to(events)
+                await self._read_events(events, reading, read, silence, timeout, heard)
+            if not reading.complete and heard.body:
+                self._read_whole(bytes(heard.body), reading, read)
             if not reading.complete:
                 raise self.server.cut("")
         except APIStatusError as refused:
@@ -133,6 +166,7 @@ class ModelServer:
         read: Callable[[Any], Any],
         silence: asyncio.Timeout,
         timeout: float,
+        heard: Overheard,
     ) -> None:
         """Take events to the end, or until a text that has ended goes on all the same."""
         now, arriving = asyncio.get_running_loop().time, aiter(events)
@@ -146,12 +180,40 @@ class ModelServer:
                 if reading.complete:
                     return
                 known = isinstance(error, AttemptError)
+                in_place = heard.listening and type(error) is APIError
+                if in_place:
+                    raise self._complained(error.body) from None
                 raise (error if known else self._failure(error, "")) from None
+            heard.stop()
             reading.take(event)
             if reading.ended and not ended:
                 silence.reschedule(now() + LATE_SECONDS)
             elif not ended and reading.progress > before:
                 silence.reschedule(now() + timeout)
+
+    def _read_whole(self, body: bytes, reading: Reading, read: Callable[[Any], Any]) -> None:
+        """Fill a reading with a reply that did not come as events: one JSON value, or no reply."""
+        text = body.decode(errors="replace").strip()
+        if text.startswith("<"):
+            raise self.server.web_page()
+        try:
+            value = json.loads(text)
+            told = isinstance(value, Mapping) and not value.get("choices")
+            if told and (value.get("error") or value.get("detail") or value.get("message")):
+                raise self._complained(value)
+            reading.take(read(value))
+        except (ValueError, RecursionError):
+            raise self.server.garbled_reply() from None
+        reading.finish = reading.finish or "stop"
+
+    def _complained(self, error: Any) -> AttemptError:
+        """An error in the place of a reply, which was sent as if all were well."""
+        inner = error.get("error") if isinstance(error, Mapping) else None
+        told = inner if isinstance(inner, Mapping) else error
+        code = str(told.get("code") or "") if isinstance(told, Mapping) else ""
+        if code.isdigit() and int(code) >= 400:
+            return self.server.refusal(int(code), complaint_of(error), {})
+        return self.server.complained(complaint_of(error))
 
     def _failure(self, error: Exception, broke_off: str) -> AttemptError:
         """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""

@@ -133,8 +133,17 @@ def _is_priced(model: object) -> bool:
     return getattr(model, "price", None) is not None
 
 
+GO_ON = (
+    "Your reply was cut off at its end. Go on exactly where it ends, in the middle of a word if "
+    "need be: repeat nothing, begin nothing anew, and say nothing about it."
+)
+
+
 class ChatWriter:
-    """A `Policy` over a `ChatModel`; adjacent segments of the same side form one message."""
+    """A `Policy` over a `ChatModel`; adjacent segments of the same side form one message.
+
+    A transcript that ends with the model's own text is one to be gone on with, which is said.
+    """
 
     retokenised = True
     version = ""
@@ -165,6 +174,8 @@ class ChatWriter:
         for policy, side in sides:
             said = "".join(segment.text for segment in side)
             messages.append(Message("assistant" if policy else "user", said))
+        if messages[-1].role == "assistant":
+            messages.append(Message("user", GO_ON))
         completion = await self.model.chat(messages, sampling, stop, on_text)
         # Reasoning that a server returns apart is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)

@@ -8,6 +8,7 @@ text is split off only if the caller asks for that: turns of the scaffold begin 
 that belongs to them.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ class Delta(NamedTuple):
     reasoning: str = ""
     finish: str | None = None
     usage: Mapping[str, Any] | None = None
+    calls: Sequence[Mapping[str, Any]] = ()
+    """pieces of a server's own tool calls: `index`, and more of `name` or `arguments`"""
 
 
 @dataclass(slots=True)
@@ -128,6 +131,14 @@ class ReplyReading(Reading):
     reasoning: str = ""
     usage: Mapping[str, Any] | None = None
     _thought: str = ""
+    _calls: dict[int, list[str]] = field(default_factory=dict)
+    """the server's own tool calls by their index: name and arguments so far"""
+
+    @property
+    def called(self) -> str:
+        """The server's own tool calls, written out as Hermes models do."""
+        each = [{"name": name, "arguments": given} for name, given in self._calls.values()]
+        return "".join(f"\n<tool_call>{json.dumps(call)}</tool_call>" for call in each)
 
     def take(self, delta: Delta) -> None:
         self.usage = delta.usage or self.usage
@@ -139,6 +150,10 @@ class ReplyReading(Reading):
             self.reasoning += self._admit(delta.reasoning)
         if delta.content:
             self._write(self._admit(delta.content))
+        for call in delta.calls:
+            held = self._calls.setdefault(int(call.get("index") or 0), ["", ""])
+            held[0] += self._admit(str(call.get("name") or ""))
+            held[1] += self._admit(str(call.get("arguments") or ""))
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 
     def extract_text(self) -> str:
@@ -149,7 +164,7 @@ class ReplyReading(Reading):
 
     def completion(self, usage: Usage) -> Completion:
         return Completion(
-            text=self.text,
+            text=self.text if self.ended else self.text + self.called,
             stop_reason=self.reason,
             reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
             usage=usage,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.transcript.events import Event, Listener, ToolCalled, ToolReturned
 from rubricem.memory.errors import SettingsError, import_extra
-from rubricem.memory.schema import Status, Trajectory
+from rubricem.memory.schema import Trajectory
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -62,7 +62,7 @@ async def trace_run(
         finally:
             tools.end("cut")
         span.set_attributes(_outcome(trajectory))
-        if trajectory.status is Status.FAILED:
+        if trajectory.failed:
             _fail(span, "failure")
         return trajectory
 

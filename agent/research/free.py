@@ -1,9 +1,14 @@
-"""Free decoding: the policy writes whole turns, which are never edited.
+"""Free decoding: the policy writes whole turns.
 
-A turn ends right after `</call_tool>` or `</answer>`. If a turn breaks the scaffold, it is asked
-for again a bounded number of times, with a note on what was wrong; failed attempts are kept outside
-the transcript. If the last attempt is still wrong, it is used as far as possible: the run then ends
-partial, never empty without a reason.
+Where token ids count, a turn is never edited; it ends right after `</call_tool>` or `</answer>`. If
+it breaks the scaffold, it is asked for again a bounded number of times, with its end and a note on
+what was wrong; failed attempts are kept outside the transcript. If the last attempt is still wrong,
+it is used as far as possible: the run then ends partial, never empty without a reason.
+
+The turns of a model that exchanges messages are read tolerantly: whatever holds a call, a review
+or an answer is taken, in the scaffold's own tags (`models.turns`), and only a turn with none of
+them is asked for again. It may call several tools in a turn. A turn that its server cuts off is
+gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, or ends one.
 """
 
 import re
@@ -11,10 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from rubricem.agent.models.turns import read_turn
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import SCHOLAR
 from rubricem.agent.transcript.events import TurnRetried
-from rubricem.agent.transcript.question import OPEN_PAGE, Found, RunCut, tool_output
+from rubricem.agent.transcript.question import (
+    NEXT_CALL,
+    OPEN_PAGE,
+    Found,
+    RunCut,
+    tool_output,
+)
 from rubricem.agent.transcript.scaffold import (
     INSTRUCTION,
     ScaffoldDocument,
@@ -26,25 +38,51 @@ from rubricem.agent.transcript.scaffold import (
     parse,
     stage_spans,
     template,
-    tool_call,
+    tool_calls,
     turn_faults,
 )
 from rubricem.agent.transcript.words import narrow_query
-from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Stage
-from rubricem.memory.text import fill
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    Author,
+    Completion,
+    Sampling,
+    Stage,
+)
+from rubricem.memory.text import fill, split_thinking
 
 ROOM_FOR_AN_ANSWER = 1500
 """tokens that must still fit before another search is allowed"""
+TURN_TOKENS = 4096
+"""that a model on a server is given at once for a turn that has not come to its answer"""
+BYTES_OF_A_TOKEN = 4
+"""of UTF-8, by which the length of a text is kept to a limit: thoughts do not count"""
+MOST_PIECES = 8
+"""requests for one turn that its server cuts off"""
+LEAST_PIECE = 64
+"""tokens that a piece must have room for"""
+AFTER_A_CALL = 400
+"""characters behind a call in which another one may still begin"""
+SHOWN_OF_FAULTY = 300
+"""characters of a turn's end that are shown to its model with what is wrong"""
 
 # Notes name tags without brackets: the transcript is parsed, and a note must not open one.
 _NO_SEARCH = "\n\nNo further search is possible. Now write the review and the answer.\n"
 _REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
 _ANSWER = "\n\nNow write the answer in answer tags.\n"
+_SEARCHED_FIRST = (
+    "\n\nNo answer before a search: the question itself is searched for, and what you wrote is "
+    "put aside.\n"
+)
+_BREAKS_OFF = "\n\n(The answer breaks off here.)\n</answer>\n"
 _BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
 
 _END_OF_TURN = re.compile(r"</\s*(call_tool|answer|review)\s*>|(?=<tool_output\b)", re.I)
 """a tool output that the model invents ends its turn too: only the runner writes those"""
 _LONGEST_TAG = 40
+_BEGINNING = re.compile(r"\s*(?:<think\b.*?</think>\s*)?(?:```\w*\n)?", re.S)
 _THOUGHT = re.compile(r"<\s*(/?)\s*think", re.I)
 
 
@@ -109,8 +147,15 @@ class FreeDecoder:
 
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
-        call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return _action(run, call) if call else run.alone
+        try:
+            turn = await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1))
+        except PolicyError as error:
+            if run.policy.chat is None or error.kind not in ("empty", "thinking"):
+                raise
+            # A model that fails to plan may still answer from what is found.
+            run.end_early(f"there is no plan: {error}")
+            return run.alone
+        return _actions(run, turn) or run.alone
 
     async def search(self, run: Run, query: str) -> Found:
         return await run.search(query)
@@ -122,7 +167,7 @@ class FreeDecoder:
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
         spent = await self._is_spent(run)
-        if run.turn > run.ask.tool_calls:
+        if max(run.turn - 1, run.tool_calls) >= run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
             await run.prompt(Stage.RESEARCH, _NO_SEARCH)
@@ -131,13 +176,15 @@ class FreeDecoder:
             return turn_faults(text, run.turn, must_answer=spent)
 
         may_return = not spent and run.returns < run.ask.review_returns
-        call = tool_call(await self._turn(run, Stage.RESEARCH, faults, may_return=may_return))
-        return _action(run, call) if call and not spent else None
+        turn = await self._turn(
+            run, Stage.RESEARCH, faults, may_return=may_return, must_answer=spent
+        )
+        return (_actions(run, turn) or None) if not spent else None
 
     async def _is_spent(self, run: Run) -> bool:
         """Whether nothing can be searched any more."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
-        used_up = run.turn > run.ask.tool_calls
+        used_up = max(run.turn - 1, run.tool_calls) >= run.ask.tool_calls
         room = run.room()
         full = room is not None and room <= ROOM_FOR_AN_ANSWER
         return used_up or full or await run.runs_low()
@@ -160,8 +207,7 @@ class FreeDecoder:
             run.turn += 1
             turn = run.turn
             written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))
-            call = tool_call(written)
-            return _action(run, call) if call else None
+            return _actions(run, written) or None
         return None
 
     async def answer(self, run: Run) -> None:
@@ -173,45 +219,124 @@ class FreeDecoder:
             run.end_early("the model never wrote an answer in its tags")
             await run.prompt(Stage.ANSWER, _BARE_ANSWER)
             written = await run.write(Stage.ANSWER, self._sampling_of(run), TurnEnd())
+            if run.policy.chat:
+                text = _read(run, written)
+                bare = answer_text(parse(text)) or split_thinking(text)[1]
+                written = replace(written, text=bare)
             run.keep([(Stage.ANSWER, written.text)], written)
             await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Append what was written of a turn that was broken off."""
-        for stage, text in _pieces(run, cut.stage, cut.text) if cut.text else ():
+        written = Completion(cut.text, "length")
+        text = _read(run, written) if run.policy.chat else cut.text
+        for stage, piece in _pieces(run, cut.stage, text) if text else ():
             run.cut_in = stage
-            await run.keep_edited(stage, text, told=True)
+            await run.keep_edited(stage, piece, told=True)
 
     async def _turn(
-        self, run: Run, stage: Stage, faults_of: Faults, *, may_return: bool = False
+        self,
+        run: Run,
+        stage: Stage,
+        faults_of: Faults,
+        *,
+        may_return: bool = False,
+        must_answer: bool = False,
     ) -> str:
         """One turn of the policy, after at most `attempts` tries.
 
-        `may_return`: it also ends with a review that marks something as missing.
+        `may_return`: it also ends with a review that marks something as missing. `must_answer`: no
+        call is left. `faults_of` judges what is kept as it was sampled; a server's turns are read.
         """
-        before = ""
+        before, chats = "", run.policy.chat is not None
         for run.attempt in range(self._attempts):
             try:
-                end = TurnEnd(reviews=may_return)
-                written = await run.write(stage, self._sampling_of(run), end)
+                if chats:
+                    raw = await self._write_whole(run, stage, may_return)
+                    written = replace(raw, text=_read(run, raw))
+                else:
+                    end = TurnEnd(reviews=may_return)
+                    raw = written = await run.write(stage, self._sampling_of(run), end)
             except RunCut as cut:
                 # A turn that broke the scaffold is more use to a reader than none.
                 cut.text = cut.text or before
                 raise
             before = written.text
-            # By the text alone: a reply that the journal held asked for no end.
-            faults = [] if may_return and _returns(written.text) else _faults(written, faults_of)
+            if chats:
+                faults = _shortcomings(run, stage, written, must_answer)
+            else:
+                # By the text alone: a reply that the journal held asked for no end.
+                returns = may_return and _returns(written.text)
+                faults = [] if returns else _faults(written, faults_of)
             if not faults or run.attempt == self._attempts - 1:
                 break
-            run.discard(stage, written)
+            run.discard(stage, raw)
             run.listener(TurnRetried(" ".join(faults)))
-            note = f"\n\nYour turn was not accepted. {' '.join(faults)} Write it again.\n"
-            await run.prompt(stage, note)
+            await run.prompt(stage, _retry_note(raw.text, faults))
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
+        elif chats:
+            written = await self._settle(run, stage, raw, written)
         run.keep(_pieces(run, stage, written.text), written)
         run.attempt = 0
         return written.text
+
+    async def _write_whole(self, run: Run, stage: Stage, may_return: bool) -> Completion:
+        """A server's turn to its own end, gone on with where the server cuts it.
+
+        Where thinking took all the tokens, it is asked once more with all that are allowed.
+        """
+        most, longer = run.ask.max_tokens, False
+        whole = Completion(text="", stop_reason="length")
+        for _ in range(MOST_PIECES):
+            left = most - len(whole.text.encode(errors="replace")) // BYTES_OF_A_TOKEN
+            if left < min(LEAST_PIECE, most):
+                break
+            wide = longer or stage is Stage.ANSWER or "<answer" in whole.text
+            sampling = replace(self._sampling, max_tokens=left if wide else min(left, TURN_TOKENS))
+            end = TurnEnd(reviews=may_return, calls=True)
+            try:
+                more = await run.write(stage, sampling, end, begun=whole.text)
+            except RunCut as cut:
+                cut.text = join_pieces(whole.text, cut.text)
+                raise
+            except PolicyError as error:
+                if whole.text:
+                    run.spending.usage += error.usage or NO_USAGE
+                    break
+                if error.kind != "thinking" or longer or wide or most <= TURN_TOKENS:
+                    raise
+                run.spending.usage += error.usage or NO_USAGE
+                longer = True
+                continue
+            text = join_pieces(whole.text, more.text)
+            if whole.text and text == whole.text:
+                break
+            whole = replace(more, text=text)
+            if more.stop_reason != "length":
+                break
+        return whole
+
+    async def _settle(
+        self, run: Run, stage: Stage, raw: Completion, written: Completion
+    ) -> Completion:
+        """The turn as it is kept: without an answer before the first search, and closed."""
+        document = parse(written.text)
+        ends = [b.start for b in document.blocks if b.tag in ("review", "answer")]
+        if stage is Stage.PLAN and ends and not tool_calls(written.text):
+            run.discard(stage, raw)
+            planned = replace(written, text=written.text[: ends[0]])
+            run.keep(_pieces(run, stage, planned.text), planned)
+            await run.prompt(stage, _SEARCHED_FIRST)
+            return replace(written, text="")
+        answers = document.find("answer")
+        if written.stop_reason == "length" and answers and not answers[-1].closed:
+            limit = f"{run.ask.max_tokens:,} tokens (max_tokens)"
+            run.end_early(f"the answer was cut off, within {limit}", by="max_tokens")
+            within = answers[-1].children and not answers[-1].children[-1].closed
+            text = written.text + "</cite>" * bool(within) + _BREAKS_OFF
+            return replace(written, text=text)
+        return written
 
     def _sampling_of(self, run: Run) -> Sampling:
         room = run.room()
@@ -226,21 +351,34 @@ class TurnEnd:
     the tags, so nothing inside it ends a turn.
     """
 
-    def __init__(self, *, reviews: bool = False) -> None:
+    def __init__(self, *, reviews: bool = False, calls: bool = False) -> None:
         self._seen = ""
         self._reviews = reviews
         """whether it also ends with a review that marks something as missing"""
+        self._calls = calls
+        """whether other calls may follow the first; it then ends where something else begins"""
+        self._called = 0
+        """where the last call ended"""
 
     def __call__(self, text: str) -> int | None:
         new = len(self._seen) if text.startswith(self._seen) else 0
         self._seen = text
-        for found in _END_OF_TURN.finditer(text, max(0, new - _LONGEST_TAG)):
+        for found in _END_OF_TURN.finditer(text, max(0, new - _LONGEST_TAG, self._called)):
             thoughts = _THOUGHT.findall(text, 0, found.start())
             if thoughts and thoughts[-1] != "/":
                 continue
-            reviewed = (found[1] or "").lower() == "review"
-            if not reviewed or (self._reviews and _returns(text[: found.end()])):
+            tag = (found[1] or "").lower()
+            if tag == "call_tool" and self._calls:
+                if "<call_tool" in text[self._called : found.start()].lower():
+                    self._called = found.end()
+                continue
+            if self._called and tag:
+                return self._called
+            if tag != "review" or (self._reviews and _returns(text[: found.end()])):
                 return found.end()
+        behind = text[self._called :] if self._called else ""
+        if len(behind) > AFTER_A_CALL and "<call_tool" not in behind.lower():
+            return self._called
         return None
 
 
@@ -249,6 +387,12 @@ def _returns(text: str) -> bool:
     document = parse(text)
     last = document.blocks[-1] if document.blocks else None
     return last is not None and last.tag == "review" and last.closed and is_sent_back(document)
+
+
+def _actions(run: Run, turn: str) -> str:
+    """The lines of a turn's calls; a turn that is kept as it was sampled has one."""
+    calls = tool_calls(turn)
+    return NEXT_CALL.join(_action(run, call) for call in (calls if run.policy.chat else calls[-1:]))
 
 
 def _action(run: Run, call: ToolCall) -> str:
@@ -269,6 +413,71 @@ def _faults(written: Completion, faults_of: Faults) -> list[str]:
     # Thinking that a server keeps apart is thinking all the same.
     reasoning = neutralise(written.reasoning)
     return faults_of(f"<think>{reasoning}</think>{written.text}" if reasoning else written.text)
+
+
+def _read(run: Run, written: Completion) -> str:
+    """A server's turn in the scaffold's tags."""
+    return read_turn(
+        written.text,
+        tools=run.equipped.allowed if run.equipped else (),
+        known=run.sources,
+        cut=written.stop_reason == "length",
+    )
+
+
+def _shortcomings(run: Run, stage: Stage, written: Completion, must_answer: bool) -> list[str]:
+    """Why a server's turn cannot be used, in sentences for its model; [] if it can."""
+    document = parse(written.text)
+    answered, calls = bool(answer_text(document)), tool_calls(written.text)
+    reviewed, planned = bool(document.find("review")), bool(document.find("structured_plan"))
+    if written.stop_reason == "repetition" and not answered:
+        return ["It repeated itself without end."]
+    if stage is Stage.ANSWER:
+        usable, said = answered, "It holds no answer in answer tags."
+    elif stage is Stage.PLAN:
+        usable = bool(calls) or planned or reviewed or answered
+        said = "It holds neither a structured_plan nor a call_tool."
+    elif must_answer or stage is Stage.REVIEW:
+        usable = reviewed or answered
+        said = f"{'No tool call is left' if calls else 'It has no review'}: write it, and answer."
+    else:
+        usable = bool(calls) or reviewed or answered
+        said = "It holds neither a call_tool nor a review and an answer, in their tags."
+    cut = written.stop_reason == "length" and not usable
+    return ([] if usable else [said]) + ["It was too long and was cut off."] * cut
+
+
+def _retry_note(written: str, faults: Sequence[str]) -> str:
+    """What is wrong with a turn, and its end, to be shown to who wrote it."""
+    end = neutralise(" ".join(written[-SHOWN_OF_FAULTY:].split()))
+    shown = f" It ended:\n> {end}\n" if end else " "
+    return f"\n\nYour turn was not accepted. {' '.join(faults)}{shown}Write it again.\n"
+
+
+PROBE = 80
+"""characters by which the place is found where a continuation begins anew"""
+LEAST_OVERLAP = 12
+
+
+def join_pieces(text: str, more: str) -> str:
+    """A text that was cut off and what its model wrote to go on with it.
+
+    Models go on where they should, repeat the last words, or begin anew; what stands there already
+    is not doubled. The text itself, if nothing new came.
+    """
+    if not text:
+        return more
+    begun = _BEGINNING.match(more)
+    more = more[begun.end() :] if begun else more
+    if "<answer" in text and (restart := more.rfind("<answer")) >= 0:
+        more = more[more.find(">", restart) + 1 :]
+    at = text.rfind(more[:PROBE]) if len(more) >= PROBE else -1
+    if at >= 0:
+        joined = text[:at] + more
+        return joined if len(joined) > len(text) else text
+    longest = min(len(more), PROBE * 5)
+    over = next((n for n in range(longest, LEAST_OVERLAP, -1) if text.endswith(more[:n])), 0)
+    return text + more[over:]
 
 
 def _lacking(text: str, *tags: str) -> list[str]:

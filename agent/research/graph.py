@@ -21,13 +21,14 @@ from pydantic import ValidationError
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.research.conversations import quote_conversation, with_conversation
 from rubricem.agent.research.evidence import reply_of
-from rubricem.agent.research.run import CallsBeside, Run
+from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
     MOST_REJECTED,
+    NEXT_CALL,
     OPEN_PAGE,
     Found,
     OutOfTime,
@@ -39,8 +40,9 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
 from rubricem.agent.transcript.words import closest_sentence, nearest
-from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.schema import (
+    NO_USAGE,
     Decoding,
     Message,
     Passage,
@@ -126,7 +128,7 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
     asked = {"ask": "approve_plan", "question": run.ask.question, **plan.model_dump(mode="json")}
     decision = await decide(run, PlanDecision, asked)
     if decision.verdict == "approve":
-        return plan.query
+        return query or plan.query
     if decision.verdict == "edit":
         await run.prompt(Stage.PLAN, decision.plan.note())
         return decision.plan.query.strip() or plan.query
@@ -139,8 +141,35 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
-    action = query or run.alone
-    await decoder.observe(run, await act(run, decoder, action))
+    actions = list(dict.fromkeys((query or run.alone).split(NEXT_CALL)))
+    for found in await act_at_once(run, decoder, actions):
+        await decoder.observe(run, found)
+
+
+async def act_at_once(run: Run, decoder: Decoder, actions: Sequence[str]) -> list[Found]:
+    """What the actions of one turn find, in their order; those beyond the limit are refused.
+
+    Raises RunCut if one of them is cut, once all have ended.
+    """
+    allowed = max(run.ask.tool_calls - run.tool_calls, 1)
+    reached = [asyncio.Event() for _ in range(min(len(actions), allowed) + 1)]
+    reached[0].set()
+
+    async def act_in_place(number: int, action: str) -> Found:
+        PLACE.set(Place(number, reached[number]))
+        try:
+            found = await act(run, decoder, action)
+            await reached[number].wait()
+            return found
+        finally:
+            reached[number + 1].set()
+
+    made = [act_in_place(number, action) for number, action in enumerate(actions[:allowed])]
+    ended = await asyncio.gather(*made, return_exceptions=True)
+    if failed := [each for each in ended if isinstance(each, BaseException)]:
+        raise failed[0]
+    refused = Found((), error=f"no call is left of {run.ask.tool_calls}")
+    return [each for each in ended if isinstance(each, Found)] + [refused] * len(actions[allowed:])
 
 
 async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
@@ -184,7 +213,8 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
             by = end.by
         run.book(beside.used, run.spending.seconds - began, "verify")
     if by:
-        why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
+        since = run.reason if by == "failure" else reason_of(by, run.spending.budgets)
+        why = f"no model checked the citations, since {since.rstrip('.')}"
         run.verification = run.verifier.by_rules(trajectory, why)
 
 
@@ -192,6 +222,10 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (recall, clarify, plan, approve, tools, research, review, answer, verify)
 }
+
+
+STAGE_OF_STEP = {"plan": Stage.PLAN, "review": Stage.REVIEW, "answer": Stage.ANSWER}
+"""the stage in which a step fails; the others are research"""
 
 
 def recursion_limit(tool_calls: int, review_returns: int) -> int:
@@ -232,6 +266,14 @@ async def take_step(run: Run, decoder: Decoder, name: str, query: str | None) ->
         except RunCut as cut:
             await close(run, decoder, cut)
             query = ""  # after `approve`, None would ask for another plan
+        except PolicyError as error:
+            # What a server's model found before it failed is worth a report.
+            if run.policy.chat is None or not run.evidence.own or name == "verify":
+                raise
+            run.spending.usage += error.usage or NO_USAGE
+            stage = STAGE_OF_STEP.get(name, Stage.RESEARCH)
+            await close(run, decoder, RunCut("failure", stage, reason=error.told()))
+            query = ""
     run.path.append(name)
     return query
 
@@ -385,7 +427,7 @@ async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
     run.attempt = 0
     # This ended the run, whatever went wrong before.
     run.status, run.ended_by = Status.PARTIAL, cut.by
-    run.reason = reason_of(cut.by, run.spending.budgets)
+    run.reason = cut.reason or reason_of(cut.by, run.spending.budgets)
     document = parse(run.text)
     if not answer_text(document):
         await _quote(run)

@@ -221,7 +221,7 @@ class Researcher:
     async def keep(self, trajectory: Trajectory) -> Trajectory:
         """Save an ended run, wherever it was executed, and record what it had recalled."""
         trajectory = await asyncio.to_thread(self._save, trajectory)
-        if trajectory.status is not Status.FAILED:
+        if not trajectory.failed:
             if trajectory.recalled and self.recaller is not None:
                 await self.recaller.note_use(trajectory)
             if self.journal is not None:

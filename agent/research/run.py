@@ -9,10 +9,12 @@ clock are journaled as well, so that a resume under the same budget decides the 
 a larger budget goes on.
 """
 
+import asyncio
 import hashlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -111,6 +113,15 @@ class CallsBeside:
 
 
 _COMPLETION = TypeAdapter(Completion)
+LEFT_OUT = "\n<tool_output>\nLeft out for lack of room.\n</tool_output>\n"
+KEYED_TOKENS = 4096
+"""in the place of a server's limit, in the names of its calls: so many every turn had once"""
+MOST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN = 5.5, 4.0
+"""of UTF-8: what English prose has at most in a tokeniser of 200,000 words, and what is usual"""
+CUT_RATIO = 1.5
+"""times as many bytes a token as were seen before, above which a prompt must have been cut"""
+LEAST_COMPARED = 8000
+"""bytes of a prompt that are worth a comparison"""
 
 
 def _dump(said: Completion) -> Reply:
@@ -121,6 +132,24 @@ def _dump(said: Completion) -> Reply:
 
 WIDE = 3
 """passages found for each one shown, where those of one section are shown as one"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tool call stands among those of its turn, which run at once.
+
+    What they find is numbered in the order in which they were written: a call takes its sources
+    once the one before it has (`reached`).
+    """
+
+    number: int
+    reached: asyncio.Event
+
+
+ALONE = Place(0, asyncio.Event())
+ALONE.reached.set()
+PLACE: ContextVar[Place] = ContextVar("place", default=ALONE)
+"""of the running task"""
 
 
 @dataclass
@@ -162,6 +191,10 @@ class Run:
     returns: int = 0
     """how often the review sent the run back to research"""
     search_error: str = ""
+    left_out: int = 0
+    """of its first tool outputs, those that are not sent any more, for lack of room"""
+    cut_prompt: tuple[int, int] | None = None
+    """tokens of a prompt that the server read, and about as many as it was sent"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended: Trajectory | None = None
     """what is kept of it, once it has ended"""
@@ -169,6 +202,7 @@ class Run:
     def __post_init__(self) -> None:
         self.alone = self.alone or self.ask.question
         self.evidence = Evidence(self.background)
+        self._bytes_a_token = MOST_BYTES_A_TOKEN
         self.spending = Spending(self.ask.budgets)
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
@@ -224,14 +258,61 @@ class Run:
         *,
         live: bool = True,
         slot: str = "",
+        begun: str = "",
     ) -> Completion:
         """Have the policy continue the transcript; the reply is not yet appended to it.
 
         `live`: the listener gets each piece as it arrives, a journaled reply all at once.
-        `slot`: the name under which the call is counted; "": the stage.
+        `slot`: the name under which the call is counted; "": the stage. `begun`: the beginning of
+        the turn, which a server broke off and which is not in the transcript yet. What no longer
+        fits the context of a model that exchanges messages is sent without its oldest outputs.
         """
-        key = self.key(f"write\0{sampling}")
+        while True:
+            try:
+                return await self._write_once(stage, sampling, stop, live, slot, begun)
+            except PolicyError as error:
+                if error.kind != "context" or not self._leave_out():
+                    raise
+                self.spending.usage += error.usage or NO_USAGE
+
+    def _leave_out(self) -> bool:
+        """Send half of the tool outputs no more, the oldest; False: none is left to leave out."""
+        outputs = sum(segment.author is Author.TOOL for segment in self.kept)
+        more = math.ceil((outputs - self.left_out) / 2)
+        if self.policy.chat is None or more < 1:
+            return False
+        self.left_out += more
+        said = f"the context is full: {self.left_out} of {outputs} results are no longer sent"
+        self.listener(SourceProgress(said))
+        return True
+
+    def _sent(self, stage: Stage, begun: str) -> list[Segment]:
+        """What the policy is sent of the transcript."""
+        outputs = [i for i, s in enumerate(self.kept) if s.author is Author.TOOL]
+        gone = set(outputs[: self.left_out])
+        sent = [
+            s.model_copy(update={"text": LEFT_OUT}) if i in gone else s
+            for i, s in enumerate(self.kept)
+        ]
+        turn = Segment(author=Author.POLICY, stage=stage, turn=self.turn, text=begun)
+        return [*sent, turn] if begun else sent
+
+    async def _write_once(
+        self,
+        stage: Stage,
+        sampling: Sampling,
+        stop: StopPredicate | None,
+        live: bool,
+        slot: str,
+        begun: str,
+    ) -> Completion:
+        # How much a server's model may write is no part of the question: a cut reply is gone on
+        # with, under a larger limit as well.
+        asked = replace(sampling, max_tokens=KEYED_TOKENS) if self.policy.chat else sampling
+        more = f"\0{begun}\0{self.left_out}" if begun or self.left_out else ""
+        key = self.key(f"write\0{asked}{more}")
         heard: list[str] = []
+        sent = self._sent(stage, begun)
 
         def hear(piece: str) -> None:
             heard.append(piece)
@@ -242,16 +323,35 @@ class Run:
             # Not in the key: the tokens left differ in a resume under a larger budget.
             room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
             chosen = replace(sampling, max_tokens=room, seed=seed)
-            return _dump(await self.policy.write(self.system, self.kept, chosen, stop, hear))
+            return _dump(await self.policy.write(self.system, sent, chosen, stop, hear))
 
         reply = await self.call(key, stage, call, heard, of_policy=True)
         completion = _COMPLETION.validate_python(reply)
         if not heard:
             hear(completion.text)
         self.count(completion.usage, reply.get("took", 0.0), slot or stage.value)
+        if self.policy.chat:
+            self._compare(completion.usage, [self.system, *(s.text for s in sent)])
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
+
+    def _compare(self, usage: Usage, sent: Sequence[str]) -> None:
+        """Note where a server read far fewer tokens than it was sent, and did not say so.
+
+        What a token holds is learnt from the fullest ones that were seen.
+        """
+        size, read = sum(len(text.encode(errors="replace")) for text in sent), usage.prompt_tokens
+        if not read or size < LEAST_COMPARED:
+            return
+        if size / read > CUT_RATIO * self._bytes_a_token:
+            about = round(size / min(self._bytes_a_token, USUAL_BYTES_A_TOKEN))
+            if self.cut_prompt is None:
+                said = f"the server read {read:,} of about {about:,} tokens: it cuts what is long"
+                self.listener(SourceProgress(said))
+            self.cut_prompt = read, about
+        else:
+            self._bytes_a_token = min(self._bytes_a_token, max(size / read, 1.0))
 
     async def aside(
         self, stage: Stage, messages: Sequence[Message], sampling: Sampling, slot: str
@@ -388,20 +488,23 @@ class Run:
         The passages shown are those without `seen` ids, if there are any (None: of whatever the run
         has found). Of a query that ends in other words for it (`beside`) both are searched.
         """
-        tool, limit = self.search_tool, self.ask.passages
+        tool, limit, all_seen = self.search_tool, self.ask.passages, seen is None
         seen = {*self.sources} if seen is None else seen
+        place = PLACE.get()
         alone = query.removesuffix(beside).rstrip()
         apart = alone not in ("", query.rstrip()) and not any(map(is_beyond, tool.name.split("+")))
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
             wide = self.decoding is Decoding.FREE
-            most = (WIDE * limit if wide else limit) + len(seen)
+            most = (WIDE * limit if wide else limit) * (1 + place.number) + len(seen)
             parts = search_any(tool, [alone, beside], most) if apart else None
             found = await (parts or tool.search(query, most))
             if wide:
                 found = await around(tool, found, self.ask.passage_words)
-            return reply_of(self.evidence.choose(found, limit, seen))
+            await place.reached.wait()
+            seen_now = {*self.sources} if all_seen else seen
+            return reply_of(self.evidence.choose(found, limit, seen_now))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
@@ -430,6 +533,7 @@ class Run:
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
         reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
+        await PLACE.get().reached.wait()
         self.spending.book(tool, reply.get("took", 0.0))
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
@@ -477,6 +581,8 @@ class Run:
             usage=self.spending.usage,
             spent=tuple(self.spending.slots.values()),
             tool_calls=self.tool_calls,
+            left_out=self.left_out,
+            cut_prompt=self.cut_prompt,
             verification=self.verification,
             recalled=self.recalled.ids,
             recollections=self.recalled.items,

@@ -8,7 +8,8 @@ flight. The clock stands still while finished calls are replayed, so a resumed r
 first.
 
 The policy's next action is one line of text: a query, `open_page S3 words to find`, or a tool of an
-MCP server by its name. Its result is shown as numbered snippets, untrusted text made harmless.
+MCP server by its name; `NEXT_CALL` stands between the actions of one turn. The result of each is
+shown as numbered snippets, untrusted text made harmless.
 """
 
 import asyncio
@@ -65,16 +66,24 @@ UNLIMITED = Budgets()
 
 
 class RunCut(Exception):
-    """The run is broken off: a budget is spent, or a person wants it to end.
+    """The run is broken off: a budget is spent, a person wants it to end, or the model failed.
 
     `text` is what the policy had written of the turn in flight.
     """
 
-    def __init__(self, by: Limited | Literal["interrupt"], stage: Stage, text: str = "") -> None:
+    def __init__(
+        self,
+        by: Limited | Literal["interrupt", "failure"],
+        stage: Stage,
+        text: str = "",
+        reason: str = "",
+    ) -> None:
+        """`reason`: of a failure of the model, which no budget explains."""
         super().__init__(by)
         self.by = by
         self.stage = stage
         self.text = text
+        self.reason = reason
 
 
 class OutOfTime(Exception):
@@ -269,6 +278,8 @@ def check_question(question: str) -> str:
 
 
 OPEN_PAGE = "open_page"
+NEXT_CALL = "\x1e"
+"""between the actions of one turn"""
 
 
 def tool_output(
@@ -329,6 +340,7 @@ class ShownPlan(Value):
         """The last plan of a transcript."""
         document = parse(text)
         rubric = tuple(rubric_items(document.last("rubric")))
+        query = query.replace(NEXT_CALL, "; ")
         return cls(rubric=rubric, research_plan=document.last("research_plan").strip(), query=query)
 
     @classmethod

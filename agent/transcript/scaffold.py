@@ -53,7 +53,9 @@ ALIASES: Mapping[str, str] = {
     "scratchpad": "think",
     "thinking": "think",
 }
-_ATTRIBUTE_ALIASES: Mapping[str, str] = {"ids": "id", "tool": "name"}
+_ATTRIBUTE_ALIASES: Mapping[str, str] = {
+    "ids": "id", "source": "id", "sources": "id", "ref": "id", "tool": "name",
+}  # fmt: skip
 
 _NAMES = "|".join([*STAGE_OF, *ALIASES])
 _TAG = re.compile(
@@ -309,13 +311,19 @@ def own_markers(rendered: str) -> list[str]:
 
 def tool_call(text: str) -> ToolCall | None:
     """The last complete call of a turn, or one cut off at its end; None if there is no call."""
-    document = parse(text)
-    for block in reversed(document.find("call_tool")):
+    calls = tool_calls(text)
+    return calls[-1] if calls else None
+
+
+def tool_calls(text: str) -> list[ToolCall]:
+    """The complete calls of a turn in order, and one cut off at its end."""
+    document, calls = parse(text), []
+    for block in document.find("call_tool"):
         attributes = {k: v for k, v in block.attributes.items() if k not in ("name", "query")}
         query = document.inner(block).strip() or block.attributes.get("query", "")
         if query and (block.closed or block.end == len(text)):
-            return ToolCall(block.attributes.get("name", ""), query, attributes)
-    return None
+            calls.append(ToolCall(block.attributes.get("name", ""), query, attributes))
+    return calls
 
 
 def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]:

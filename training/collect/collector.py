@@ -34,7 +34,6 @@ from rubricem.memory.schema import (
     Reflection,
     RubricBuffer,
     Stage,
-    Status,
     Trajectory,
     TrajectoryGroup,
     Usage,
@@ -118,7 +117,7 @@ class Rollout:
 
     @classmethod
     def of(cls, ended: Trajectory) -> "Rollout":
-        failure = ended.reason if ended.status is Status.FAILED else ""
+        failure = ended.reason if ended.failed else ""
         return cls(ended.thread, ended.id, ended.recalled, failure, ended.usage)
 
 
@@ -277,7 +276,7 @@ class Collector:
         if not self.run.store.has_ended(thread):
             return None
         trajectory = self.run.store.load(thread)
-        return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
+        return None if trajectory.failed else Rollout.of(trajectory)
 
     def _is_complete(self, record: GroupRecord, before: Sequence[Rollout | None]) -> bool:
         if not all(before) or self.judge is not None or not self._manifest.judge:
