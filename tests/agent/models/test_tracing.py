@@ -21,7 +21,7 @@ from rubricem.agent.transcript.events import Listener, ignore
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
-from tests.support.policies import RUN, SUPPORTED, plan
+from tests.support.policies import RUN, SUPPORTED
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 
 QUESTION = "What does lru_cache do with maxsize None?"
@@ -114,7 +114,7 @@ async def test_a_run_that_fails_says_so_without_the_servers_words(
     spans: InMemorySpanExporter, documents: Path, on: None
 ) -> None:
     with pytest.raises(RubricemError, match="secret words"):
-        await asked(documents, plan(), Fault(400, "secret words"))
+        await asked(documents, Fault(400, "secret words"))
     [run] = named(spans, "invoke_agent rubricem")
     assert (run.attributes or {})["error.type"] == "failure"
     assert run.status.status_code is StatusCode.ERROR

@@ -255,7 +255,7 @@ async def test_a_broken_follow_up_goes_on_with_what_it_began_with(tmp_path: Path
     with ScriptedServer([*RUN, SECOND_RUN[0], Fault(400), SECOND_RUN[1]]) as server:
         _, failed = await in_conversation(server, tmp_path, source, QUESTION, SECOND)
         request = store.request("1")
-        assert failed.status == "failed" and request["ask"]["earlier"] == ["0"]
+        assert failed.failed and request["ask"]["earlier"] == ["0"]
         # What the thread was is kept with the run: the first run may be gone by now.
         (store.folder / "0" / "trajectory.json").unlink()
         async with researching(server.base_url, tmp_path, source) as researcher:

@@ -157,16 +157,13 @@ def for_ever(body: object, number: int) -> str:
     return search("same") if number else plan()
 
 
-UNTHOUGHT = search("two").replace("</think>", "")
-
-
 @pytest.mark.parametrize(
     ("script", "reason", "searches", "text"),
     [
         (for_ever, "No tool call is left", 2, ""),
         (
             lambda body, number: "I cannot follow tags.",
-            "turn 1 of the model broke the scaffold: The turn must begin with think.",
+            "turn 1 of the model broke the scaffold: It holds neither",
             1,  # the question itself was searched
             "I cannot follow tags.",
         ),
@@ -177,9 +174,9 @@ UNTHOUGHT = search("two").replace("</think>", "")
             "",
         ),
         (
-            [plan(), UNTHOUGHT, UNTHOUGHT, UNTHOUGHT, answer()],
-            "turn 2 of the model broke the scaffold: think is not closed.",
-            2,
+            [plan(), "Hm.", "Hm.", "Hm.", answer()],
+            "turn 2 of the model broke the scaffold: It holds neither",
+            1,
             "It is an unbounded cache [1].",
         ),
     ],
@@ -273,19 +270,17 @@ async def test_one_failure_is_tried_again_when_asked_to_and_leaves_no_trace(
     assert seconds <= tried - refused < seconds + 20, "not by the minute"
 
 
-UNCLOSED = answer().replace("</answer>", "")
 ENDLESS = Reply(pieces=["<think>", *["so it goes "] * 40], endless=True)
 
 
 @pytest.mark.parametrize(
     ("at", "script", "aside", "note"),
     [
-        (0, [answer(), *RUN], answer(), "so it may not review or answer."),
-        (1, [plan(), UNCLOSED, answer()], UNCLOSED, "answer is not closed."),
+        (0, ["I <think> not.", *RUN], "I <think> not.", "I \u2039think> not.\nWrite it"),
+        (1, [plan(), "Well.", answer()], "Well.", "nor a review and an answer, in their tags. It"),
         (0, [ENDLESS, *RUN], "<think>so it goes so it goes", "It repeated itself without end."),
-        (0, [Reply(plan()[:90], finish="length"), *RUN], plan()[:90], "It was too long"),
     ],
-    ids=["answers first", "never closed", "repetition", "too long"],
+    ids=["no plan", "no action", "repetition"],
 )
 async def test_a_turn_that_does_not_hold_is_asked_again_and_kept_aside(
     at: int, script: list[Scripted], aside: str, note: str, tmp_path: Path
