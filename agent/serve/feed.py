@@ -25,7 +25,7 @@ from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
-from rubricem.memory.runs import open_plain
+from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
@@ -337,16 +337,14 @@ class EventLog:
         """the run's folder is gone: no more events are written"""
         self.watchers = 0
         self._events: list[LoggedEvent] = []
-        self._size = 0
-        self._unwritten = b""
-        """what the file did not take yet"""
         self._news = asyncio.Event()
-        with suppress(FileNotFoundError), open_plain(path) as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # half a line, which the next one overwrites
+        with suppress(FileNotFoundError):
+            held = plain_bytes(path)
+            whole = held[: held.rfind(b"\n") + 1]
+            if len(whole) < len(held):  # a kill left half a line
+                os.truncate(path, len(whole))
+            for line in whole.splitlines():
                 self._add(_parse_line(self.last + 1, line))
-                self._size += len(line)
 
     @property
     def last(self) -> int:
@@ -356,8 +354,12 @@ class EventLog:
         event = LoggedEvent(self.last + 1, name, data)
         self._add(event)
         if not self.lost:
-            self._unwritten += event.line
-            self._write()
+            # On a full disk it is told, and nothing of it is in the file.
+            with suppress(OSError), self.path.open("ab", buffering=0) as file:
+                end = file.tell()
+                if file.write(event.line) < len(event.line):
+                    file.truncate(end)
+            self.lost = not self.path.parent.exists()
         self.wake()
 
     def read(self, after: int) -> list[LoggedEvent]:
@@ -383,25 +385,6 @@ class EventLog:
         self._events.append(event)
         self.begins = event.id if event.name == RESTART else self.begins
         self.ended = event.name == END
-
-    def _write(self) -> None:
-        """Write what was not written; a full disk gets it with the next event."""
-        try:
-            # Without a buffer, which would still write its rest when the file is closed; and
-            # without making anew what somebody deletes.
-            with self.path.open("r+b" if self._size else "ab", buffering=0) as file:
-                if file.seek(0, os.SEEK_END) > self._size:
-                    file.truncate(self._size)
-                    file.seek(self._size)
-                left = memoryview(self._unwritten)
-                while left:
-                    left = left[file.write(left) :]
-        except OSError:
-            if not self.path.parent.exists():
-                self.lost, self._unwritten = True, b""
-        else:
-            self._size += len(self._unwritten)
-            self._unwritten = b""
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -457,21 +440,10 @@ class Logs:
         return []
 
 
-LAST = 4096
-"""bytes at the end of a file that include its last event"""
-
-
 def _goes_on(path: str) -> bool:
     end = f'"event":"{END}"'.encode()
     try:
-        with open_plain(Path(path)) as file:
-            # Of thousands of old runs no more is read than how they ended.
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - LAST, 0))
-            if end in file.read(LAST).rstrip().rpartition(b"\n")[2]:
-                return False
-            file.seek(0)
-            lines = file.read().splitlines()
+        lines = plain_bytes(Path(path)).splitlines()
     except OSError:
         # A file that cannot be read keeps no other run from going on.
         return False

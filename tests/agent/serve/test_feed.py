@@ -104,7 +104,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_i
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     log.append("end", {})
     ids = [json.loads(line)["id"] for line in log.path.read_text().splitlines()]
-    assert ids == [1, 2, 3]
+    assert ids == [1, 3] and [event.id for event in log.read(0)] == [1, 2, 3]
 
 
 async def test_a_damaged_line_is_a_note_and_leaves_no_gap(tmp_path: Path):
