@@ -29,7 +29,7 @@ from rubricem.agent.learning.lessons import (
 from rubricem.agent.learning.lessons import learn as learn_from
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line, pluralise
@@ -40,20 +40,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("thread")
-@click.argument("score")
+@click.argument("score", type=click.IntRange(1, BEST))
 @click.option("--comment", default="", metavar="TEXT", help="What was good or bad about it.")
-def rate(thread: str, score: str, comment: str) -> None:
+def rate(thread: str, score: int, comment: str) -> None:
     """Rate the answer of the run THREAD: SCORE is 1, of no use, to 5, just what was asked for.
 
     The last rating counts. The reflection judge is shown it; the policy never is.
     """
-    if not (score.isascii() and score.isdigit()) or not 1 <= int(score) <= BEST:
-        raise SettingsError(
-            f"{score!r} is no rating.",
-            f"Give a whole number from 1, of no use, to {BEST}, just what was asked for.",
-        )
-    waits = keep_rating(RunStore(load_settings().data_dir), thread, int(score), comment)
-    click.echo(f"{thread}: rated {int(score)} of {BEST}\n{waits}")
+    waits = keep_rating(RunStore(load_settings().data_dir), thread, score, comment)
+    click.echo(f"{thread}: rated {score} of {BEST}\n{waits}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from rubricem.agent.cli.options import (
     setting_flags,
 )
 from rubricem.agent.settings import load_settings
-from rubricem.memory.errors import SettingsError, import_extra
+from rubricem.memory.errors import import_extra
 from rubricem.memory.text import pluralise
 
 PORT = 8421
+ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
@@ -141,27 +142,20 @@ def users(context: click.Context, as_json: bool) -> None:
 
 @users.command("add")
 @click.argument("name")
-@click.option("--max-cost", type=float, help="US dollars of one question.")
-@click.option("--max-total-tokens", type=int, help="Tokens of one question.")
-@click.option("--max-seconds", type=float, help="Seconds of one question.")
-@click.option("--day-cost", type=float, help="US dollars in a day.")
-@click.option("--day-tokens", type=int, help="Tokens in a day.")
-@click.option("--day-runs", type=int, help="Questions in a day.")
+@click.option("--max-cost", type=ABOVE_0, help="US dollars of one question.")
+@click.option("--max-total-tokens", type=click.IntRange(1), help="Tokens of one question.")
+@click.option("--max-seconds", type=ABOVE_0, help="Seconds of one question.")
+@click.option("--day-cost", type=ABOVE_0, help="US dollars in a day.")
+@click.option("--day-tokens", type=click.IntRange(1), help="Tokens in a day.")
+@click.option("--day-runs", type=click.IntRange(1), help="Questions in a day.")
 def add_user(name: str, **allowance: Any) -> None:
     """Make a token for NAME, and print it this once.
 
     One who has a token gets another in its place, and keeps the limits that are not given anew.
     """
-    from pydantic import ValidationError
-
     from rubricem.agent.settings.users import UserBudget, Users
 
-    try:
-        wanted = UserBudget(**allowance)
-    except ValidationError as error:
-        first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        raise SettingsError(f"{flag}: {first['msg']}.", "Leave it out for no limit.") from error
+    wanted = UserBudget(**allowance)
     known = Users(load_settings().data_dir)
     again = "; the one before no longer works" if name in known.all() else ""
     click.echo(f"The token of {name}, shown this once{again}: {known.put(name, wanted)}")

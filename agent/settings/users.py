@@ -98,19 +98,10 @@ class Users:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._held: tuple[tuple[int, int], dict[str, User]] = ((0, 0), {})
 
     def all(self) -> dict[str, User]:
-        path = self._data_dir / USERS_FILE
-        try:
-            state = path.stat()
-        except FileNotFoundError:
-            return {}
-        at = state.st_mtime_ns, state.st_ino
-        if self._held[0] != at:
-            remedy = "Remove it, and give every user a token anew."
-            self._held = at, value_in(path, dict[str, User], remedy) or {}
-        return self._held[1]
+        remedy = "Remove it, and give every user a token anew."
+        return value_in(self._data_dir / USERS_FILE, dict[str, User], remedy) or {}
 
     def folder(self, name: str) -> Path:
         return self._data_dir / FOLDER / name
