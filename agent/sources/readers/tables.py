@@ -9,12 +9,14 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, zip_longest
+from itertools import accumulate, islice, pairwise, zip_longest
 
 from rubricem.agent.sources.readers.document import LINES_EACH, LONGEST_NAME, Block, BlockKind
 
-MOST_NAMED = 200
-"""most columns of a table whose cells are given with their names"""
+MOST_OF_NAMES = 200_000
+"""characters of the names of columns, together; cells of further ones are told without"""
+_JUDGED = 200
+"""columns from whose cells it is told which rows are the header"""
 MOST_COLUMNS = 16_384
 """of a table; cells beyond are left out"""
 MOST_REPEATED = 1_000_000
@@ -173,16 +175,18 @@ def _line(names: Sequence[str], row: Row) -> str:
         return row
     if not names:
         return " | ".join(filter(None, row)).replace(": | ", ": ")
-    # Beside long names, or many, what a table says would be lost among them.
     told = zip_longest(names, row, fillvalue="")
     return " | ".join(f"{name}: {cell}" if name else cell for name, cell in told if cell)
 
 
 def _names(heads: Sequence[Row]) -> list[str]:
     """The columns' names, each joined of the header rows."""
-    columns = zip_longest(*(row[:MOST_NAMED] for row in heads), fillvalue="")
+    columns = zip_longest(*heads, fillvalue="")
     joined = (" ".join(dict.fromkeys(filter(None, column))) for column in columns)
-    return [name[:LONGEST_NAME].rstrip(": ") for name in joined]
+    names = [name[:LONGEST_NAME].rstrip(": ") for name in joined]
+    # Beside endless names, what a table says would be lost among them.
+    sizes = accumulate(map(len, names))
+    return [name for name, size in zip(names, sizes, strict=True) if size <= MOST_OF_NAMES]
 
 
 def _header(rows: Sequence[Row]) -> tuple[int, int]:
@@ -197,7 +201,7 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
     full = next((n for n, count in enumerate(counts) if count >= most), start)
     # A header may have gaps, but what stands before a full one is not it.
     if rows[start][0] and not any(_kind(cell) in ("number", "date") for cell in rows[full]):
-        columns = range(min(len(rows[full]), MOST_NAMED))
+        columns = range(min(len(rows[full]), _JUDGED))
         if any(_kinds(rows[full + 1 :], n) - {"text", "year"} for n in columns):
             start = full
     end = start + 1
@@ -223,7 +227,7 @@ def _has_header(rows: Sequence[Row]) -> bool:
     start, end = _header(rows)
     if start == end or isinstance(rows[start], str) or _count(rows[start]) < 2:
         return False
-    named = [n for n, cell in enumerate(rows[start][:MOST_NAMED]) if cell]
+    named = [n for n, cell in enumerate(rows[start][:_JUDGED]) if cell]
     if any(_kind(rows[start][n]) in ("number", "date") for n in named):
         return False
     return any(_kinds(rows[end:], n) & {"number", "date"} for n in named)
@@ -267,7 +271,7 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
     """
     if row[0].endswith(":") and below and all(each[:1] and each[0][-1:] == ":" for each in below):
         return True
-    kinds = {n: kind for n, cell in enumerate(row[:MOST_NAMED]) if (kind := _kind(cell))}
+    kinds = {n: kind for n, cell in enumerate(row[:_JUDGED]) if (kind := _kind(cell))}
     told = {n: kind for n, kind in kinds.items() if kind != "text"}
     if not told or any(_kinds(below, n) - {kind, *_LIKE[kind]} for n, kind in told.items()):
         return False
@@ -285,7 +289,7 @@ def _continues(above: Row, row: Row, below: Sequence[Row]) -> bool:
         return any(cell and cell != upper for upper, cell in pairs)
     if any(a and a == b and c != d for (a, c), (b, d) in pairwise(pairs)):
         return True
-    columns = range(min(len(row), MOST_NAMED))
+    columns = range(min(len(row), _JUDGED))
     measured = {n for n in columns if _kinds(below, n) in ({"number"}, {"number", "year"})}
     units = [row[n] for n in measured if row[n] not in _BLANK]
     return bool(units) and all(row[n] in _BLANK for n in columns if n not in measured)

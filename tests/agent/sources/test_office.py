@@ -387,6 +387,23 @@ def test_a_paragraph_of_a_slide_says_what_a_person_reads(paragraph: str, text: s
     assert text_of(pptx(shape(paragraph))) == text
 
 
+def test_paragraphs_with_bullets_or_numbers_are_lists_and_others_are_none() -> None:
+    def listed(text: str, sign: str, level: int = 0) -> str:
+        return f'<a:pPr lvl="{level}"><a:{sign}/></a:pPr>{t(text)}'
+
+    own = shape(
+        t("Plain."), listed("one", 'buChar char="•"'), listed("two", 'buAutoNum type="alphaLcParenR"', 1),
+        listed("three", 'buAutoNum type="alphaLcParenR"', 1), listed("four", 'buAutoNum type="arabicPeriod"'),
+        listed("five", "buNone"),
+    )  # fmt: skip
+    content = shape(
+        t("first"), listed("none", "buNone"), f'<a:pPr lvl="1"/>{t("second")}', kind="obj"
+    )
+    assert text_of(pptx(own + content)) == (
+        "Plain.\n\n- one\n  a) two\n  b) three\n1. four\n\nfive\n\n- first\n\nnone\n\n  - second"
+    )
+
+
 def test_tables_charts_and_diagrams_of_slides_are_told() -> None:
     def cell(text: str, layout: str = "") -> str:
         return f"<a:tc {layout}><a:p>{t(text)}</a:p></a:tc>"
@@ -465,6 +482,10 @@ def test_a_scatter_chart_has_its_own_places_for_each_series() -> None:
         ("1.25", "# ?/?", "1.25"),
         ("0.30000000000000004", "", "0.3"),
         ("45063", "dd/mm/yyyy", "2023-05-17"),
+        ("45063", "dd.mm.yyyy", "17.05.2023"),
+        ("45054", "d.m.yyyy;@", "8.5.2023"),
+        ("45063.604166667", "dd.mm.yyyy hh:mm", "17.05.2023 14:30"),
+        ("45063", "dd.mm.yy", "2023-05-17"),
         ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
         ("45063", "mmm yy", "2023-05"),
         ("59", "yyyy-mm-dd", "1900-02-28"),
@@ -592,7 +613,7 @@ def test_a_sheet_of_sixteen_thousand_columns_is_read_whole() -> None:
     values = "".join(f"<c><v>{n}</v></c>" for n in range(16_384))
     text = text_of(xlsx(f"<row>{cells}</row>", f"<row>{values}</row>", row(3, c("AAAA3", "far"))))
     assert text.startswith("c0: 0 | c1: 1 | ")
-    assert text.splitlines()[0].endswith(" | 16383")
+    assert text.splitlines()[0].endswith(" | c16383: 16383")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Numbers as a workbook shows them, by its formats (ECMA-376 part 1, 18.8.30 and 18.8.31).
 
-Dates and times are told in ISO's form whatever the format's order, durations as they are shown.
-A percentage has a space before its sign. (No maintained library does this without reading the
-whole workbook itself.)
+Dates are told in ISO's form unless days, months and years of four digits are set apart by dots,
+which nobody reads in another order; times and durations as they are shown. A percentage has a space
+before its sign. (No maintained library does this without reading the whole workbook itself.)
 """
 
 import re
@@ -25,6 +25,7 @@ _PART = re.compile(
     r"|([ymdhse]+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)|(.)",
     re.IGNORECASE | re.DOTALL,
 )
+_DOTTED = re.compile(r"(dd?)\. ?(mm?)\. ?yyyy")
 _MOST_DIGITS = 15
 """that a workbook computes with"""
 _EPOCHS = (datetime(1899, 12, 30), datetime(1904, 1, 1))
@@ -135,6 +136,10 @@ def _moment(number: Decimal, tokens: tuple[Token, ...], epoch: datetime) -> str:
     if "d" not in parts:
         return f"{moment:%Y-%m}" if "m" in parts else f"{moment:%Y}"
     dated = f"{moment:%Y-%m-%d}"
+    if dotted := _DOTTED.match("".join(text.lower() for _, text in tokens)):
+        numbers = zip((moment.day, moment.month), dotted.groups(), strict=True)
+        day, month = (f"{number:0{len(sign)}}" for number, sign in numbers)
+        dated = f"{day}.{month}.{moment:%Y}"
     return dated if moment.time() == datetime.min.time() else f"{dated} {clock}"
 
 
