@@ -5,6 +5,7 @@ quotes of a report: all of the same text.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -152,8 +153,20 @@ def _by_place(blocks: list[Block]) -> list[tuple[Block, ...]]:
     return [tuple(part) for part in parts]
 
 
+_WRITERS = re.compile(
+    r"\W*(?:untitled|anonymous|unknown|unspecified|unnamed|no title|title|new|default|document"
+    r"|presentation|slide|powerpoint presentation|workbook|book|mappe|sheet|layout|page|scan"
+    r"|scanned (?:document|image)|noname|null|none)(?: document| page)?[\W_]*\d*\W*"
+    r"|Microsoft (?:Office )?(?:Word|Excel|PowerPoint|Publisher)\b.*|(?:Adobe )?PScript\d.*"
+    r"|\S+\.(?:docx?|pptx?|xlsx?|od[tps]|rtf|tex|dvi|e?ps|pdf|indd|qx[dp]|pmd|fm|wpd|pages|html?|te?xt|md)",
+    re.I,
+)
+"""titles that a program gives, or that name a file: they say nothing of what is in it"""
+
+
 def title_of(sections: Iterable[Section], stem: str, title: str = "") -> str:
     """The title that a document has or, without one, its first heading or the file's name."""
+    title = "" if _WRITERS.fullmatch(title.strip()) else title.strip()
     first = next((section.path[0] for section in sections if section.path), stem)
     return one_line(title or first, LONGEST_NAME)
 
