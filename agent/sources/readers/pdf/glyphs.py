@@ -1,0 +1,276 @@
+"""What a page of a PDF is drawn of: words, the scripts at them, and the lines that they stand on.
+
+PDFium gives characters with their boxes in the order of drawing. Lengths are in points, y goes
+upwards, and text that is turned is placed as if the page were.
+"""
+
+import math
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from ctypes import byref, c_double, create_string_buffer
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import Any
+
+from pypdfium2 import raw
+
+from rubricem.agent.sources.readers.formulas import lowered, raised
+from rubricem.agent.sources.readers.tables import Row
+
+MOST_CHARACTERS = 200_000
+"""read of a page; a book has some 3,000 on one"""
+_SPACE = 0.2
+"""of the size of letters, from which a gap parts words"""
+_APART = 0.9
+"""from which it parts cells or columns; in justified lines gaps are smaller"""
+_LEVEL = 0.08
+"""by which baselines of one word may differ"""
+_SMALLER = 0.85
+"""of the size of what it belongs to, up to which a word may be a super- or subscript"""
+
+
+@dataclass(slots=True, eq=False)
+class Glyphs:
+    """A word, several on one line, or a table in their place: what one box holds."""
+
+    x0: float
+    x1: float
+    y: float
+    """of the baseline"""
+    size: float
+    text: str
+    order: int = 0
+    """in which it is drawn"""
+    spaced: bool = False
+    """whether a space stands before it, however narrow"""
+    scripts: list["Glyphs"] = field(default_factory=list)
+    """super- and subscripts that follow it"""
+    mark: str = ""
+    """the superscript before it, such as "[1]" where a note begins"""
+    table: "Table | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    rows: list[Row]
+    headers: int | None = None
+    """as `table_blocks` takes it"""
+
+
+Line = list[Glyphs]
+"""What stands on one baseline, from left to right, in parts that are far from each other."""
+
+
+_BLANKS = frozenset((9, 10, 13, 32, 160, *range(0x2000, 0x200B), 0x202F, 0x3000))
+HYPHENS = "-\u00ad\u2010"
+BROKEN = "\ufdd0"
+"""where a word was broken at the end of a line, until all of the document's words are known"""
+
+
+@lru_cache(1 << 14)
+def _character(code: int) -> str:
+    """What a code stands for; "" for control characters, and for what only its font knows."""
+    if code == 2:  # PDFium's for a hyphen at the end of a line
+        return "-"
+    if code in (0xF0B7, 0xF0A7, 0xF076):  # bullets of Symbol and Wingdings
+        return "\u2022"
+    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xF900 or code > 0x1FFFF:
+        return ""
+    text = chr(code)
+    if 0xFB00 <= code < 0xFE00 or 0xFE70 <= code < 0xFEFF:  # ligatures, and Arabic letters as drawn
+        return unicodedata.normalize("NFKC", text)
+    return "" if unicodedata.category(text) in ("Cc", "Cn") else text
+
+
+def words_of(page: Any) -> dict[int, list[Glyphs]]:
+    """The words of a page by the angle, in degrees, at which they run; placed as if level."""
+    found: dict[int, list[Glyphs]] = defaultdict(list)
+    x, y, box = c_double(), c_double(), raw.FS_RECTF()
+    to_x, to_y, to_box = byref(x), byref(y), byref(box)
+    code_of, origin_of, box_of = (
+        raw.FPDFText_GetUnicode,
+        raw.FPDFText_GetCharOrigin,
+        raw.FPDFText_GetLooseCharBox,
+    )
+    angle, size, height, word, spaced = 0, 1.0, -1.0, None, False
+    for at in range(min(raw.FPDFText_CountChars(page), MOST_CHARACTERS)):
+        code = code_of(page, at)
+        if code in _BLANKS:
+            word, spaced = None, spaced or code not in (10, 13)
+            continue
+        if not (character := _character(code)):
+            continue
+        origin_of(page, at, to_x, to_y)
+        box_of(page, at, to_box)
+        u, v, end = x.value, y.value, box.right
+        if angle:
+            u, v, end = _turned(angle, u, v, box)
+        if word is not None and abs(v - word.y) < 0.08 * size:
+            if -0.4 * size < u - word.x1 < _SPACE * size:
+                word.text += character
+                word.x1 = end
+                continue
+            # Arabic and Hebrew: each letter is left of the one before.
+            if "\u0590" <= character < "\u0900" and abs(word.x0 - end) < _SPACE * size:
+                word.text += character
+                word.x0 = u
+                continue
+        if angle or box.top - box.bottom != height:
+            height = box.top - box.bottom
+            angle, size = _posture(page, at, height)
+            u, v, end = _turned(angle, x.value, y.value, box)
+        word = Glyphs(u, end, v, size, character, at, spaced)
+        spaced = False
+        found[angle].append(word)
+    return found
+
+
+def _turned(angle: int, x: float, y: float, box: Any) -> tuple[float, float, float]:
+    """(x, y, right end) of a character as if it ran level."""
+    if not angle:
+        return x, y, box.right
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    corners = ((a, b) for a in (box.left, box.right) for b in (box.bottom, box.top))
+    return x * cos + y * sin, y * cos - x * sin, max(a * cos + b * sin for a, b in corners)
+
+
+def _posture(page: Any, at: int, height: float) -> tuple[int, float]:
+    """(angle in degrees, size in points) of a character."""
+    matrix = raw.FS_MATRIX()
+    raw.FPDFText_GetMatrix(page, at, byref(matrix))
+    angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
+    size = raw.FPDFText_GetFontSize(page, at) * math.hypot(matrix.c, matrix.d)
+    return (angle % 360 if abs(angle) > 2 else 0), abs(size) or height or 1.0
+
+
+def with_scripts(words: Sequence[Glyphs]) -> list[Glyphs]:
+    """The words without super- and subscripts, which are attached to what they belong to."""
+    cell = max(word.size for word in words)
+    by_end: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    for word in words:
+        by_end[int(word.x1 // cell), int(word.y // cell)].append(word)
+    attached: set[int] = set()
+    for word in sorted(words, key=lambda each: each.x0):
+        column, row = int(word.x0 // cell), int(word.y // cell)
+        near = [b for k in _AROUND for b in by_end.get((column + k[0], row + k[1]), ())]
+        for base in near:
+            if id(base) in attached:  # the superscript goes on
+                gap = word.x0 - base.x1
+                level = abs(word.y - base.y) < 0.08 * base.size and word.size == base.size
+                if level and -0.2 * base.size < gap < 0.4 * base.size:
+                    base.text += " " * (gap > _SPACE * base.size) + word.text
+                    base.x1 = word.x1
+                    by_end[int(base.x1 // cell), row].append(base)
+                    attached.add(id(word))
+                    break
+            elif _is_script(word, base):
+                base.scripts.append(word)
+                attached.add(id(word))
+                break
+    kept = [word for word in words if id(word) not in attached]
+    return _attach_marks(kept, cell) if any(w.size < _SMALLER * cell for w in kept) else kept
+
+
+_AROUND = [(across, up) for across in (0, -1, 1) for up in (0, -1, 1)]
+
+
+def _is_script(word: Glyphs, base: Glyphs) -> bool:
+    gap, up = (word.x0 - base.x1) / base.size, (word.y - base.y) / base.size
+    # Letters of a logo, as that of TeX, are pushed into each other.
+    if word is base or not -0.2 < gap < 0.35 or len(word.text) > 20:
+        return False
+    # The initial of a chapter is larger than twice the text beside it.
+    if 0.4 * base.size < word.size <= _SMALLER * base.size:
+        return 0.12 < up < 0.8 or -0.55 < up < -0.08
+    same = len(word.text) < 5 and -0.08 < gap < 0.15 and word.size <= base.size
+    return same and (0.2 < up < 0.6 or -0.5 < up < -0.15)
+
+
+def _attach_marks(words: Sequence[Glyphs], cell: float) -> list[Glyphs]:
+    """The words without superscripts before them, such as the mark at the beginning of a note."""
+    small = [w for w in words if len(w.text) <= 3 and w.size < _SMALLER * cell]
+    by_start: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    for word in words if small else ():
+        by_start[int(word.x0 // cell), int(word.y // cell)].append(word)
+    attached: set[int] = set()
+    for mark in small:
+        column, row = int(mark.x1 // cell), int(mark.y // cell)
+        near = [b for k in _AROUND for b in by_start.get((column + k[0], row + k[1]), ())]
+        for word in near:
+            gap, up = (word.x0 - mark.x1) / word.size, (mark.y - word.y) / word.size
+            if -0.1 < gap < 1.2 and 0.1 < up < 0.8 and mark.size < _SMALLER * word.size:
+                word.mark = raised(mark.text, "", word.text)
+                attached.add(id(mark))
+                break
+    return [word for word in words if id(word) not in attached]
+
+
+def lines_of(words: Iterable[Glyphs]) -> list[Line]:
+    """The lines from the top, each in parts that are far from each other."""
+    rows: list[list[Glyphs]] = []
+    for word in sorted(words, key=lambda each: -each.y):
+        first = rows[-1][0] if rows else None
+        if first and first.y - word.y <= 0.3 * min(first.size, word.size):
+            rows[-1].append(word)
+        else:
+            rows.append([word])
+    return [_parts_of_line(sorted(row, key=lambda each: each.x0)) for row in rows]
+
+
+def _parts_of_line(words: Sequence[Glyphs]) -> Line:
+    parts: list[list[Glyphs]] = []
+    end = 0.0
+    for word in words:
+        if parts and word.x0 - end <= _APART * max(word.size, parts[-1][-1].size):
+            parts[-1].append(word)
+        else:
+            parts.append([word])
+        end = max([word.x1, *(script.x1 for script in word.scripts)])
+    return [_joined(part) for part in parts]
+
+
+def _joined(words: list[Glyphs]) -> Glyphs:
+    """Words beside each other as one."""
+    text = ""
+    leftwards = sum(word.text[0] >= "\u0590" and word.text[0] < "\u0900" for word in words)
+    if 2 * leftwards > len(words):
+        text = " ".join(word.text for word in reversed(words))
+    end = max(word.x1 for word in words) if text else words[0].x0
+    for word, after in zip(words, [*words[1:], None], strict=True) if not text else ():
+        text += " " * (bool(text) and (word.spaced or word.x0 - end > _SPACE * word.size))
+        text += f"{word.mark} " if word.mark[:1] == "[" else word.mark
+        text += word.text
+        end = word.x1
+        for script in word.scripts:
+            end = max(end, script.x1)
+            apart = after is not None and after.x0 - end > _SPACE * word.size
+            follows = " " * apart + (after.text if after else "")
+            told = raised if script.y > word.y else lowered
+            text += told(script.text, text, follows)
+    first = words[0]
+    size = sorted(word.size for word in words)[len(words) // 2]
+    return Glyphs(first.x0, end, first.y, size, text, first.order, mark=first.mark)
+
+
+def glued(above: str, below: str) -> str:
+    """A line with the one that it runs on to; a word that was broken is marked with `BROKEN`."""
+    if not above or not below:
+        return above or below
+    if above[-1] in HYPHENS and above[-2:-1].isalnum() and below[0].isalnum():
+        broken = above[-2].isalpha() and below[0].islower()
+        return f"{above[:-1]}{BROKEN if broken else '-'}{below}"
+    unspaced = "\u2e80" <= above[-1] < "\uac00" and below[0] >= "\u2e80"
+    return f"{above}{'' if unspaced else ' '}{below}"
+
+
+def run_on(lines: Iterable[str]) -> str:
+    return reduce(glued, lines, "")
+
+
+def is_bold(text: Any, at: int) -> bool:
+    name = create_string_buffer(80)
+    raw.FPDFText_GetFontInfo(text, at, name, len(name), None)
+    bold = re.search(rb"bold|black|heavy|-bd|cmbx", name.value.lower())
+    return bold is not None or raw.FPDFText_GetFontWeight(text, at) >= 600

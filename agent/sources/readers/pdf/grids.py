@@ -1,0 +1,318 @@
+"""Tables of a page of a PDF: by rules that are drawn, or by columns that are clear without.
+
+Each gives rows for `table_blocks`: merged cells repeat their text, and empty ones stay.
+"""
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ctypes import byref, c_float
+from typing import Any
+
+from pypdfium2 import raw
+
+from rubricem.agent.sources.readers.pdf.glyphs import Glyphs, Line, Table, lines_of, run_on
+from rubricem.agent.sources.readers.tables import Row
+
+MOST_RULES = 3000
+"""drawn on a page; a drawing has more, a table does not"""
+MOST_CELLS = 20_000
+"""between the rules of a table"""
+LEAST_LINES = 3
+"""of a column, or of a table without rules"""
+_NEAR = 2.0
+"""points between rules that meet"""
+_THIN = 4.0
+"""points: of a rule, and less than the height of a line"""
+
+Rule = tuple[float, float, float]
+"""a drawn line: where it is across its direction, where it begins and where it ends along it"""
+
+
+def rules_of(page: Any) -> tuple[list[Rule], list[Rule]]:
+    """The horizontal and the vertical rules of a page, which may be edges of boxes."""
+    level: list[Rule] = []
+    upright: list[Rule] = []
+    sides = [c_float() for _ in range(4)]
+    for at in range(min(raw.FPDFPage_CountObjects(page), 10 * MOST_RULES)):
+        drawn = raw.FPDFPage_GetObject(page, at)
+        if raw.FPDFPageObj_GetType(drawn) != raw.FPDF_PAGEOBJ_PATH:
+            continue
+        raw.FPDFPageObj_GetBounds(drawn, *map(byref, sides))
+        segments = raw.FPDFPath_CountSegments(drawn)
+        left, bottom, right, top = (side.value for side in sides)
+        for x0, y0, x1, y1 in (
+            [(left, bottom, right, top)] if segments < 6 else _edges(drawn, segments)
+        ):
+            flat, narrow = y1 - y0 < _THIN, x1 - x0 < _THIN
+            if flat and not narrow:
+                level.append(((y0 + y1) / 2, x0, x1))
+            elif narrow and not flat:
+                upright.append(((x0 + x1) / 2, y0, y1))
+            elif not flat and 3 < segments < 6:
+                level += (y0, x0, x1), (y1, x0, x1)
+                upright += (x0, y0, y1), (x1, y0, y1)
+        if len(level) + len(upright) > MOST_RULES:
+            return [], []
+    return _merged(level), _merged(upright)
+
+
+def _edges(drawn: Any, segments: int) -> Iterator[tuple[float, float, float, float]]:
+    """The straight edges of one drawing: left, bottom, right and top of each."""
+    matrix, x, y = raw.FS_MATRIX(), c_float(), c_float()
+    raw.FPDFPageObj_GetMatrix(drawn, byref(matrix))
+    before = begun = (0.0, 0.0)
+    for at in range(min(segments, MOST_RULES)):
+        segment = raw.FPDFPath_GetPathSegment(drawn, at)
+        raw.FPDFPathSegment_GetPoint(segment, byref(x), byref(y))
+        here = (
+            matrix.a * x.value + matrix.c * y.value + matrix.e,
+            matrix.b * x.value + matrix.d * y.value + matrix.f,
+        )
+        kind = raw.FPDFPathSegment_GetType(segment)
+        if kind == raw.FPDF_SEGMENT_MOVETO:
+            begun = here
+        ends = [(before, here)] if kind == raw.FPDF_SEGMENT_LINETO else []
+        ends += [(here, begun)] if raw.FPDFPathSegment_GetClose(segment) else []
+        for (x0, y0), (x1, y1) in ends:
+            if abs(x0 - x1) < 1 or abs(y0 - y1) < 1:
+                yield min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+        before = here
+
+
+def _merged(rules: Iterable[Rule]) -> list[Rule]:
+    """Rules that continue each other as one."""
+    found: list[Rule] = []
+    bundle: list[Rule] = []
+    for rule in [*sorted(rules), (math.inf, 0.0, 0.0)]:
+        if bundle and rule[0] - bundle[0][0] > _NEAR / 2:
+            begun = len(found)
+            for at, start, end in sorted(bundle, key=lambda each: each[1]):
+                if len(found) > begun and start <= found[-1][2] + _NEAR:
+                    found[-1] = (found[-1][0], found[-1][1], max(end, found[-1][2]))
+                else:
+                    found.append((at, start, end))
+            bundle = []
+        bundle.append(rule)
+    return found
+
+
+def grids_of(level: list[Rule], upright: list[Rule]) -> Iterator[tuple[list[Rule], list[Rule]]]:
+    """The rules that meet, together: each may be those of a table."""
+    if not upright or len(level) * len(upright) > 30 * MOST_RULES:
+        return
+    rest = list(upright)
+    while rest:
+        columns, rows, new = [], [], [rest.pop()]
+        while new:
+            columns += new
+            met = [r for r in level if any(_meet(r, column) for column in new)]
+            rows += met
+            level = [r for r in level if r not in met]
+            new = [column for column in rest if any(_meet(row, column) for row in met)]
+            rest = [column for column in rest if column not in new]
+        yield rows, columns
+
+
+def _meet(row: Rule, column: Rule) -> bool:
+    across = row[1] - _NEAR <= column[0] <= row[2] + _NEAR
+    return across and column[1] - _NEAR <= row[0] <= column[2] + _NEAR
+
+
+def _positions(at: Iterable[float]) -> list[float]:
+    """Distinct ones, ascending."""
+    found: list[float] = []
+    for each in sorted(at):
+        if not found or each - found[-1] > _NEAR:
+            found.append(each)
+    return found
+
+
+def ruled_table(
+    words: Sequence[Glyphs], level: list[Rule], upright: list[Rule]
+) -> tuple[Glyphs, set[int]] | None:
+    """A table in the place of its words, and those by identity; None if the rules are no table."""
+    xs = _positions([r[0] for r in upright] + [x for r in level for x in r[1:]])
+    ys = _positions([r[0] for r in level] + [y for r in upright for y in r[1:]])
+    if len(xs) < 3 or len(ys) < 3 or len(xs) * len(ys) > MOST_CELLS:
+        return None
+    cells: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    for word in words:
+        x, y = (word.x0 + word.x1) / 2, word.y + 0.3 * word.size
+        if xs[0] < x < xs[-1] and ys[0] < y < ys[-1]:
+            cells[bisect_right(ys, y) - 1, bisect_right(xs, x) - 1].append(word)
+    if min(len({at[n] for at in cells}) for n in (0, 1)) < 2:
+        return None
+    owner = _owners(xs, ys, level, upright)
+    merged: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    for at, held in cells.items():
+        merged[owner[at]] += held
+    rows: list[Row] = []
+    for row in range(len(ys) - 2, -1, -1):
+        owners = [owner[row, column] for column in range(len(xs) - 1)]
+        rows += _rows_between(owners, merged, len(ys))
+    inside = {id(word) for held in cells.values() for word in held}
+    first = min((w for held in cells.values() for w in held), key=lambda w: w.order)
+    table = Glyphs(xs[0], xs[-1], ys[-1], first.size, "", first.order, table=Table(rows))
+    return table, inside
+
+
+def _owners(
+    xs: list[float], ys: list[float], level: list[Rule], upright: list[Rule]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """The first cell, (row from below, column), of those that no rule parts, for each of them."""
+    owner: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in range(len(ys) - 2, -1, -1):
+        for column in range(len(xs) - 1):
+            own = row, column
+            up, across = (ys[row] + ys[row + 1]) / 2, (xs[column] + xs[column + 1]) / 2
+            if column and not _crosses(upright, xs[column], up):
+                own = owner[row, column - 1]
+            elif row < len(ys) - 2 and not _crosses(level, ys[row + 1], across):
+                own = owner[row + 1, column]
+            owner[row, column] = own
+    return owner
+
+
+def _crosses(rules: Iterable[Rule], at: float, along: float) -> bool:
+    return any(abs(r[0] - at) <= _NEAR and r[1] <= along <= r[2] for r in rules)
+
+
+def _rows_between(
+    owners: list[tuple[int, int]], words: dict[tuple[int, int], list[Glyphs]], rules: int
+) -> list[Row]:
+    """The row, or the several, between two horizontal rules."""
+    lines = [lines_of(words[each]) for each in owners]
+    texts = [run_on(" ".join(part.text for part in line) for line in told) for told in lines]
+    if len({*owners}) == 1:
+        return [texts[0]]
+    # Where only the header is set apart by rules, each line that begins in the first column is one.
+    levels = _positions(line[0].y for told in lines for line in told)
+    told_at = [{bisect_right(levels, line[0].y): line for line in told} for told in lines]
+    several = [
+        [" ".join(p.text for p in at.get(n, ())) for at in told_at]
+        for n in range(len(levels), 0, -1)
+    ]
+    if rules < 5 and all(row[0] and sum(map(bool, row)) > 1 for row in several):
+        return list(several)
+    return [texts]
+
+
+def unruled_table(
+    lines: list[Line], begin: int, level: list[Rule], is_bold: Callable[[Glyphs], bool]
+) -> tuple[int, Table | None]:
+    """The table that begins at a line, None if there is none; and where to go on."""
+    end, several = begin + 1, [lines[begin]]
+    while end < len(lines) and _goes_on(lines, end, several[-1][1].x0):
+        several += [lines[end]] * (len(lines[end]) > 1)
+        end += 1
+    run = lines[begin:end]
+    if len(several) < LEAST_LINES:
+        return end, None
+    usual = Counter(map(len, several)).most_common(1)[0][0]
+    columns = _columns(several)
+    if len(columns) < usual:
+        columns = _columns([line for line in several if len(line) == usual])
+    cells = [[(part, _covered(part, columns)) for part in line] for line in run]
+    if len(columns) < 2 or not _are_cells(cells, len(columns)):
+        return end, None
+    rows: list[Row] = []
+    for n, line in enumerate(cells):
+        row = [""] * len(columns)
+        for part, covered in line:
+            for column in covered:
+                row[column] = f"{row[column]} {part.text}".strip()
+        above = rows[-1] if rows else ""
+        if isinstance(above, list) and not row[0] and _is_wrapped(line, cells[n - 1], columns):
+            rows[-1] = [run_on(filter(None, pair)) for pair in zip(above, row, strict=True)]
+        else:
+            rows.append(row if len(line) > 1 or len(line[0][1]) < 2 else line[0][0].text)
+    first, second = run[0], run[1]
+    under = [r for r in level if second[0].y < r[0] < first[0].y + first[0].size]
+    ruled = any(r[2] > columns[0][0] and r[1] < columns[-1][1] and r[0] < first[0].y for r in under)
+    named = ruled or (all(map(is_bold, first)) and not all(map(is_bold, second)))
+    counted = not any(map(_NUMERIC.match, rows[0])) and any(
+        all(not isinstance(row, list) or _NUMERIC.match(row[n] or "0") for row in rows[1:])
+        for n in range(len(columns))
+    )
+    return end, Table(rows, None if named or counted else 0)
+
+
+_NUMERIC = re.compile(r"\W{0,3}\d")
+LABEL = re.compile(
+    r"(?:[\u2022\u25aa\u25cf\u25e6\u2023\u00b7\u2013*-]|[(\[]?\w{1,3}[.)\]]|\d{1,4})\Z"
+)
+"""of an item of a list, drawn by itself"""
+
+
+def _goes_on(lines: list[Line], at: int, second: float) -> bool:
+    """Whether a line can belong to the table of the line above it.
+
+    `second`: where the second cell begins; a line of one cell is part of it, or stands between.
+    """
+    line, above = lines[at], lines[at - 1]
+    if any(part.table for part in line) or above[0].y - line[0].y > 3.2 * line[0].size:
+        return False
+    between = at + 1 < len(lines) and len(lines[at + 1]) > 1
+    return len(line) > 1 or between or line[0].x0 > second - line[0].size / 2
+
+
+def _columns(lines: Iterable[Line]) -> list[tuple[float, float]]:
+    """Where the parts of the lines stand, those together that overlap."""
+    found: list[tuple[float, float]] = []
+    for x0, x1 in sorted((part.x0, part.x1) for line in lines for part in line):
+        if found and x0 <= found[-1][1]:
+            found[-1] = (found[-1][0], max(x1, found[-1][1]))
+        else:
+            found.append((x0, x1))
+    return found
+
+
+def _covered(part: Glyphs, columns: Sequence[tuple[float, float]]) -> list[int]:
+    """The columns that a part stands in; the nearest if it is between them."""
+    found = [n for n, (x0, x1) in enumerate(columns) if part.x0 < x1 and part.x1 > x0]
+    middle = (part.x0 + part.x1) / 2
+    near = min(range(len(columns)), key=lambda n: abs(sum(columns[n]) / 2 - middle))
+    return found or [near]
+
+
+def _are_cells(cells: list[list[tuple[Glyphs, list[int]]]], columns: int) -> bool:
+    """Whether the parts stand in columns: each in one, and with edges or middles in line."""
+    alone = [[part for line in cells for part, at in line if at == [n]] for n in range(columns)]
+    if sum(map(len, alone)) < 0.8 * sum(map(len, cells)):
+        return False
+    if columns == 2 and all(LABEL.match(part.text) for part in alone[0]):
+        return False  # items of a list
+    for parts in alone:
+        edges = (
+            [part.x0 for part in parts],
+            [part.x1 for part in parts],
+            [(part.x0 + part.x1) / 2 for part in parts],
+        )
+        in_line = max((_in_line(each, parts[0].size) for each in edges), default=0) if parts else 0
+        if in_line < 0.7 * len(parts):
+            return False
+    return True
+
+
+def _in_line(at: list[float], size: float) -> int:
+    """The most that are within half a letter's size."""
+    at = sorted(at)
+    return max(bisect_right(at, x + size / 2) - n for n, x in enumerate(at))
+
+
+def _is_wrapped(
+    line: list[tuple[Glyphs, list[int]]],
+    above: list[tuple[Glyphs, list[int]]],
+    columns: Sequence[tuple[float, float]],
+) -> bool:
+    """Whether the cells of a line continue those above, which have no room for its first words."""
+    ends = {at[0]: part.x1 for part, at in above}
+    for part, at in line:
+        letters = len(part.text.partition(" ")[0]) + 1
+        first = letters * (part.x1 - part.x0) / len(part.text)
+        if ends.get(at[0], -math.inf) + first <= columns[at[0]][1]:
+            return False
+    return True

@@ -1,0 +1,241 @@
+"""The blocks of a page of a PDF in the order of reading, from its words, lines and tables.
+
+Columns are read one after the other, what spans them between; lines that run on are a paragraph.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Any
+
+from rubricem.agent.sources.readers.document import BlockKind
+from rubricem.agent.sources.readers.pdf.glyphs import (
+    HYPHENS,
+    Glyphs,
+    Line,
+    Table,
+    glued,
+    is_bold,
+    lines_of,
+    with_scripts,
+    words_of,
+)
+from rubricem.agent.sources.readers.pdf.grids import (
+    LABEL,
+    LEAST_LINES,
+    Rule,
+    grids_of,
+    ruled_table,
+    rules_of,
+    unruled_table,
+)
+
+MOST_GUTTERS = 6
+"""places that are tried as the gutter between columns"""
+NARROWEST = 12
+"""times its letters' size that a column takes; narrower lines are no running text of their own"""
+_FILLED = 0.7
+"""of a column's width that lines of running text take"""
+
+
+@dataclass(slots=True)
+class Part:
+    """A block before it is known whether it is a heading."""
+
+    kind: BlockKind
+    text: str
+    size: float = 0.0
+    table: Table | None = None
+
+
+_ITEM = re.compile(r"[\u2022\u25aa\u25cf\u25e6\u2023\u00b7\u2013*-] +(?=\S)")
+_NUMBERED = re.compile(r"(?:\d{1,3}|[a-z])[.)] |\(\w{1,3}\) ")
+_UNENDED = re.compile(r"[^.!?:;\u3002\s]\Z")
+
+
+def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
+    """Lines in the order of reading: of columns one after the other, what spans them between."""
+    gutter = _gutter(lines) if deep else None
+    over: list[Line] = []
+    for band in _bands(lines, gutter) if gutter is not None else ():
+        if not _is_columnar(*_sides(band, gutter), 1):
+            over += band
+            continue
+        if over:
+            yield over
+            over = []
+        for side in _sides(band, gutter):
+            yield from _flows(side, deep - 1)
+    if over or gutter is None:
+        yield over or lines
+
+
+def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], list[Line]]:
+    """What is left, and what is right of it."""
+    left = ([part for part in line if part.x0 < gutter] for line in lines)
+    right = ([part for part in line if part.x0 >= gutter] for line in lines)
+    return [*filter(None, left)], [*filter(None, right)]
+
+
+def _bands(lines: list[Line], gutter: float) -> Iterator[list[Line]]:
+    """Consecutive lines that leave a gutter free, and those between them.
+
+    A line of both sides that is far from others is a heading or footing of the page.
+    """
+    wide = 2.2 * median(line[0].size for line in lines)
+    gaps = [math.inf, *(above[0].y - line[0].y for above, line in pairwise(lines)), math.inf]
+    over = [
+        any(part.x0 < gutter < part.x1 for part in line)
+        or (len(line) > 1 and min(gaps[n], gaps[n + 1]) > wide)
+        for n, line in enumerate(lines)
+    ]
+    for _, band in groupby(zip(over, lines, strict=True), key=lambda each: each[0]):
+        yield [line for _, line in band]
+
+
+def _gutter(lines: list[Line]) -> float | None:
+    """Where the space between two columns of running text is; None if there are no such."""
+    low, high = min(line[0].x0 for line in lines), max(line[-1].x1 for line in lines)
+    width = max((high - low) / 400, 1.0)
+    begun, ended, covered = Counter[int](), Counter[int](), Counter[int]()
+    for line in lines:
+        ended[math.ceil((line[0].x1 - low) / width)] += 1
+        begun[math.ceil((line[-1].x0 - low) / width)] += 1
+        for part in line:
+            covered[math.ceil((part.x0 - low) / width)] += 1
+            covered[math.ceil((part.x1 - low) / width)] -= 1
+    left, right, over = 0, len(lines), 0
+    ranks: list[tuple[int, int, int]] = []
+    for n in range(round((high - low) / width) + 1):
+        left, right, over = left + ended[n], right - begun[n], over + covered[n]
+        if min(left, right) >= LEAST_LINES:
+            ranks.append((min(left, right) - 2 * over, over, n))
+    best, left_to_try = (0.0, 0.0), MOST_GUTTERS
+    while ranks and left_to_try:
+        left_to_try -= 1
+        *rank, at = max(ranks)
+        like = [n for *other, n in ranks if other == rank and at - n < 40]
+        gutter = low + width * like[len(like) // 2]
+        held = (band for band in _bands(lines, gutter) if _is_columnar(*_sides(band, gutter)))
+        best = max(best, (sum(map(len, held)), gutter), key=lambda each: each[0])
+        ranks = [rank for rank in ranks if not like[0] - 8 <= rank[2] <= like[-1] + 8]
+    return best[1] if best[0] else None
+
+
+def _is_columnar(left: list[Line], right: list[Line], least: int = LEAST_LINES) -> bool:
+    """Whether both are columns and not cells: drawn one after the other, or both filled."""
+    few = min(len(left), len(right))
+    if few < least:
+        return False
+    tops, bottoms = zip(*((side[0][0].y, side[-1][0].y) for side in (left, right)), strict=True)
+    if min(tops) - max(bottoms) < 0.5 * min(a - b for a, b in zip(tops, bottoms, strict=True)):
+        return False  # one is below the other
+    drawn = sorted((p.order, side is left) for side in (left, right) for line in side for p in line)
+    turns = sum(one[1] != other[1] for one, other in pairwise(drawn))
+    return turns <= 1 + 0.2 * few or (few >= LEAST_LINES and _is_filled(left) and _is_filled(right))
+
+
+def _is_filled(lines: list[Line]) -> bool:
+    """Whether most lines take most of the width, as those of running text do."""
+    widest = max(line[-1].x1 for line in lines) - min(line[0].x0 for line in lines)
+    wide = sum(line[-1].x1 - line[0].x0 > _FILLED * widest for line in lines)
+    words = sum(part.text.count(" ") + 1 for line in lines for part in line)
+    return 2 * wide >= len(lines) and words >= 3 * len(lines)
+
+
+def _paragraphs(lines: list[Line], edge: float) -> Iterator[Part]:
+    """Lines as paragraphs, lists and notes. `edge`: where their column ends."""
+    gaps = [above[0].y - line[0].y for above, line in pairwise(lines)]
+    usual = median(gaps) if gaps else 0.0
+    begin = 0
+    for n in range(1, len(lines) + 1):
+        new = n == len(lines) or gaps[n - 1] > 1.4 * usual
+        if new or not 0.9 < _size(lines[n]) / _size(lines[n - 1]) < 1.1 or _notes(lines[n]):
+            if lines[begin:n]:
+                yield _paragraph(lines[begin:n], edge)
+            begin = n
+
+
+def _size(line: Line) -> float:
+    return max(line, key=lambda part: len(part.text)).size
+
+
+def _notes(line: Line) -> bool:
+    return line[0].mark[:1] == "["
+
+
+def _paragraph(lines: list[Line], edge: float) -> Part:
+    """Lines that run on; one that ends early, though more had room on it, ends with a new line.
+
+    `edge`: where the column ends, which few short lines do not show.
+    """
+    right = max(line[-1].x1 for line in lines)
+    if right - min(line[0].x0 for line in lines) < NARROWEST * _size(lines[0]):
+        right = edge if edge - lines[0][0].x0 > NARROWEST * _size(lines[0]) else math.inf
+    part = Part(BlockKind.NOTE if _notes(lines[0]) else BlockKind.PARAGRAPH, "", _size(lines[0]))
+    for n, line in enumerate(lines):
+        text = " ".join(each.text for each in line)
+        item = _ITEM.match(text)
+        text = f"- {text[item.end() :]}" if item else text
+        if not n:
+            part.kind = BlockKind.LIST if item else part.kind
+            part.text = text
+            continue
+        first = (line[-1].x1 - line[0].x0) / len(text) * (len(text.partition(" ")[0]) + 1)
+        full = lines[n - 1][-1].x1 + first > right or part.text[-1] in HYPHENS
+        labelled = len(line) > 1 and LABEL.match(line[0].text)
+        new = item or labelled or _NUMBERED.match(text) or not full
+        part.text = f"{part.text}\n{text}" if new else glued(part.text, text)
+    return part
+
+
+def parts_of_page(page: Any, text: Any) -> list[Part]:
+    """The blocks of a page in their order."""
+    turned = words_of(text)
+    level, upright = rules_of(page) if turned.get(0) else ([], [])
+    found: list[Part] = []
+    for angle in sorted(turned, key=lambda each: -len(turned[each])):
+        words = with_scripts(turned[angle])
+        tables: list[Glyphs] = []
+        for rows, columns in grids_of(level, upright) if not angle else ():
+            if made := ruled_table(words, rows, columns):
+                tables.append(made[0])
+                words = [word for word in words if id(word) not in made[1]]
+        lines = sorted(
+            [*lines_of(words), *([table] for table in tables)], key=lambda line: -line[0].y
+        )
+        for flow in _flows(lines) if lines else ():
+            parts = _parts_of_flow(flow, level, text)
+            if found and parts and _carries_on(found[-1], parts[0]):
+                found[-1].text = glued(found[-1].text, parts.pop(0).text)
+            found += parts
+    return found
+
+
+def _carries_on(above: Part, below: Part) -> bool:
+    """Whether a paragraph at the end of a column goes on in the next."""
+    prose = above.kind == below.kind == BlockKind.PARAGRAPH
+    return prose and bool(_UNENDED.search(above.text)) and below.text[0].islower()
+
+
+def _parts_of_flow(lines: list[Line], level: list[Rule], text: Any) -> list[Part]:
+    found: list[Part] = []
+    running: list[Line] = []
+    edge = max(line[-1].x1 for line in lines)
+    at = 0
+    while at < len(lines):
+        end, table = at + 1, lines[at][0].table
+        if not table and len(lines[at]) > 1:
+            end, table = unruled_table(lines, at, level, lambda part: is_bold(text, part.order))
+        if table:
+            found += _paragraphs(running, edge)
+            running = []
+            found.append(Part(BlockKind.TABLE, "", table=table))
+        else:
+            running += lines[at:end]
+        at = end
+    return [*found, *_paragraphs(running, edge)]
