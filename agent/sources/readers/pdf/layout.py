@@ -34,7 +34,7 @@ from rubricem.agent.sources.readers.pdf.grids import (
     unruled_table,
 )
 
-MOST_GUTTERS = 6
+MOST_GUTTERS = 8
 """places that are tried as the gutter between columns"""
 NARROWEST = 12
 """times its letters' size that a column takes; narrower lines are no running text of their own"""
@@ -61,15 +61,18 @@ def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
     """Lines in the order of reading: of columns one after the other, what spans them between."""
     gutter = _gutter(lines) if deep else None
     over: list[Line] = []
-    for band in _bands(lines, gutter) if gutter is not None else ():
-        if not _is_columnar(*_sides(band, gutter), 1):
+    for free, band in _bands(lines, gutter) if gutter is not None else ():
+        if not free or not _is_columnar(*_sides(band, gutter), 1):
             over += band
             continue
         if over:
             yield over
-            over = []
-        for side in _sides(band, gutter):
-            yield from _flows(side, deep - 1)
+        left, right = _sides(band, gutter)
+        # What is drawn below both, and after them, is in neither.
+        bottom, last = right[-1][0].y, max(part.order for line in right for part in line)
+        over = [line for line in left if line[0].y < bottom and line[0].order > last]
+        yield from _flows(left[: len(left) - len(over)], deep - 1)
+        yield from _flows(right, deep - 1)
     if over or gutter is None:
         yield over or lines
 
@@ -81,20 +84,20 @@ def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], list[Line]]:
     return [*filter(None, left)], [*filter(None, right)]
 
 
-def _bands(lines: list[Line], gutter: float) -> Iterator[list[Line]]:
-    """Consecutive lines that leave a gutter free, and those between them.
+def _bands(lines: list[Line], gutter: float) -> Iterator[tuple[bool, list[Line]]]:
+    """(whether a gutter is free, consecutive lines).
 
     A line of both sides that is far from others is a heading or footing of the page.
     """
     wide = 2.2 * median(line[0].size for line in lines)
     gaps = [math.inf, *(above[0].y - line[0].y for above, line in pairwise(lines)), math.inf]
-    over = [
-        any(part.x0 < gutter < part.x1 for part in line)
-        or (len(line) > 1 and min(gaps[n], gaps[n + 1]) > wide)
+    free = [
+        not any(part.x0 < gutter < part.x1 for part in line)
+        and (len(line) < 2 or min(gaps[n], gaps[n + 1]) <= wide)
         for n, line in enumerate(lines)
     ]
-    for _, band in groupby(zip(over, lines, strict=True), key=lambda each: each[0]):
-        yield [line for _, line in band]
+    for is_free, band in groupby(zip(free, lines, strict=True), key=lambda each: each[0]):
+        yield is_free, [line for _, line in band]
 
 
 def _gutter(lines: list[Line]) -> float | None:
@@ -113,16 +116,17 @@ def _gutter(lines: list[Line]) -> float | None:
     for n in range(round((high - low) / width) + 1):
         left, right, over = left + ended[n], right - begun[n], over + covered[n]
         if min(left, right) >= LEAST_LINES:
-            ranks.append((min(left, right) - 2 * over, over, n))
+            ranks.append((-over, min(left, right), n))
     best, left_to_try = (0.0, 0.0), MOST_GUTTERS
     while ranks and left_to_try:
         left_to_try -= 1
         *rank, at = max(ranks)
         like = [n for *other, n in ranks if other == rank and at - n < 40]
         gutter = low + width * like[len(like) // 2]
-        held = (band for band in _bands(lines, gutter) if _is_columnar(*_sides(band, gutter)))
+        bands = (band for free, band in _bands(lines, gutter) if free)
+        held = (band for band in bands if _is_columnar(*_sides(band, gutter)))
         best = max(best, (sum(map(len, held)), gutter), key=lambda each: each[0])
-        ranks = [rank for rank in ranks if not like[0] - 8 <= rank[2] <= like[-1] + 8]
+        ranks = [rank for rank in ranks if not like[0] - 2 < rank[2] < like[-1] + 2]
     return best[1] if best[0] else None
 
 
