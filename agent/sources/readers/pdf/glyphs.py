@@ -211,8 +211,8 @@ def lines_of(words: Iterable[Glyphs]) -> list[Line]:
     """The lines from the top, each in parts that are far from each other."""
     rows: list[list[Glyphs]] = []
     for word in sorted(words, key=lambda each: -each.y):
-        first = rows[-1][0] if rows else None
-        if first and first.y - word.y <= 0.3 * min(first.size, word.size):
+        above = rows[-1][-1] if rows else None
+        if above and above.y - word.y <= 0.3 * min(above.size, word.size):
             rows[-1].append(word)
         else:
             rows.append([word])
