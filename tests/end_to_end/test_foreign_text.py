@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from pypdf.errors import PyPdfError
+from pypdfium2 import PdfiumError
 
 from rubricem.agent.cli.bank import _exported, _screen
 from rubricem.agent.evaluate.questions import QuestionSet
@@ -153,7 +153,7 @@ def storable_bytes(each: str) -> bytes:
 
 
 def of_page(content: bytes, name: str = "x") -> Any:
-    with suppress(PyPdfError):  # told by the process that reads for others
+    with suppress(PdfiumError):  # told by the process that reads for others
         return passages_of(content, "text/html", f"https://a.test/{name}", 9.0, lambda: None)
 
 

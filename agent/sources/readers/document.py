@@ -157,7 +157,8 @@ _WRITERS = re.compile(
     r"\W*(?:untitled|anonymous|unknown|unspecified|unnamed|no title|title|new|default|document"
     r"|presentation|slide|powerpoint presentation|workbook|book|mappe|sheet|layout|page|scan"
     r"|scanned (?:document|image)|noname|null|none)(?: document| page)?[\W_]*\d*\W*"
-    r"|Microsoft (?:Office )?(?:Word|Excel|PowerPoint|Publisher)\b.*|(?:Adobe )?PScript\d.*"
+    r"|Microsoft (?:Office )?(?:Word|Excel|PowerPoint|Publisher)(?:\W*\d+|\s+-\s.*)?"
+    r"|(?:Adobe )?PScript\d.*"
     r"|\S+\.(?:docx?|pptx?|xlsx?|od[tps]|rtf|tex|dvi|e?ps|pdf|indd|qx[dp]|pmd|fm|wpd|pages|html?|te?xt|md)",
     re.I,
 )

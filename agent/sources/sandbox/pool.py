@@ -99,7 +99,7 @@ class Reader:
         finally:
             watch.cancel()
         if reply is None:
-            return job.failure(self._how_it_ended()), False
+            return job.failure(self._how_it_ended(job)), False
         read, failed, worn = reply
         if not failed:
             return read, not worn
@@ -132,7 +132,7 @@ class Reader:
                     return reply, failed, worn
         return None
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, job: Job) -> str:
         if self._process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.5)
@@ -141,6 +141,8 @@ class Reader:
             return "holds more text than can be taken"
         if -status in (getattr(signal, "SIGXCPU", 0), signal.SIGKILL.value):
             return "takes too long to read"
+        if status == -signal.SIGABRT:  # what a library in C does that gets no memory
+            return f"needs more than {job.megabytes} MB to be read"
         return f"could not be read: its reader ended with status {status}"
 
 

@@ -5,8 +5,8 @@ paragraphs whose broken words are joined. Lengths are in points, y goes upwards.
 is laid out by itself, after what most of the page says.
 
 pypdfium2 (Chrome's PDFium) is used since it gives characters with their boxes in less time than
-pypdf takes for text without, mends broken references, knows fonts' odd codes, and stays below 40 MB
-where pypdf takes 110. pdfminer.six, which pdfplumber builds on, takes twice the time of pypdf.
+pypdf takes for text without, mends broken references, knows fonts' odd codes, and takes 60 MB
+where pypdf takes 120. pdfminer.six, which pdfplumber builds on, takes twice the time of pypdf.
 """
 
 import re
@@ -18,7 +18,14 @@ from typing import Any
 
 from pypdfium2 import PdfDocument, PdfiumError, raw
 
-from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
+from rubricem.agent.sources.readers.document import (
+    DEEPEST,
+    BlockKind,
+    Document,
+    Input,
+    Outline,
+    title_of,
+)
 from rubricem.agent.sources.readers.pdf.glyphs import BROKEN
 from rubricem.agent.sources.readers.pdf.layout import Part, parts_of_page
 from rubricem.agent.sources.readers.tables import table_blocks
@@ -90,28 +97,11 @@ def _read_page(file: Any, number: int) -> list[Part]:
 
 
 def _outlined(pages: list[list[Part]]) -> Outline:
-    """The blocks under headings, which are short and in larger letters than most of the text."""
-    parts = [part for page in pages for part in page if part.text]
-    whole = "\n".join(part.text for part in parts)
-    known = Counter(_COMPOUND.findall(whole.lower())) if BROKEN in whole else Counter[str]()
-    sizes = Counter[float]()
-    for part in parts:
-        sizes[_rounded(part.size)] += len(part.text)
-    usual = sizes.most_common(1)[0][0] if sizes else 0.0
-    repeated = Counter(part.text for part in parts)
-    heads = [
-        part
-        for part in parts
-        if part.kind == BlockKind.PARAGRAPH
-        and part.size > _LARGER * usual
-        and len(part.text.split()) <= MOST_OF_HEADING
-        and re.search(r"[^\W\d_]{2}", part.text)
-        and repeated[part.text] < 3
-    ]
-    if sum(len(part.text) for part in heads) > LARGEST_SHARE * len(whole):
-        heads = []
-    levels = sorted({_rounded(part.size) for part in heads}, reverse=True)
-    headings = {id(part): levels.index(_rounded(part.size)) + 1 for part in heads}
+    """The blocks under their headings, with broken words mended."""
+    parts = [part for page in pages for part in page]
+    headings = _headings(parts)
+    whole = "\n".join(part.text for part in parts).lower()
+    known = Counter(_COMPOUND.findall(whole)) if BROKEN in whole else Counter[str]()
     outline = Outline()
     for number, page in enumerate(pages, 1):
         for part in page:
@@ -119,11 +109,39 @@ def _outlined(pages: list[list[Part]]) -> Outline:
             if part.table:
                 for block in table_blocks(part.table.rows, part.table.headers):
                     outline.add(block.kind, _mended(block.text, known), place)
-            elif heading := headings.get(id(part)):
-                outline.head(heading, _mended(part.text, known))
+            elif level := headings.get(id(part)):
+                outline.head(level, _mended(part.text, known))
             else:
                 outline.add(part.kind, _mended(part.text, known), place)
     return outline
+
+
+def _headings(parts: list[Part]) -> dict[int, int]:
+    """The levels of headings by identity: short parts in larger letters than most of the text."""
+    sizes = Counter[float]()
+    for part in parts:
+        sizes[_rounded(part.size)] += len(part.text)
+    usual = sizes.most_common(1)[0][0] if sizes else 0.0
+    repeated = Counter(part.text for part in parts)
+    found = [
+        part
+        for part in parts
+        if part.kind == BlockKind.PARAGRAPH
+        and part.size > _LARGER * usual
+        and len(part.text.split()) <= MOST_OF_HEADING
+        and re.search(r"[^\W\d_]{2}", part.text)
+        and repeated[part.text] < 3  # else it stands at the head of pages
+    ]
+    if sum(len(part.text) for part in found) > LARGEST_SHARE * sum(sizes.values()):
+        return {}
+    order = sorted({_rounded(part.size) for part in found}, reverse=True)
+    levels = {id(part): order.index(_rounded(part.size)) + 1 for part in found}
+    below = 0
+    for part in reversed(parts):
+        if levels.get(id(part), below - 1) >= below:
+            del levels[id(part)]  # nothing stands under it
+        below = levels.get(id(part), DEEPEST + 1)
+    return levels
 
 
 def _rounded(size: float) -> float:

@@ -106,7 +106,7 @@ def words_of(page: Any) -> dict[int, list[Glyphs]]:
         box_of(page, at, to_box)
         u, v, end = x.value, y.value, box.right
         if angle:
-            u, v, end = _turned(angle, u, v, box)
+            u, v, end = _turned(angle, size, u, v, box)
         if word is not None and abs(v - word.y) < 0.08 * size:
             if -0.4 * size < u - word.x1 < _SPACE * size:
                 word.text += character
@@ -120,20 +120,23 @@ def words_of(page: Any) -> dict[int, list[Glyphs]]:
         if angle or box.top - box.bottom != height:
             height = box.top - box.bottom
             angle, size = _posture(page, at, height)
-            u, v, end = _turned(angle, x.value, y.value, box)
+            u, v, end = _turned(angle, size, x.value, y.value, box)
         word = Glyphs(u, end, v, size, character, at, spaced)
         spaced = False
         found[angle].append(word)
     return found
 
 
-def _turned(angle: int, x: float, y: float, box: Any) -> tuple[float, float, float]:
+def _turned(angle: int, size: float, x: float, y: float, box: Any) -> tuple[float, float, float]:
     """(x, y, right end) of a character as if it ran level."""
     if not angle:
         return x, y, box.right
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    u, v = x * cos + y * sin, y * cos - x * sin
+    if angle % 90:  # the box is level, and says little of the width
+        return u, v, u + 0.6 * size
     corners = ((a, b) for a in (box.left, box.right) for b in (box.bottom, box.top))
-    return x * cos + y * sin, y * cos - x * sin, max(a * cos + b * sin for a, b in corners)
+    return u, v, max(a * cos + b * sin for a, b in corners)
 
 
 def _posture(page: Any, at: int, height: float) -> tuple[int, float]:

@@ -16,9 +16,9 @@ from pypdfium2 import raw
 from rubricem.agent.sources.readers.pdf.glyphs import Glyphs, Line, Table, lines_of, run_on
 from rubricem.agent.sources.readers.tables import Row
 
-MOST_RULES = 3000
+MOST_RULES = 2000
 """drawn on a page; a drawing has more, a table does not"""
-MOST_CELLS = 20_000
+MOST_CELLS = 5000
 """between the rules of a table"""
 LEAST_LINES = 3
 """of a column, or of a table without rules"""
@@ -57,6 +57,18 @@ def rules_of(page: Any) -> tuple[list[Rule], list[Rule]]:
         if len(level) + len(upright) > MOST_RULES:
             return [], []
     return _merged(level), _merged(upright)
+
+
+def quarter_turned(
+    level: list[Rule], upright: list[Rule], quarters: int
+) -> tuple[list[Rule], list[Rule]]:
+    """The rules as they are to text that runs at so many right angles."""
+    for _ in range(quarters):
+        level, upright = (
+            [(-x, start, end) for x, start, end in upright],
+            [(y, -end, -start) for y, start, end in level],
+        )
+    return level, upright
 
 
 def _edges(drawn: Any, segments: int) -> Iterator[tuple[float, float, float, float]]:
@@ -101,7 +113,7 @@ def _merged(rules: Iterable[Rule]) -> list[Rule]:
 
 def grids_of(level: list[Rule], upright: list[Rule]) -> Iterator[tuple[list[Rule], list[Rule]]]:
     """The rules that meet, together: each may be those of a table."""
-    if not upright or len(level) * len(upright) > 30 * MOST_RULES:
+    if not upright or len(level) * len(upright) > 50 * MOST_RULES:
         return
     rest = list(upright)
     while rest:
@@ -164,20 +176,18 @@ def _owners(
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """The first cell, (row from below, column), of those that no rule parts, for each of them."""
     owner: dict[tuple[int, int], tuple[int, int]] = {}
+    beside = [[r for r in upright if abs(r[0] - x) <= _NEAR] for x in xs]
+    above = [[r for r in level if abs(r[0] - y) <= _NEAR] for y in ys]
     for row in range(len(ys) - 2, -1, -1):
         for column in range(len(xs) - 1):
             own = row, column
             up, across = (ys[row] + ys[row + 1]) / 2, (xs[column] + xs[column + 1]) / 2
-            if column and not _crosses(upright, xs[column], up):
+            if column and not any(r[1] <= up <= r[2] for r in beside[column]):
                 own = owner[row, column - 1]
-            elif row < len(ys) - 2 and not _crosses(level, ys[row + 1], across):
+            elif row < len(ys) - 2 and not any(r[1] <= across <= r[2] for r in above[row + 1]):
                 own = owner[row + 1, column]
             owner[row, column] = own
     return owner
-
-
-def _crosses(rules: Iterable[Rule], at: float, along: float) -> bool:
-    return any(abs(r[0] - at) <= _NEAR and r[1] <= along <= r[2] for r in rules)
 
 
 def _rows_between(

@@ -29,6 +29,7 @@ from rubricem.agent.sources.readers.pdf.grids import (
     LEAST_LINES,
     Rule,
     grids_of,
+    quarter_turned,
     ruled_table,
     rules_of,
     unruled_table,
@@ -198,25 +199,33 @@ def _paragraph(lines: list[Line], edge: float) -> Part:
 
 
 def parts_of_page(page: Any, text: Any) -> list[Part]:
-    """The blocks of a page in their order."""
+    """The blocks of a page in their order; those of turned text after what most of it is."""
     turned = words_of(text)
-    level, upright = rules_of(page) if turned.get(0) else ([], [])
+    level, upright = rules_of(page) if turned else ([], [])
     found: list[Part] = []
-    for angle in sorted(turned, key=lambda each: -len(turned[each])):
-        words = with_scripts(turned[angle])
-        tables: list[Glyphs] = []
-        for rows, columns in grids_of(level, upright) if not angle else ():
-            if made := ruled_table(words, rows, columns):
-                tables.append(made[0])
-                words = [word for word in words if id(word) not in made[1]]
-        lines = sorted(
-            [*lines_of(words), *([table] for table in tables)], key=lambda line: -line[0].y
-        )
-        for flow in _flows(lines) if lines else ():
-            parts = _parts_of_flow(flow, level, text)
-            if found and parts and _carries_on(found[-1], parts[0]):
-                found[-1].text = glued(found[-1].text, parts.pop(0).text)
-            found += parts
+    for n, angle in enumerate(sorted(turned, key=lambda each: -len(turned[each]))):
+        rules = quarter_turned(level, upright, angle // 90) if angle % 90 == 0 else ([], [])
+        parts = _laid_out(turned[angle], *rules, text)
+        for part in parts if n else ():
+            part.size = 0.0  # no heading
+        found += parts
+    return found
+
+
+def _laid_out(words: list[Glyphs], level: list[Rule], upright: list[Rule], text: Any) -> list[Part]:
+    words = with_scripts(words)
+    tables: list[Glyphs] = []
+    for rows, columns in grids_of(level, upright):
+        if made := ruled_table(words, rows, columns):
+            tables.append(made[0])
+            words = [word for word in words if id(word) not in made[1]]
+    lines = sorted([*lines_of(words), *([table] for table in tables)], key=lambda line: -line[0].y)
+    found: list[Part] = []
+    for flow in _flows(lines):
+        parts = _parts_of_flow(flow, level, text)
+        if found and _carries_on(found[-1], parts[0]):
+            found[-1].text = glued(found[-1].text, parts.pop(0).text)
+        found += parts
     return found
 
 

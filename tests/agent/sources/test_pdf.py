@@ -1,0 +1,284 @@
+"""What a person reads on a page of a PDF is what is searched and quoted, in the same order."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rubricem.agent.sources.readers import read
+from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.memory.errors import SourceError
+from tests.support.pdfs import Drawn, Ruled, drawing, grid, lines_at, pdf, raw_pdf
+
+HALVES = (
+    ["The pump of site Bonn ran for", "three hundred hours before its",
+     "seal wore out in May 2023. The", "rotor showed no damage and was", "kept in service."],
+    ["The valve of site Kiel was closed", "by hand after the alarm on the",
+     "second of June. Its spring had", "broken; a new spring was ordered",
+     "from the maker in Ulm."],
+)  # fmt: skip
+WHOLE = [" ".join(half) for half in HALVES]
+ROWS = [["part", "hours", "cause", "site"], ["seal", "300", "wear", "Bonn"],
+        ["rotor", "900", "", "Kiel"], ["valve", "", "spring broken", "Ulm"]]  # fmt: skip
+TOLD = ["part: seal | hours: 300 | cause: wear | site: Bonn",
+        "part: rotor | hours: 900 | site: Kiel",
+        "part: valve | cause: spring broken | site: Ulm"]  # fmt: skip
+COLUMNS = [60, 160, 240, 380]
+
+
+def document(content: bytes, name: str = "report.pdf") -> Document:
+    return read(Input.of_bytes(name, content))
+
+
+def blocks(*page: Drawn | Ruled) -> list[tuple[BlockKind, str]]:
+    sections = document(drawing(page)).sections
+    return [(block.kind, block.text) for section in sections for block in section.blocks]
+
+
+def texts(*page: Drawn | Ruled) -> list[str]:
+    return [text for _, text in blocks(*page)]
+
+
+def cells(rows: Sequence[Sequence[str]], xs: Sequence[float], bold: bool = False) -> list[Drawn]:
+    """Each row 20 points below the last, from 700 down."""
+    return [
+        Drawn(x, 700 - 20 * n, cell, bold=bold and not n)
+        for n, row in enumerate(rows)
+        for x, cell in zip(xs, row, strict=True)
+        if cell
+    ]
+
+
+def by_rows(left: Sequence[Drawn], right: Sequence[Drawn]) -> list[Drawn]:
+    return [drawn for pair in zip(left, right, strict=True) for drawn in pair]
+
+
+@pytest.mark.parametrize("order", [by_rows, lambda left, right: [*left, *right]])
+def test_columns_are_read_one_after_the_other_and_what_spans_them_between(
+    order: Callable[[list[Drawn], list[Drawn]], list[Drawn]],
+):
+    def columns(y: float) -> list[Drawn]:
+        return order(lines_at(60, y, HALVES[0]), lines_at(310, y, HALVES[1]))
+
+    page = [
+        Drawn(150, 760, "Wear of seals and of springs at two sites, as it was seen", 10),
+        *columns(720),
+        Drawn(100, 640, "Fig. 1: the pump and, to its right, the valve of the other site."),
+        *columns(600),
+    ]
+    assert texts(*page) == [page[0].text, *WHOLE, page[11].text, *WHOLE]
+
+
+def test_columns_of_different_length_end_with_what_follows_both():
+    left, right = lines_at(60, 720, HALVES[0]), lines_at(310, 720, HALVES[1][:4])
+    last = Drawn(60, 400, "The end.")
+    assert texts(*left, *right, last) == [WHOLE[0], " ".join(HALVES[1][:4]), "The end."]
+
+
+@pytest.mark.parametrize("bold", [True, False])
+def test_rows_between_rules_name_their_columns(bold: bool):
+    rules = grid([55, 155, 235, 375, 450], [635, 655, 675, 695, 715])
+    assert texts(*cells(ROWS, COLUMNS, bold), *rules) == ["\n".join(TOLD)]
+
+
+def test_cells_that_no_rule_parts_repeat_their_text():
+    page = [
+        Drawn(60, 700, "Site"), Drawn(190, 700, "Flow"),
+        Drawn(160, 680, "l/min"), Drawn(240, 680, "bar"),
+        Drawn(60, 650, "Bonn"), Drawn(160, 660, "12"), Drawn(240, 660, "3"),
+        Drawn(160, 640, "14"), Drawn(240, 640, "4"),
+        Ruled(55, 715, 300, 715), Ruled(155, 695, 300, 695), Ruled(55, 675, 300, 675),
+        Ruled(155, 655, 300, 655), Ruled(55, 635, 300, 635),
+        Ruled(55, 635, 55, 715), Ruled(155, 635, 155, 715), Ruled(235, 635, 235, 695),
+        Ruled(300, 635, 300, 715),
+    ]  # fmt: skip
+    assert texts(*page) == [
+        "Site: Bonn | Flow l/min: 12 | Flow bar: 3\nSite: Bonn | Flow l/min: 14 | Flow bar: 4"
+    ]
+
+
+def test_a_title_over_all_columns_stands_before_the_rows():
+    title = [Drawn(150, 720, "Life of the parts"), Ruled(55, 735, 450, 735)]
+    sides = [Ruled(55, 715, 55, 735), Ruled(450, 715, 450, 735)]
+    rules = grid([55, 155, 235, 375, 450], [635, 655, 675, 695, 715])
+    assert texts(*title, *sides, *cells(ROWS, COLUMNS), *rules) == [
+        "Life of the parts",
+        "\n".join(TOLD),
+    ]
+
+
+def test_lines_within_a_cell_are_one_text():
+    rules = grid([55, 155, 375], [640, 690, 715])
+    page = [
+        *(Drawn(60, 700, "part"), Drawn(160, 700, "remark"), Drawn(60, 675, "seal")),
+        *lines_at(160, 675, ["it was worn, and the inves-", "tigation took a month"]),
+    ]
+    assert texts(*page, *rules) == [
+        "part: seal | remark: it was worn, and the investigation took a month"
+    ]
+
+
+@pytest.mark.parametrize(
+    "rules", [[Ruled(55, 695, 450, 695)], [Ruled(55, y, 450, y) for y in (715, 695, 635)]]
+)
+def test_columns_that_are_clear_make_a_table_without_rules_between_them(rules: list[Ruled]):
+    before = Drawn(60, 730, "Table 1. The life of parts in the pumps of three sites of the works.")
+    assert texts(before, *cells(ROWS, COLUMNS), *rules) == [before.text, "\n".join(TOLD)]
+    assert texts(before, *cells(ROWS, COLUMNS, bold=True)) == [before.text, "\n".join(TOLD)]
+
+
+def test_numbers_below_words_have_these_for_names():
+    rows = [["trial", "share ok"], ["1", "42 %"], ["2", "51 %"], ["3", "60 %"]]
+    told = [f"trial: {trial} | share ok: {share}" for trial, share in rows[1:]]
+    assert texts(*cells(rows, [60, 200])) == ["\n".join(told)]
+
+
+def test_rows_without_a_header_name_nothing():
+    rows = [["Pump", "P-101"], ["Site", "Bonn"], ["Reader", "A. Meier"]]
+    assert texts(*cells(rows, [60, 200])) == ["Pump | P-101\nSite | Bonn\nReader | A. Meier"]
+
+
+def test_a_meaning_that_goes_on_below_stays_with_its_term():
+    rows = [["-a", "tells all, also what is hidden and"], ["", "what is not"], ["-b", "tells none"],
+            ["-c", "tells what was"]]  # fmt: skip
+    assert texts(*cells(rows, [60, 120])) == [
+        "-a | tells all, also what is hidden and what is not\n-b | tells none\n-c | tells what was"
+    ]
+
+
+def raised(x: float, y: float, text: str, up: float = 4) -> Drawn:
+    return Drawn(x, y + up, text, 6)
+
+
+def test_powers_indices_and_marks_of_notes_are_told_as_in_other_documents():
+    # Widths of Helvetica at 10 points: a digit 5.56, a space 2.78.
+    page = [
+        Drawn(60, 700, "At 10"), raised(84.5, 700, "5"), Drawn(90, 700, "Pa it moved 42"),
+        raised(157, 700, "1"), Drawn(163, 700, "litres of H"), raised(205.2, 700, "2", -2),
+        Drawn(208.6, 700, "O at v"), raised(236.4, 700, "max", -2), Drawn(250, 700, "by the 5"),
+        raised(287.2, 700, "th"), Drawn(295, 700, "of May."),
+        raised(60, 100, "1"), Drawn(64, 100, "Measured in Bonn.", 8),
+    ]  # fmt: skip
+    assert blocks(*page) == [
+        (
+            BlockKind.PARAGRAPH,
+            "At 10^5 Pa it moved 42[1] litres of H2O at v_max by the 5th of May.",
+        ),
+        (BlockKind.NOTE, "[1] Measured in Bonn."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["The investi-", "gation of the sealing mate-", "rial showed that elasto-", "mers last."],
+         "The investigation of the sealing material showed that elastomers last."),
+        (["It is well-known here, a well-", "known fact of the North-", "Rhine site in 20-", "30."],
+         "It is well-known here, a well-known fact of the North-Rhine site in 20-30."),
+        (["a submers\xad", "ible pump - a", "good one"], "a submersible pump - a good one"),
+    ],
+)  # fmt: skip
+def test_words_broken_at_the_end_of_a_line_are_joined(lines: list[str], told: str):
+    found = texts(*lines_at(60, 700, lines))
+    assert [" ".join(text.split()) for text in found] == [told]
+
+
+def test_a_line_that_ends_early_ends_with_a_new_line_and_items_are_told_apart():
+    page = [
+        *lines_at(60, 700, ["A paragraph fills the lines of its column as far as words", "go on."]),
+        *lines_at(60, 640, ["• first of the items, which goes on below as there was no", "room",
+                            "• second"]),
+        *lines_at(60, 560, ["Pump House", "12 River Road", "Bonn"]),
+    ]  # fmt: skip
+    assert blocks(*page) == [
+        (BlockKind.PARAGRAPH, "A paragraph fills the lines of its column as far as words go on."),
+        (
+            BlockKind.LIST,
+            "- first of the items, which goes on below as there was no room\n- second",
+        ),
+        (BlockKind.PARAGRAPH, "Pump House\n12 River Road\nBonn"),
+    ]
+
+
+def test_words_are_parted_by_gaps_where_nobody_wrote_a_space():
+    page = [Drawn(60, 700, "saved"), Drawn(90, 700, "on"), Drawn(104, 700, "the"),
+            Drawn(121, 700, "disk")]  # fmt: skip
+    assert texts(*page) == ["saved on the disk"]
+
+
+def test_text_that_is_turned_is_read_as_if_it_were_level():
+    turned = [Drawn(300 + 12 * n, 200, line, angle=90) for n, line in enumerate(HALVES[0])]
+    assert texts(Drawn(60, 700, "Level."), *turned, Drawn(90, 90, "Draft", 40, angle=45)) == [
+        WHOLE[0],
+        "Level.",
+        "Draft",
+    ]
+    page = [Drawn(100 + 12 * n, 100, line, angle=90) for n, line in enumerate(HALVES[1])]
+    assert document(drawing(page, rotate=90)).sections[0].text == WHOLE[1]
+
+
+def test_a_table_on_a_turned_page_is_one_too():
+    page = [Drawn(800 - c.y, c.x, c.text, angle=90) for c in cells(ROWS, COLUMNS)]
+    rules = [Ruled(800 - r.y0, r.x0, 800 - r.y1, r.x1)
+             for r in grid([55, 155, 235, 375, 450], [635, 655, 675, 695, 715])]  # fmt: skip
+    assert document(drawing([*page, *rules], rotate=90)).sections[0].text == "\n".join(TOLD)
+
+
+def test_larger_letters_are_headings_by_their_size():
+    text = lines_at(60, 600, [*HALVES[0]] * 3)
+    first = [Drawn(60, 700, "Report of the year", 20), Drawn(60, 660, "Pumps", 14), *text]
+    second = [Drawn(60, 700, "Valves", 14), *text]
+    sections = document(drawing(first, second)).sections
+    assert [section.heading for section in sections] == [
+        "Report of the year > Pumps > page 1",
+        "Report of the year > Valves > page 2",
+    ]
+
+
+def test_letters_of_fonts_are_those_of_words():
+    content = rb"BT /F1 12 Tf 60 700 Td (the e\214ciency\001 of the o\215ce) Tj ET"
+    made = raw_pdf([content]).replace(
+        b"/BaseFont/Helvetica/Encoding/WinAnsiEncoding",
+        b"/BaseFont/Helvetica/Encoding<</Differences[140/ffi 141/ffi]>>",
+    )
+    # The places of later objects have moved, which is mended too.
+    assert document(made).sections[0].text == "the efficiency of the office"
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["untitled", "(anonymous)", "Microsoft Word - x.doc", "", "report_final.docx", "Untitled-1",
+     "Document1", " "],
+)  # fmt: skip
+def test_a_title_that_says_nothing_gives_way_to_the_file_s_name(title: str):
+    assert document(drawing([Drawn(60, 700, "Text.")], title=title)).title == "report"
+
+
+def test_a_title_of_its_own_stays():
+    made = drawing([Drawn(60, 700, "Text.")], title="Microsoft Word in schools")
+    assert document(made).title == "Microsoft Word in schools"
+
+
+def test_pages_without_text_are_counted():
+    assert document(pdf(["One.", *[""] * 30])).note == "read in part: 30 of 31 pages have no text"
+    assert document(pdf(["One.", "Two."])).note == ""
+
+
+def test_what_needs_no_password_and_what_a_reader_can_mend_is_read():
+    assert document(pdf(["Open to all."], password="")).sections[0].text == "Open to all."
+    content = b"BT /F1 12 Tf 60 700 Td (Found again.) Tj ET"
+    assert document(raw_pdf([content], xref=False)).sections[0].text == "Found again."
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (pdf(["Secret."], password="key"), "report.pdf is encrypted"),
+        (pdf(["", "", ""]), "report.pdf has no text in its 3 pages"),
+        (b"%PDF-1.7 nothing follows", "report.pdf could not be read"),
+        (raw_pdf([b"BT /F1 12 Tf (x) Tj ET"])[:200], "report.pdf could not be read"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(content: bytes, said: str):
+    with pytest.raises(SourceError, match=said) as failed:
+        document(content)
+    assert failed.value.remedy
