@@ -60,22 +60,27 @@ _UNENDED = re.compile(r"[^.!?:;\u3002\s]\Z")
 
 def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
     """Lines in the order of reading: of columns one after the other, what spans them between."""
-    gutter = _gutter(lines) if deep else None
+    gutter = _gutter(lines) if deep and lines else None
+    if gutter is None:
+        yield from [lines] if lines else []
+        return
     over: list[Line] = []
-    for free, band in _bands(lines, gutter) if gutter is not None else ():
-        if not free or not _is_columnar(*_sides(band, gutter), 1):
+    for free, band in _bands(lines, gutter):
+        left, right = _sides(band, gutter)
+        if not free or not _is_columnar(left, right, 1):
             over += band
             continue
         if over:
             yield over
-        left, right = _sides(band, gutter)
         # What is drawn below both, and after them, is in neither.
         bottom, last = right[-1][0].y, max(part.order for line in right for part in line)
-        over = [line for line in left if line[0].y < bottom and line[0].order > last]
-        yield from _flows(left[: len(left) - len(over)], deep - 1)
+        after = [line[0].y < bottom and line[0].order > last for line in left]
+        over = [line for line, is_after in zip(left, after, strict=True) if is_after]
+        left = [line for line, is_after in zip(left, after, strict=True) if not is_after]
+        yield from _flows(left, deep - 1)
         yield from _flows(right, deep - 1)
-    if over or gutter is None:
-        yield over or lines
+    if over:
+        yield over
 
 
 def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], list[Line]]:
