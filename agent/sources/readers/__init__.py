@@ -21,6 +21,7 @@ READERS: dict[str, str] = {
         "office.opendocument": ".odt .ott .ods .ots .odp",
         "office.delimited": ".csv .tsv .tab",
         "pages.books": ".epub",
+        "pages.mail": ".eml .mhtml .mht",
     }.items()
     for suffix in suffixes.split()
 }

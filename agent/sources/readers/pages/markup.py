@@ -25,6 +25,7 @@ from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.formulas import linear_mathml, lowered, raised, script
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
+from rubricem.memory.errors import SourceError
 
 _OUT_OF_SIGHT = re.compile(
     r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
@@ -55,7 +56,8 @@ _CONTROLS = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\u
 def html_tree(text: str) -> etree._Element | None:
     """The document, without its comments; None if there is none.
 
-    Broken HTML is parsed as by browsers.
+    Broken HTML is parsed much as by browsers. Raises SourceError where elements lie in each other
+    deeper than the parser follows, some 2,000 levels.
     """
     if (declared := _XML.match(text)) or _XHTML in text[:1000]:
         # lxml refuses a text that declares an encoding, as it is decoded already.
@@ -68,7 +70,13 @@ def html_tree(text: str) -> etree._Element | None:
     parser = etree.HTMLParser(
         no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
     )
-    return etree.fromstring(text, parser)
+    tree = etree.fromstring(text, parser)
+    last = parser.error_log.last_error
+    if last is not None and last.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT:
+        raise SourceError(
+            "Its elements lie in each other too deeply.", "Save it in another format."
+        )
+    return tree
 
 
 def empty(elements: Iterable[etree._Element]) -> None:
@@ -212,7 +220,7 @@ def _after(element: etree._Element) -> str:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and re.fullmatch(r"-?[0-9]{1,6}", text.strip()) else otherwise
+    return int(text) if text and re.fullmatch(r"-?[0-9]{1,9}", text.strip()) else otherwise
 
 
 _ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
@@ -254,6 +262,8 @@ class _Table:
     """tables within its cells that are being read"""
 
 
+_MOST_ROWS, _MOST_COLUMNS = 65_534, 1000
+"""over which a cell goes; those of HTML's standard"""
 _LONGEST_CELL = 1500
 """characters; what is longer is a part of the page, and its table only lays that out"""
 _ROWS = etree.XPath("tr | thead/tr | tbody/tr | tfoot/tr")
@@ -346,7 +356,9 @@ class _Walk:
         if self.note is not None or self.is_note:
             kind, self.is_note = BlockKind.NOTE, False
             if self.first and self.note is not None:
-                lines = [self._unlabelled(lines[0]), *lines[1:]]
+                lines = [*filter(None, (self._unlabelled(lines[0]), *lines[1:]))]
+                if not lines:
+                    return
         elif (self.lists or self.entries) and (kind is not BlockKind.CODE or self.lists):
             kind = BlockKind.LIST
         indent = self.indents[-1]
@@ -362,7 +374,7 @@ class _Walk:
     def _unlabelled(self, line: str) -> str:
         """The first line of a note without its mark, which it is told with."""
         mark = re.escape("" if self.note is None else self.note.get(_NOTE, ""))
-        return re.sub(rf"\A[\s^↑]*(?:\[{mark}\]|{mark}[.):](?=\s))?\s*", "", line)
+        return re.sub(rf"\A[\s^↑]*(?:\[\s*(?:{mark})?\s*\]|{mark}[.):](?=\s))?\s*", "", line)
 
     def close(self) -> None:
         """The block that is being read ends."""
@@ -448,7 +460,7 @@ class _Walk:
 
     def term(self, element: etree._Element) -> bool:
         self.flush()
-        self.tight = self.part == "term" or bool(self.lists)
+        self.tight, self.part = self.part == "term" or bool(self.lists), "term"
         return False
 
     def end_term(self, element: etree._Element) -> None:
@@ -458,7 +470,10 @@ class _Walk:
     def meaning(self, element: etree._Element) -> bool:
         self.flush()
         self.tight = bool(self.part and self.lines) or bool(self.lists)
-        self.indents.append((self.indents[-1] + "    ")[:_WIDEST])
+        # One that the page does not close lies in the one before.
+        above = element.getparent()
+        deeper = above is None or above.tag != "dd"
+        self.indents.append((self.indents[-1] + "    " * deeper)[:_WIDEST])
         return False
 
     def end_meaning(self, element: etree._Element) -> None:
@@ -481,7 +496,7 @@ class _Walk:
             self.put(text.strip("\n").splitlines(), BlockKind.CODE)
 
     def head(self, element: etree._Element) -> bool:
-        self.flush()
+        self._leave_heading(element)
         if self.table is None and not self.pre:
             self.close()
             self.heading = int(element.tag[1])
@@ -543,10 +558,10 @@ class _Walk:
         table = self.table
         if table is not None and not table.depth and table.cell is not None:
             named = element.tag == "th" or table.in_head
-            spans = [_number(element.get(name), 1) or _MOST for name in ("rowspan", "colspan")]
-            rows = table.rows or [[]]
-            table.rows = rows
-            rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), spans[0], spans[1], named))
+            rows = min(_number(element.get("rowspan"), 1) or _MOST_ROWS, _MOST_ROWS)
+            columns = min(_number(element.get("colspan"), 1), _MOST_COLUMNS)
+            table.rows = table.rows or [[]]
+            table.rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), rows, columns, named))
             table.cell = None
 
     def table_head(self, element: etree._Element) -> bool:
@@ -624,10 +639,6 @@ class _Walk:
         """How characters above are spoken."""
         self.pieces.append(f"({text_of(element).strip()})")
         return True
-
-
-_MOST = 65_534
-"""rows of a cell that goes down to the end"""
 
 
 def _begins(element: etree._Element) -> bool:

@@ -1,0 +1,150 @@
+"""Mails (eml) and saved web pages (mhtml), which are packed alike; parsed by Python's `email`.
+
+Of a mail: who wrote when, its text from HTML where it has some, and what is attached, each file as
+it is read by itself, under its name. How much is read is bounded.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+
+from rubricem.agent.sources.readers import READERS as KINDS
+from rubricem.agent.sources.readers import read
+from rubricem.agent.sources.readers.document import (
+    BlockKind,
+    Document,
+    Input,
+    Outline,
+    Section,
+    title_of,
+)
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.pages.markup import page_of
+from rubricem.memory.errors import SourceError
+
+DEEPEST = 3
+"""mails within each other"""
+MOST_ATTACHED = 100
+_NAMED = 3
+"""attachments that are named as not read; more are counted"""
+_TOLD = ("From", "To", "Cc", "Date")
+
+
+def _bytes_of(part: EmailMessage) -> bytes:
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    try:
+        return " ".join(str(message.get(name, "")).split())
+    except (ValueError, IndexError, AttributeError, TypeError):  # a header that breaks its grammar
+        return ""
+
+
+def _declared(part: EmailMessage) -> str:
+    return f"{part.get_content_type()}; charset={part.get_content_charset('')}"
+
+
+def _text_of(part: EmailMessage) -> tuple[str, tuple[Section, ...]]:
+    """(the title of a page, or ""; sections) of a part that is text."""
+    text, _ = decode(_bytes_of(part), _declared(part))
+    if part.get_content_subtype() == "html":
+        return page_of(text)
+    outline = Outline()
+    for paragraph in text.replace("\r\n", "\n").split("\n\n"):
+        outline.add(BlockKind.PARAGRAPH, paragraph)
+    return "", outline.sections()
+
+
+@dataclass
+class _Mail:
+    """What is read of a mail and of what is attached to it."""
+
+    given: Input
+    sections: list[Section] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    attached: int = 0
+
+    def add(self, message: EmailMessage, above: tuple[str, ...] = ()) -> None:
+        head = Outline()
+        lines = (f"{name}: {told}" for name in _TOLD if (told := _header(message, name)))
+        head.add(BlockKind.PARAGRAPH, "\n".join(lines))
+        bodies = [each for kind in ("html", "plain") if (each := message.get_body((kind,)))]
+        text = next((found for each in bodies if (found := _text_of(each)[1])), ())
+        begin = tuple(block for section in head.sections() for block in section.blocks)
+        if text and not text[0].path:
+            begin, text = (*begin, *text[0].blocks), text[1:]
+        told = (*([Section((), begin)] if begin else []), *text)
+        self.sections += (Section((*above, *s.path), s.blocks) for s in told)
+        for part in message.iter_attachments():
+            self.attached += 1
+            if isinstance(part, EmailMessage) and self.attached <= MOST_ATTACHED:
+                self._attach(part, above)
+            self.given.get_on()
+
+    def _attach(self, part: EmailMessage, above: tuple[str, ...]) -> None:
+        name = part.get_filename("") or ""
+        inner = part.get_payload(0) if part.get_content_type() == "message/rfc822" else None
+        if isinstance(inner, EmailMessage):
+            title = _header(inner, "Subject") or name or "mail"
+            if len(above) < DEEPEST:
+                self.add(inner, (*above, title))
+            else:
+                self.unread.append(title)
+            return
+        given = Input.of_bytes(name, _bytes_of(part), _declared(part))
+        if given.suffix not in KINDS or not name:
+            # A picture in the text has no name of its own, or is told by the text around it.
+            shown = part.get_content_disposition() == "inline" or part.get("Content-ID")
+            self.unread += [name] * bool(name and not shown)
+            return
+        try:
+            document = read(given)
+        except SourceError as error:
+            self.unread.append(f"{name} ({str(error).rstrip('.')})")
+            return
+        self.sections += (Section((*above, name, *s.path), s.blocks) for s in document.sections)
+        self.unread += [f"{name} is {document.note}"] * bool(document.note)
+
+    def note(self) -> str:
+        if not self.unread:
+            return ""
+        more = f" and {len(self.unread) - _NAMED} more" * (len(self.unread) > _NAMED)
+        return f"read in part: not {', '.join(self.unread[:_NAMED])}{more}"
+
+
+def _message(given: Input) -> EmailMessage:
+    message = message_from_bytes(given.content(), policy=policy.default)
+    if not isinstance(message, EmailMessage) or not message.keys():
+        raise SourceError(f"{given.name} is no mail.", "Save it again from the program it is of.")
+    return message
+
+
+def read_mail(given: Input) -> Document:
+    message, mail = _message(given), _Mail(given)
+    mail.add(message)
+    title = title_of((), given.stem, _header(message, "Subject"))
+    return Document(title, tuple(mail.sections), mail.note(), _header(message, "Date"))
+
+
+def _pages(message: EmailMessage) -> Iterator[EmailMessage]:
+    for part in message.walk():
+        if isinstance(part, EmailMessage) and part.get_content_maintype() == "text":
+            yield part
+
+
+def read_saved_page(given: Input) -> Document:
+    """The first part of a saved web page that has a text; the others are its frames and styles."""
+    message = _message(given)
+    for part in _pages(message):
+        if part.get_content_subtype() in ("html", "plain"):
+            title, sections = _text_of(part)
+            if sections:
+                title = title or _header(message, "Subject")
+                return Document(title_of(sections, given.stem, title), sections)
+    raise SourceError(f"{given.name} holds no page with a text.", "Save the page again.")
+
+
+READERS = {".eml": read_mail, ".mhtml": read_saved_page, ".mht": read_saved_page}

@@ -1,0 +1,365 @@
+"""HTML, by itself and in books, mails and saved pages: each block says what a person reads."""
+
+import time
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.sources.readers import read
+from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.agent.sources.sandbox.web_text import document_of
+from rubricem.memory.errors import SourceError
+
+SENTENCE = "The pump was tried three times in Bonn, and each time its seal wore out early. "
+
+
+def page(body: str, name: str = "a.html") -> Document:
+    return read(Input.of_bytes(name, f"<html><body>{body}</body></html>".encode()))
+
+
+def blocks(body: str) -> list[str]:
+    return [block.text for section in page(body).sections for block in section.blocks]
+
+
+def kinds(body: str) -> list[tuple[BlockKind, str]]:
+    return [(b.kind, b.text) for section in page(body).sections for b in section.blocks]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("was 42<sup>1</sup> litres", "was 42[1] litres"),
+        ("at 10<sup>5</sup> Pa and 10<sup>-3</sup> m", "at 10^5 Pa and 10^-3 m"),
+        ("x<sup>n+1</sup> and 2<sup>3<sup>2</sup></sup>", "x^(n+1) and 2^(3^2)"),
+        ("by 5<sup>th</sup> of May", "by 5th of May"),
+        ("H<sub>2</sub>O at v<sub>max</sub>", "H2O at v_max"),
+        ("in 10<sup><a href='#f'>5</a></sup> l", "in 10[5] l"),
+        ("hours<a href='#f'><sup>1</sup></a>; then", "hours[1]; then"),
+        ("hours<a class='footnote-ref' href='#f'>1</a>; then", "hours[1]; then"),
+        ("in 2023<sup class='reference'>[2]</sup> too", "in 2023[2] too"),
+        ("now <del>41</del><ins>42</ins> <s>l</s> litres", "now 42 litres"),
+        ("now <span style='text-decoration: line-through'>41</span>42", "now 42"),
+        ("first line<br>second line", "first line second line"),
+        ("one  \n two&nbsp;three", "one two three"),
+        ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
+        ("she said <q>no</q>.", "she said “no”."),
+        ("so \\(x^2\\) and $$y^2$$", "so \\(x^2\\) and $$y^2$$"),
+        ("so <script type='math/tex'>x^2</script> is", "so \\(x^2\\) is"),
+        (
+            "so <span class='katex'><span class='katex-mathml'><math><semantics><msup><mi>x</mi>"
+            "<mn>2</mn></msup><annotation>x^2</annotation></semantics></math></span>"
+            "<span class='katex-html' aria-hidden='true'>x2</span></span> is",
+            "so x^2 is",
+        ),
+        (
+            "so <span style='display:none'><math><mi>E</mi></math></span>"
+            "<img class='mwe-math-fallback-image-inline' alt='{\\displaystyle E=mc^{2}}'> is",
+            "so E=mc^{2} is",
+        ),
+    ],
+)
+def test_a_line_says_what_is_seen(body: str, text: str) -> None:
+    assert blocks(f"<p>{body}</p>") == [text]
+
+
+def test_a_formula_on_its_own_is_a_block() -> None:
+    told = "<p>so</p><math display='block'><mfrac><mn>1</mn><mi>x</mi></mfrac></math><p>is</p>"
+    assert (BlockKind.FORMULA, "(1)/(x)") in kinds(told)
+
+
+@pytest.mark.parametrize(
+    ("reference", "note"),
+    [
+        (
+            "<a href='#f1' id='r1'><sup>1</sup></a>",
+            "<section role='doc-endnotes'><ol><li id='f1'><p>By the vendor.<a href='#r1'>↩︎</a></p>"
+            "</li></ol></section>",
+        ),
+        (
+            "<sup id='cite_ref-1'><a href='#cite_note-1'>[1]</a></sup>",
+            "<ol><li id='cite_note-1'><b><a href='#cite_ref-1'>^</a></b> By the vendor.</li></ol>",
+        ),
+        (
+            "<a class='footnote-reference' href='#f' id='r' role='doc-noteref'>[1]</a>",
+            "<aside class='footnote' id='f'><span>[<a href='#r'>1</a>]</span>"
+            "<p>By the vendor.</p></aside>",
+        ),
+        (
+            "<a epub:type='noteref' href='notes.xhtml#f'>1</a>",
+            "<aside epub:type='footnote' id='f'><p>1. By the vendor.</p></aside>",
+        ),
+        ("<sup><a href='#f'>1</a></sup>", "<p><a id='f'></a><sup>1</sup> By the vendor.</p>"),
+        ("<sup>1</sup>", "<p><sup>1</sup> By the vendor.</p>"),
+    ],
+)
+def test_a_note_begins_with_its_mark(reference: str, note: str) -> None:
+    told = kinds(f"<p>It was 42{reference} litres. {SENTENCE}</p>{note}")
+    assert told[0][1].startswith("It was 42[1] litres.")
+    assert told[-1][0] is BlockKind.NOTE
+    assert told[-1][1].replace("[1]\n", "[1] ") == "[1] By the vendor."
+
+
+def test_a_mark_whose_note_is_on_the_page_is_no_power() -> None:
+    assert blocks("<p>was 10<sup>1</sup> l</p><p><sup>1</sup> Then.</p>")[0] == "was 10[1] l"
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        ("<ul><li>a<li>b</ul>", ["- a\n- b"]),
+        ("<ol start='3'><li>a<li value='7'>b<li>c</ol>", ["3. a\n7. b\n8. c"]),
+        ("<ol type='a'><li>x<li>y</ol>", ["a. x\nb. y"]),
+        ("<ol type='I'><li>x<li>y<li>z<li>w</ol>", ["I. x\nII. y\nIII. z\nIV. w"]),
+        ("<ol reversed><li>x<li>y</ol>", ["2. x\n1. y"]),
+        ("<p>so:</p><ul><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ul>",
+         ["so:", "- a\n  - b\n    1. c\n- d"]),
+        ("<ul><li><p>a</p><p>more</p><pre>x\n y</pre></li></ul>", ["- a\n  more\n  x\n   y"]),
+        ("<ul><li><input type=checkbox> a<li><input type=checkbox checked> b</ul>",
+         ["- [ ] a\n- [x] b"]),
+        ("<dl><dt>a<dt>b<dd>one<dd>two<dt>c<dd><p>x</p><p>y</p></dl>",
+         ["a\nb\n    one\n    two", "c\n    x", "    y"]),
+        ("<dl><dt>a<dd><ul><li>x<li>y</ul></dl>", ["a\n    - x\n    - y"]),
+        ("<h2>Parts<ul><li>a<li>b</ul></h2>", ["- a\n- b"]),
+        ("<pre>if x:\n\ty = <b>1</b>\n\n# end\n</pre>", ["if x:\n        y = 1\n\n# end"]),
+        ("<h2>Parts<h3>Rotor</h3><p>x", ["x"]),
+        ("<pre><code><div>a</div><div>b</div></code></pre>", ["a\nb"]),
+        ("<pre>a<br>b</pre>", ["a\nb"]),
+        ("<address>Main St 1<br>Bonn</address>", ["Main St 1\nBonn"]),
+        ("<p>Roses<br>are<br>red<br>today</p>", ["Roses\nare\nred\ntoday"]),
+        ("<p>one<br><br>two</p>", ["one", "two"]),
+        ("<div>one<div>two</div>three</div>", ["one", "two", "three"]),
+    ],
+)  # fmt: skip
+def test_lists_code_and_lines_keep_their_shape(body: str, texts: list[str]) -> None:
+    assert blocks(body) == texts
+
+
+HEAD = "<tr><th>part<th>hours<th>site</tr>"
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        (f"<table>{HEAD}<tr><td>rotor<td>900<td></tr><tr><td>seal<td><td>Kiel</table>",
+         ["part: rotor | hours: 900\npart: seal | site: Kiel"]),
+        (f"<table><caption>Lives</caption>{HEAD}<tr><td>rotor<td>900<td>Bonn</table>",
+         ["Lives", "part: rotor | hours: 900 | site: Bonn"]),
+        (f"<table>{HEAD}<tr><td>rotor<td>900<td rowspan=2>Bonn<tr><td>seal<td>300</table>",
+         ["part: rotor | hours: 900 | site: Bonn\npart: seal | hours: 300 | site: Bonn"]),
+        ("<table><thead><tr><td rowspan=2>pump<td colspan=2>flow<tr><td>l/min<td>bar</thead>"
+         "<tr><td>P-1<td>12<td>3</table>",
+         ["pump: P-1 | flow l/min: 12 | flow bar: 3"]),
+        ("<table><tr><th colspan=2>Trials<tr><th>trial<th>flow<tr><td>3<td>12</table>",
+         ["Trials", "trial: 3 | flow: 12"]),
+        ("<table><tr><th>Height<td>3 m<tr><th>Built<td>1990</table>",
+         ["Height: 3 m\nBuilt: 1990"]),
+        (f"<table>{HEAD}<tr><td>rotor<td>9<sup>a</sup><td><ul><li>Bonn<li>Kiel</ul></table>",
+         ["part: rotor | hours: 9[a] | site: Bonn; Kiel"]),
+        (f"<table>{HEAD}<tr><td>a<td><table><tr><td>1<td>2<tr><td>3</table><td>b</table>",
+         ["part: a | hours: 1 2 3 | site: b"]),
+        (f"<table><tr><td><p>Menu</p><td><h2>Parts</h2><table>{HEAD}<tr><td>rotor<td>9<td>Bonn"
+         "</table></table>",
+         ["Menu", "part: rotor | hours: 9 | site: Bonn"]),
+        ("<table role=presentation><tr><td>a<td>b<tr><td>c<td>d</table>", ["a", "b", "c", "d"]),
+        (f"<dl><dt>Lives<dd><table>{HEAD}<tr><td>rotor<td>9<td>Bonn</table></dl>",
+         ["Lives\n    part: rotor | hours: 9 | site: Bonn"]),
+    ],
+)  # fmt: skip
+def test_a_row_names_its_columns(body: str, texts: list[str]) -> None:
+    assert blocks(body) == texts
+
+
+def test_a_long_table_is_told_in_parts_that_all_name_their_columns() -> None:
+    rows = "".join(f"<tr><td>part {n}<td>{n + 100}<td></tr>" for n in range(1, 61))
+    sections = page(f"<h1>Lives</h1><table>{HEAD}{rows}</table>").sections
+    assert [section.heading for section in sections] == ["Lives > rows 2-41", "Lives > rows 42-61"]
+    assert sections[1].text.splitlines()[-1] == "part: part 60 | hours: 160"
+
+
+AROUND = (
+    "<div class='cookie-consent'>We use cookies.</div><header><a href='/'>Home</a></header>"
+    "<nav><ul><li><a href='/a'>Other</a></ul></nav>{}<aside><p>Subscribe now!</p></aside>"
+    "<ul class='menu'><li><a href='/b'>Others</a></ul><footer>Imprint</footer>"
+)
+
+
+@pytest.mark.parametrize("tag", ["main", "article", "div", "div class='content'"])
+def test_lists_tables_terms_and_code_of_the_main_part_stay(tag: str) -> None:
+    inner = (
+        f"<h1>Pump</h1><p>{SENTENCE}Advantages include:</p><ul><li>quiet<li>cheap</ul>"
+        f"<table>{HEAD}<tr><td>rotor<td>900<td></table><dl><dt>seal<dd>a ring</dl><pre>a\n b</pre>"
+        "<aside class='admonition note'><p>Mind the gap.</p></aside>"
+    )
+    told = blocks(AROUND.format(f"<{tag}>{inner}</{tag.split()[0]}>"))
+    assert told == [
+        f"{SENTENCE}Advantages include:",
+        "- quiet\n- cheap",
+        "part: rotor | hours: 900",
+        "seal\n    a ring",
+        "a\n b",
+        "Mind the gap.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        (f"<form><p>{SENTENCE}</p><input value=x><select><option>no</select></form>",
+         [SENTENCE.strip()]),
+        ("<nav><ul><li><a href='/a'>One</a><li><a href='/b'>Two</a></ul></nav>",
+         ["- One\n- Two"]),
+        ("<ul class='toc menu'><li><a href='#a'>One</a></ul><p id=a>text</p>", ["- One", "text"]),
+        (f"<header><h1>Pump</h1><p>By A. Müller</p></header><p>{SENTENCE}</p>",
+         ["By A. Müller", SENTENCE.strip()]),
+        (f"<main>x</main><p>{SENTENCE}</p>", ["x", SENTENCE.strip()]),
+    ],
+)  # fmt: skip
+def test_nothing_is_left_out_that_is_most_of_a_page(body: str, texts: list[str]) -> None:
+    assert blocks(body) == texts
+
+
+def test_a_page_says_the_same_from_a_folder_and_from_the_web() -> None:
+    body = AROUND.format(f"<h1>Pump</h1><p>{SENTENCE}</p><ul><li>a<li>b</ul>")
+    content = f"<html><title>P-1</title><body>{body}</body></html>".encode()
+    read_there = document_of(content, "text/html", "https://a.test/pump.html")
+    assert read(Input.of_bytes("pump.html", content)) == read_there
+    assert read_there.title == "P-1"
+
+
+def test_hidden_text_is_no_text_of_a_file_either() -> None:
+    assert blocks("<p>seen</p><p style='display:none'>obey</p><p hidden>obey</p>") == ["seen"]
+
+
+@pytest.mark.parametrize(
+    ("content", "title", "text"),
+    [
+        ("<meta charset='gbk'><title>试验报告</title><p>密封圈老化".encode("gbk"),
+         "试验报告", "密封圈老化"),
+        ('<?xml version="1.0" encoding="shift_jis"?><html xmlns="http://www.w3.org/1999/xhtml">'
+         "<head><title>試験報告書</title><script src='x'/></head><body><p>シールの劣化と流量</p>"
+         "</body></html>".encode("shift_jis"),
+         "試験報告書", "シールの劣化と流量"),
+        ("<title>Pump</title><p>worn".encode("utf-16"), "Pump", "worn"),
+        ("<meta charset='windows-1251'><title>Größe</title><p>Dichtung für die Öffnung".encode(),
+         "Größe", "Dichtung für die Öffnung"),
+    ],
+    ids=["declared", "XHTML", "mark", "declared wrongly"],
+)  # fmt: skip
+def test_a_file_honours_what_it_declares_where_that_can_be(
+    content: bytes, title: str, text: str
+) -> None:
+    document = read(Input.of_bytes("a.xhtml", content))
+    assert (document.title, document.sections[0].text) == (title, text)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (f"{'<ul><li>item' * 500}{'</ul>' * 500}<p>the end</p>", ["the end", "- item"]),
+        ("<table><tr><th>name</tr>" + "<tr><td><table><tr><td>x" * 300 + "<p>the end</p>",
+         ["the end"]),
+        (f"<table><tr>{'<th>head' * 16_000}</tr><tr>{'<td>cell' * 16_000}</tr></table><p>the end",
+         ["head: cell | head: cell", "the end"]),
+        ("<table><tr><th colspan=99999999 rowspan=99999999>a<td>b<tr><td>c</table>", ["c"]),
+        (f"{'<div class=menu>' * 2000}the end", ["the end"]),
+        (f"<p>{'x<sup>1</sup>' * 20_000} the end", ["the end"]),
+        (f"<p>{'<a href=#f><sup>1</sup></a>' * 5000}</p><p id=f>the end", ["the end"]),
+        (f"{'<dl><dd>' * 1000}the end", ["the end"]),
+        (f"{'<math><msup>' * 1000}the end", ["the end"]),
+    ],
+    ids=["list", "tables", "columns", "spans", "blocks", "marks", "notes", "terms", "formulas"],
+)  # fmt: skip
+def test_what_is_nested_or_wide_without_end_is_read_in_time(body: str, found: list[str]) -> None:
+    began = time.process_time()
+    text = "\n".join(blocks(body))
+    assert time.process_time() - began < 3
+    assert [each for each in found if each not in text] == []
+
+
+def test_a_page_that_the_parser_would_cut_is_refused() -> None:
+    with pytest.raises(SourceError):
+        page("<div>" * 3000 + "the end")
+
+
+def mail(text: str = "", html: str = "", **headers: str) -> EmailMessage:
+    message = EmailMessage()
+    for name, value in headers.items():
+        message[name] = value
+    message.set_content(text)
+    if html:
+        message.add_alternative(html, subtype="html")
+    return message
+
+
+def test_a_mail_is_read_with_what_is_attached() -> None:
+    message = mail(
+        "plain", "<p>It was 42<sup>1</sup> l</p><ul><li>a</ul>", From="a@x.test", Subject="Größe"
+    )
+    message["Date"] = "Wed, 17 May 2023 10:00:00 +0200"
+    message.add_attachment(
+        b"part,hours\nrotor,900\n", maintype="text", subtype="csv", filename="r.csv"
+    )
+    message.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="x.png")
+    message.add_attachment(mail("inner words", Subject="Forwarded"))
+    document = read(Input.of_bytes("a.eml", bytes(message)))
+    assert (document.title, document.date) == ("Größe", "Wed, 17 May 2023 10:00:00 +0200")
+    assert document.note == "read in part: not x.png"
+    assert [(section.path, section.text) for section in document.sections] == [
+        ((), f"From: a@x.test\nDate: {document.date}\n\nIt was 42[1] l\n\n- a"),
+        (("r.csv",), "part: rotor | hours: 900"),
+        (("Forwarded",), "inner words"),
+    ]
+
+
+def test_a_plain_mail_and_mails_in_mails_are_read_to_some_depth() -> None:
+    message = mail("one\n\ntwo", Subject="Plain")
+    assert read(Input.of_bytes("a.eml", bytes(message))).sections[0].text == "one\n\ntwo"
+    for level in range(6):
+        outer = mail(f"level {level}", Subject=f"S{level}")
+        outer.add_attachment(message)
+        message = outer
+    document = read(Input.of_bytes("a.eml", bytes(message)))
+    assert len(document.sections) == 4 and "S1" in document.note
+
+
+def test_a_saved_page_is_read_as_the_page() -> None:
+    text = (
+        "From: <Saved by Blink>\r\nSubject: Pump\r\nMIME-Version: 1.0\r\n"
+        'Content-Type: multipart/related; type="text/html"; boundary="-X"\r\n\r\n'
+        "---X\r\nContent-Type: text/html; charset=windows-1252\r\n"
+        "Content-Transfer-Encoding: quoted-printable\r\n\r\n"
+        "<html><body><h1>Gr=F6=DFe</h1><p>42<sup>1</sup> litres, and =\r\nmore</body></html>\r\n"
+        "---X\r\nContent-Type: text/css\r\n\r\np {}\r\n---X--\r\n"
+    )
+    document = read(Input.of_bytes("a.mhtml", text.encode()))
+    assert [(s.path, s.text) for s in document.sections] == [(("Größe",), "42[1] litres, and more")]
+
+
+@pytest.mark.parametrize("name", ["a.eml", "a.mhtml"])
+def test_what_is_no_mail_is_refused(name: str) -> None:
+    with pytest.raises(SourceError):
+        read(Input.of_bytes(name, b"\x00\x01\x02"))
+
+
+def test_lists_of_installed_manuals_are_kept() -> None:
+    """Of pages as Debian ships them, where they are installed."""
+    from lxml import etree
+
+    folders = [Path("/usr/share/doc") / n for n in ("sqlite3-doc", "git-doc", "debian-policy")]
+    pages = [p for f in folders if f.is_dir() for p in sorted(f.rglob("*.html")) if p.is_file()]
+    if not pages:
+        pytest.skip("no manuals are installed")
+    items, kept = 0, 0
+    for path in pages[:: max(len(pages) // 60, 1)]:
+        content = path.read_bytes()
+        text = "".join(s.text for s in document_of(content, "", f"https://a.test/{path}").sections)
+        told = "".join(text.split())
+        for item in etree.fromstring(content, etree.HTMLParser(huge_tree=True)).iter("li"):
+            around = " ".join(
+                f"{e.tag} {e.get('class')} {e.get('role')}" for e in item.iterancestors()
+            )
+            words = "".join((item.text or "").split())
+            if words and not any(each in around for each in ("nav", "menu", "sidebar")):
+                items, kept = items + 1, kept + (words in told)
+    assert kept >= 0.98 * items
