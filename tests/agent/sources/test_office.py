@@ -391,11 +391,15 @@ def test_paragraphs_with_bullets_or_numbers_are_lists_and_others_are_none() -> N
     def listed(text: str, sign: str, level: int = 0) -> str:
         return f'<a:pPr lvl="{level}"><a:{sign}/></a:pPr>{t(text)}'
 
+    letters = 'buAutoNum type="alphaLcParenR"'
     own = shape(
-        t("Plain."), listed("one", 'buChar char="•"'), listed("two", 'buAutoNum type="alphaLcParenR"', 1),
-        listed("three", 'buAutoNum type="alphaLcParenR"', 1), listed("four", 'buAutoNum type="arabicPeriod"'),
+        t("Plain."),
+        listed("one", 'buChar char="•"'),
+        listed("two", letters, 1),
+        listed("three", letters, 1),
+        listed("four", 'buAutoNum type="arabicPeriod"'),
         listed("five", "buNone"),
-    )  # fmt: skip
+    )
     content = shape(
         t("first"), listed("none", "buNone"), f'<a:pPr lvl="1"/>{t("second")}', kind="obj"
     )
