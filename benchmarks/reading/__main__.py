@@ -185,7 +185,9 @@ async def items_kept(name: str, docs: Path, quick: bool, work: Path) -> dict[str
 def costs(quick: bool) -> dict[str, Measured]:
     """Processor seconds of reading; the quick form reads a tenth, and says ten times that."""
     share = 10 if quick else 1
-    page = 10 * next(file.content for file in files() if file.name == "trial.html")
+    page = next(file.content for file in files() if file.name == "trial.html")
+    more = b"<p>%s</p><ul><li>A seal</li></ul>" % (10 * b"A part of the pump wore out. ")
+    page = page.replace(b"<hr/>", 90 * more)
     lines = "\n".join(f"40 {750 - 12 * n} The seal of part {n} wore out in May." for n in range(55))
     pages = pdf("\npage\n".join([lines] * (300 // share)))
     rows = (f"{n},customer {n % 977},Bonn,{n}.50,2023-05-17\n" for n in range(330_000 // share))
