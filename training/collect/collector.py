@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
@@ -49,7 +49,7 @@ from rubricem.training.collect.directory import (
 )
 from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
-from rubricem.training.collect.scaffolding import Scaffold
+from rubricem.training.collect.scaffolding import Scaffold, ask_under
 from rubricem.training.extras import Pace, lasting
 
 Milestone = Literal["rolled", "judged"]
@@ -297,14 +297,8 @@ class Collector:
         self, thread: str, question: Question, member: int, scaffold: Scaffold, group: str
     ) -> Rollout:
         """Run one rollout to its end, in the place that was acquired for it."""
-        ask = replace(
-            self.rollouts.template,
-            question=question.question,
-            answer_format=question.answer_format or self.rollouts.template.answer_format,
-            seed=seed_of(self._manifest.seed, group, member),
-            scaffold=scaffold.text,
-            criteria_shown=scaffold.shown,
-        )
+        seed, form = seed_of(self._manifest.seed, group, member), question.answer_format
+        ask = ask_under(self.rollouts.template, question.question, form, seed, scaffold)
         try:
             with self.gate.rollout():
                 trajectory = await self.rollouts.ask(ask, thread)

@@ -44,7 +44,7 @@ from rubricem.training.collect.directory import (
 )
 from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.scaffolding import Scaffold
+from rubricem.training.collect.scaffolding import Scaffold, ask_under
 
 LIVES = 3
 _LOCAL = {
@@ -210,12 +210,9 @@ class RemoteGroups:
                 gate.end(done)
                 break
             else:
-                gate.end(
-                    PolicyError(
-                        f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
-                        f"See that each has enough memory, or use fewer. {GO_ON}",
-                    )
-                )
+                told = f"{LIVES} workers ended, one after another, while they wrote {record.id}."
+                remedy = f"See that each has enough memory, or use fewer. {GO_ON}"
+                gate.end(PolicyError(told, remedy))
         await asyncio.Event().wait()
         raise AssertionError("the run has ended")
 
@@ -258,16 +255,11 @@ class RemoteGroups:
     async def _keep(self, record: GroupRecord, done: GroupDone) -> Sequence[Trajectory]:
         run, kept = self.collector.run, []
         for each in done.trajectories:
-            shown = each.scaffold or Scaffold()
+            told = each.scaffold
+            shown = Scaffold(told.text, told.shown) if told else Scaffold()
             # As a run in one process stores it, which may have to go on with it.
-            ask = replace(
-                self.researcher.template,
-                question=record.question,
-                answer_format=each.answer_format,
-                seed=each.seed,
-                scaffold=shown.text,
-                criteria_shown=shown.shown,
-            )
+            template, form = self.researcher.template, each.answer_format
+            ask = ask_under(template, record.question, form, each.seed, shown)
             request = request_of(ask, self.researcher.choices)
             await asyncio.to_thread(run.store.create, each.thread, request)
             kept.append(await self.researcher.keep(each))

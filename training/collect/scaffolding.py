@@ -11,13 +11,14 @@ RuscaRL (arXiv:2508.16949), section 3.2, by its linear share and its sigmoid.
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from pydantic import Field
 
+from rubricem.agent.transcript.question import Ask
 from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.memory.schema import Criterion, Value
+from rubricem.memory.schema import AnswerFormat, Criterion, Value
 from rubricem.memory.text import fill, one_line, prompt
 
 
@@ -25,6 +26,20 @@ from rubricem.memory.text import fill, one_line, prompt
 class Scaffold:
     text: str = ""
     shown: int = 0
+
+
+def ask_under(
+    template: Ask, question: str, form: AnswerFormat | None, seed: int, shown: Scaffold
+) -> Ask:
+    """What a rollout is asked; `form` None: the template's."""
+    return replace(
+        template,
+        question=question,
+        answer_format=form or template.answer_format,
+        seed=seed,
+        scaffold=shown.text,
+        criteria_shown=shown.shown,
+    )
 
 
 class ScaffoldRule(Value):

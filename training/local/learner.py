@@ -12,7 +12,6 @@ began; if a divergence from it is wanted, each part has one more pass, through t
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -42,17 +41,6 @@ OnRow = Callable[[int, int], None]
 
 class NotFinite(PolicyError):
     """A window's loss or gradient is not a finite number."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Tokens that a window's parts have, without and with padding; `+` adds up."""
-
-    tokens: int = 0
-    places: int = 0
-
-    def __add__(self, other: "_Read") -> "_Read":
-        return _Read(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 class Learner:
@@ -176,16 +164,16 @@ class Learner:
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        mine, loss, read = LossMetrics(), 0.0, _Read()
+        mine, loss, tokens, places = LossMetrics(), 0.0, 0, 0
         for number, batch in enumerate(batches):
-            read += _Read(int(batch.lengths.sum()), batch.ids.numel())
+            tokens, places = tokens + int(batch.lengths.sum()), places + batch.ids.numel()
             there = batch.to(self.ranks.device)
             one = result(number, there, self._score(there))
             one.loss.backward()  # type: ignore[no-untyped-call]
             loss += float(one.loss.detach())
             mine += one.metrics
             self.on_row(number + 1, len(batches))
-        report = self._together(mine, loss, read)
+        report = self._together(mine, loss, tokens, places)
         parameters = self.weights.parameters()
         self.ranks.sum_gradients(parameters)
         norm = whole(nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM))
@@ -203,15 +191,15 @@ class Learner:
         }
         return report | {"rate": rate} | speed
 
-    def _together(self, metrics: LossMetrics, loss: float, read: _Read) -> Metrics:
-        """The numbers of all ranks."""
-        found = self.ranks.gather((metrics, loss, read))
+    def _together(self, metrics: LossMetrics, loss: float, tokens: int, places: int) -> Metrics:
+        """The numbers of all ranks; `places`: tokens with padding."""
+        found = self.ranks.gather((metrics, loss, tokens, places))
+        _, losses, counts, widths = zip(*found, strict=True)
         report = sum((one[0] for one in found), LossMetrics()).report()
-        total = sum((one[2] for one in found), _Read())
         return report | {
-            "loss": sum(one[1] for one in found),
-            "tokens_read": float(total.tokens),
-            "padding_share": 1 - total.tokens / total.places if total.places else 0.0,
+            "loss": sum(losses),
+            "tokens_read": float(sum(counts)),
+            "padding_share": 1 - sum(counts) / sum(widths) if any(widths) else 0.0,
         }
 
 

@@ -9,7 +9,7 @@ update smaller than 1/256 of a weight rounds to nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -170,12 +170,6 @@ class Adapter(Trainable):
             found[f"{_PREFIX}{name}{_A}"] = layer.lora_a
             found[f"{_PREFIX}{name}{_B}"] = layer.lora_b
         return found
-
-    def switch_off(self) -> AbstractContextManager[None]:
-        """Use the base model alone."""
-        return self.as_in(
-            {name: torch.zeros_like(w) for name, w in self._model_parameters().items()}
-        )
 
 
 class FullWeights(Trainable):

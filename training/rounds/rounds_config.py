@@ -8,7 +8,7 @@ Paths are relative to the file that names them. Everything outside the table is 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -190,32 +190,17 @@ class TrainingJob:
 
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJob:
     """The job of values whose paths are relative to a folder."""
-    if RULES in values:
-        values = dict(values)
-        rules = _rules_named(values.pop(RULES))
-        job = build_job(values, folder, method)
-        rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
-        if method != "sft" or not any(RunDirectory(path).unexported for path in rows):
-            raise SettingsError(
-                f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
-                "none, and exported rows were made with theirs.",
-                f"Leave out {RULES}, or name the runs' folders under sft.",
-            )
-        return replace(job, stricter=rules)
     values = dict(values)
-    table = values.pop(TABLE, None)
-    credit = values.pop(CREDIT, None)
+    table, credit = values.pop(TABLE, None), values.pop(CREDIT, None)
+    rules = _rules_named(values.pop(RULES)) if RULES in values else None
     rule = row_rule() if credit is None else row_rule(credit)
     if table is None:
         config = check_config(values, folder, TrainConfig)
-        collected = any(RunDirectory(path).unexported for path in config.rows)
-        if credit is not None and (method == "sft" or not collected):
-            raise SettingsError(
-                f"{CREDIT}: this acts on judged groups of collected runs and rounds; imitation has "
-                "none, and exported rows were made with theirs.",
-                f"Leave out {CREDIT}, or name the runs' folders under ss-grpo.",
-            )
-        return TrainingJob(config, None, rule)
+        runs = any(RunDirectory(path).unexported for path in config.rows)
+        _check_acts(CREDIT, credit is None or (runs and method == "ss-grpo"))
+        _check_acts(RULES, rules is None or (runs and method == "sft"))
+        return TrainingJob(config, None, rule, rules or frozenset())
+    _check_acts(RULES, rules is None)
     if method != "ss-grpo" or "rows" in values:
         raise SettingsError(
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
@@ -228,6 +213,17 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
     engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
     _check_scaffold(engine, rounds)
     return TrainingJob(engine, rounds, rule)
+
+
+_ACTS = {CREDIT: "judged groups, under ss-grpo", RULES: "runs that are imitated, under sft"}
+
+
+def _check_acts(key: str, acts: bool) -> None:
+    if not acts:
+        raise SettingsError(
+            f"{key}: this acts on {_ACTS[key]}; exported rows were made with theirs.",
+            f"Leave out {key}, or name the runs' folders as rows.",
+        )
 
 
 def _rules_named(names: object) -> frozenset[Rule]:

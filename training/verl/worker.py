@@ -35,6 +35,7 @@ from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, im
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.remote import GivenRecall
+from rubricem.training.collect.scaffolding import ask_under
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
 from rubricem.training.verl.groups import (
@@ -148,15 +149,10 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             replace(setup, memory="off"), policy=policy, search_tool=tool
         ) as found:
             researcher = replace(found, recaller=GivenRecall(shown.recall))
-            ask = replace(
-                setup.template,
-                question=member.question,
-                answer_format=member.whole.answer_format or setup.template.answer_format,
-                seed=member.seed(told.seed),
-                scaffold=shown.scaffold.text,
-                criteria_shown=shown.scaffold.shown,
+            form, seed = member.whole.answer_format, member.seed(told.seed)
+            return await researcher.ask(
+                ask_under(setup.template, member.question, form, seed, shown.scaffold)
             )
-            return await researcher.ask(ask)
 
     async def _reflect(
         self, setup: Setup, servers: ServerPolicy, run: Trajectory, told: GroupOptions

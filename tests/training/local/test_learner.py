@@ -19,13 +19,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_a_fresh_adapter_changes_nothing_and_a_trained_one_does(tiny: Path) -> None:
     one, rows = learner(tiny), [row(0), row(1)]
-    fresh = logprobs(one, rows)
-    with adapter_of(one).switch_off():
+    fresh, nothing = logprobs(one, rows), adapter_of(one).snapshot()
+    for weight in nothing.values():
+        weight.zero_()
+    with adapter_of(one).as_in(nothing):
         torch.testing.assert_close(logprobs(one, rows), fresh)
     one.sft_step(rows, 0.01)
     trained = logprobs(one, rows)
     assert float((trained - fresh).sum()) > 0.1, "imitated tokens are likelier"
-    with adapter_of(one).switch_off():
+    with adapter_of(one).as_in(nothing):
         torch.testing.assert_close(logprobs(one, rows), fresh, msg="the base is frozen")
 
 

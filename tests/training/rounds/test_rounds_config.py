@@ -104,7 +104,7 @@ LINEAR = {**ROUNDS, "scaffold": "linear"}
         ("ss-grpo", {"rows": ["r.jsonl"], "credit": "ss-grpo"}, "rows were made with theirs"),
         ("sft", {"rows": ["r"], "credit": "sum"}, "credit: this acts on judged groups"),
         ("sft", {"rows": ["r.jsonl"], "rules": ["citation"]}, "rows were made with theirs"),
-        ("ss-grpo", {"rounds": ROUNDS, "rules": ["support"]}, "chooses among the runs that are im"),
+        ("ss-grpo", {"rounds": ROUNDS, "rules": ["support"]}, "acts on runs that are imitated"),
         ("sft", {"rows": ["r"], "rules": ["no_answer"]}, r"no rejection rules \['no_answer'\]"),
         ("sft", {"rows": ["r"], "rules": "support"}, "no rejection rules 'support'"),
         ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "half"}}, "scaffold: Input should be 'lin"),
