@@ -4,7 +4,6 @@ What most runs choose is an option; everything else is a key, in a TOML file or 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +141,10 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     chosen = {"decoding": "free", **config.settings}
     sampled = {"temperature": 1.0} if chosen["decoding"] == "free" else {}
     settings = load_settings({**sampled, **chosen})
-    scaffold = ScaffoldRule() if config.scaffold else None  # as at a training's beginning
-    options = CollectOptions(
+    options = CollectOptions.of(
+        config,
         taught=config.teacher,
-        scaffold=scaffold,
-        short=config.system_prompt == "short",
+        scaffold=ScaffoldRule() if config.scaffold else None,  # as at a training's beginning
         judging=resolve_judge("relative", config.rubric, settings.data_dir, settings.seed),
     )
-    names = (
-        "group_size", "step_size", "windows", "judge", "judge_model", "judge_base_url", "gated",
-        "reflections", "max_run_cost", "passages", "passage_words", "ray_workers",
-    )  # fmt: skip
-    return settings, replace(options, **{name: getattr(config, name) for name in names})
+    return settings, options

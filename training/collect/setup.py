@@ -31,6 +31,7 @@ from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, c
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.remote import open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
+from rubricem.training.local.local_config import GroupsConfig
 
 
 @dataclass
@@ -86,6 +87,13 @@ class CollectOptions:
     """0: this process writes all rollouts"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
+
+    @classmethod
+    def of(cls, config: GroupsConfig, **more: Any) -> "CollectOptions":
+        """What the keys of a file say of it, and more."""
+        alike = cls.__dataclass_fields__.keys() & type(config).model_fields.keys() - more.keys()
+        own = {name: getattr(config, name) for name in alike if name != "scaffold"}
+        return cls(**own, short=config.system_prompt == "short", **more)
 
 
 def check_options(setup: Setup, options: CollectOptions) -> None:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
 from rubricem.training.objective.batch import Part
@@ -176,13 +176,10 @@ def whole(tensor: Tensor, keep: bool = True) -> Tensor:
 def put(target: Tensor, values: Tensor) -> None:
     """Overwrite a tensor by a whole one; a sharded one takes its part."""
     with torch.no_grad():
-        if not isinstance(target, DTensor):
-            target.copy_(values)
-            return
-        # FSDP2 divides the first dimension, in order.
-        part, size = target.to_local(), -(-len(values) // target.device_mesh.size())
-        start = size * target.device_mesh.get_local_rank()
-        part.copy_(values[start : start + len(part)].to(part.dtype))
+        if isinstance(target, DTensor):  # all ranks have the values: nothing is sent
+            there, mesh, parts = values.to(target.device), target.device_mesh, target.placements
+            values = distribute_tensor(there, mesh, parts, src_data_rank=None)
+        target.copy_(values)
 
 
 def device_of(local: int = 0) -> torch.device:

@@ -240,12 +240,10 @@ class Sampled:
         if model is None and base_url is None:
             # What training began with: the policy must not score itself as it changes.
             model, base_url = config.model or self.training.model, config.base_url
-        return CollectOptions(
-            step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
+        return CollectOptions.of(
+            config, step_size=questions, judge_model=model, judge_base_url=base_url, windows=0,
             judging=resolve_judge("relative", config.rubric, self.folders.data, self.settings.seed),
-            gated=config.gated, ray_workers=config.ray_workers,
-            short=config.system_prompt == "short", passages=config.passages,
-            passage_words=config.passage_words, **shape,
+            max_run_cost=None, **shape,
         )  # fmt: skip
 
     @asynccontextmanager

@@ -102,24 +102,23 @@ PAPER = Dependence(
 """For plan, research, review and answer (RubricEM, appendix F.1.2)"""
 
 
+def _of_rows(weights: Floats) -> Dependence:
+    return Dependence(weights=tuple(map(tuple, weights.tolist())))
+
+
 def broadcast(stages: int = 4) -> Dependence:
     """Answer-only credit: every stage's return is the reward of the last one."""
-    last = (0.0,) * (stages - 1) + (1.0,)
-    return Dependence(weights=(last,) * stages)
+    return _of_rows(np.tile(np.eye(stages)[-1], (stages, 1)))
 
 
 def identity(stages: int = 4) -> Dependence:
     """Myopic credit: every stage's return is its own reward."""
-    return Dependence(
-        weights=tuple(tuple(float(j == k) for j in range(stages)) for k in range(stages))
-    )
+    return _of_rows(np.eye(stages))
 
 
 def total(stages: int = 4) -> Dependence:
     """Every stage's return is the sum of its own and all later rewards; the first's, of all."""
-    return Dependence(
-        weights=tuple(tuple(float(j >= k) for j in range(stages)) for k in range(stages))
-    )
+    return _of_rows(np.triu(np.ones((stages, stages))))
 
 
 def stage_advantages(returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6) -> Floats:

@@ -27,7 +27,6 @@ from rubricem.training.show.training import LOCK, RECORD, STEPS, steps_of, train
 Kind = Literal["collected", "trained"]
 Numbers = dict[str, Any]
 DEPTH = 3
-MOST = 2000
 _OTHERS = frozenset(
     {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
 )
@@ -57,25 +56,17 @@ def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
 
 
 def _find(kind: Kind, root: Path) -> Iterator[Path]:
-    waiting = [(root.absolute(), 0)]
-    for _ in range(MOST):
-        if not waiting:
-            return
-        path, depth = waiting.pop(0)
+    """Links are not followed."""
+    for place, below, _ in os.walk(root.absolute()):
+        path = Path(place)
         if _is(kind, path):
             yield path
-        if depth < DEPTH:
-            waiting += [(below, depth + 1) for below in _folders(path)]
+        deep = len(path.relative_to(root.absolute()).parts) >= DEPTH
+        below[:] = [] if deep else sorted(n for n in below if n[0] != "." and n not in _OTHERS)
 
 
-def _folders(path: Path) -> list[Path]:
-    """Those in a folder that may contain results; links are not followed."""
-    try:
-        with os.scandir(path) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return [path / name for name in sorted(names) if name[0] != "." and name not in _OTHERS]
+def _rounds_of(path: Path) -> list[Path]:
+    return [below for below in sorted(path.glob("rounds/*/")) if _is("collected", below)]
 
 
 def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
@@ -133,7 +124,7 @@ def _read_collected(path: Path) -> Numbers:
 
 
 def _read_trained(path: Path) -> Numbers:
-    rounds = [below for below in _folders(path / "rounds") if _is("collected", below)]
+    rounds = _rounds_of(path)
     record = training_record(path)
     return {
         **_facts(record),
@@ -168,7 +159,7 @@ def _summarise_collected(path: Path) -> Numbers:
 
 
 def _summarise_trained(path: Path) -> Numbers:
-    rounds = sum(_is("collected", below) for below in _folders(path / "rounds"))
+    rounds = len(_rounds_of(path))
     return {**_facts(training_record(path)), "steps": len(steps_of(path)), "rounds": rounds}
 
 
