@@ -31,7 +31,6 @@ from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, c
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.remote import open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
-from rubricem.training.local.local_config import GroupsConfig
 
 
 @dataclass
@@ -89,8 +88,8 @@ class CollectOptions:
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
     @classmethod
-    def of(cls, config: GroupsConfig, **more: Any) -> "CollectOptions":
-        """What the keys of a file say of it, and more."""
+    def of(cls, config: Any, **more: Any) -> "CollectOptions":
+        """What a `GroupsConfig` says of it, and more."""
         alike = cls.__dataclass_fields__.keys() & type(config).model_fields.keys() - more.keys()
         own = {name: getattr(config, name) for name in alike if name != "scaffold"}
         return cls(**own, short=config.system_prompt == "short", **more)
