@@ -236,10 +236,14 @@ def _place_mark(claim: str, mark: str) -> str:
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.S)
 _ID = r"[sS][_-]?\d+"
 _STRAY = re.compile(
-    rf"[\[\u3010]\s{{0,2}}({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s{{0,2}}[\]\u3011]"
+    rf"[\[\u3010]\^?\s{{0,2}}({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)"
+    r"(?:\u2020[^\u3011\]\n]{0,40})?\s{0,2}[\]\u3011]"
     rf"|\(\s?({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s?\)"
     r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
 )
+_ONLY_IDS = re.compile(rf"{_ID}(?:[\s,;&]{{1,3}}{_ID})*")
+_NOTE = re.compile(rf"^\[\^{_ID}\]:.*\n?", re.M)
+"""a footnote of an id: the sources are listed by code"""
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_ID}(?:[\s,;&]{{1,3}}{_ID})*+\s?[\]\u3011]")
 LEAD = 40
@@ -550,10 +554,14 @@ def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     reading = _Reading(sources, CitationMarks(sources, used), verdicts)
     at = answers[-1].inner_start
     for block, cite in zip(answers[-1].children, cites_of(document), strict=True):
-        reading.plain(document.text[at : block.start])
-        reading.cite(cite.ids, document.inner(block), cite.certain)
+        reading.plain(_NOTE.sub("", document.text[at : block.start]))
+        inner = document.inner(block).strip("[] \n")
+        if not cite.ids and _ONLY_IDS.fullmatch(inner):
+            reading.plain(f"[{inner}]")
+        else:
+            reading.cite(cite.ids, document.inner(block), cite.certain)
         at = block.end
-    reading.plain(document.text[at : answers[-1].inner_end])
+    reading.plain(_NOTE.sub("", document.text[at : answers[-1].inner_end]))
     pieces = tuple(reading.number_citations())
     if verdicts.repairs and not join_pieces(pieces, bracket_marks):
         pieces = (Text(NOTHING_HELD),)

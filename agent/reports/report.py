@@ -28,8 +28,10 @@ from rubricem.agent.reports.cited import (
     bracket_marks,
     cited_answer,
 )
-from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
+from rubricem.agent.transcript.scaffold import ScaffoldDocument, parse, rubric_items
 from rubricem.memory.schema import (
+    Author,
+    Decoding,
     Recollection,
     Source,
     Stage,
@@ -329,11 +331,33 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         doubted = trajectory.ended_by == "uncertain"
         how = "Not certain" if doubted else _ENDED[trajectory.status]
         said.append(f"{how}: {reason}")
+    said += _shortfalls(trajectory)
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
     return [*said, *doubts(trajectory, answer)]
+
+
+def _shortfalls(trajectory: Trajectory) -> list[str]:
+    """What was done without, of a run that a server's model wrote."""
+    said = []
+    whole = trajectory.status is Status.FINISHED and trajectory.decoding is Decoding.FREE
+    if whole and not parse(trajectory.transcript()).find("review"):
+        said.append("The model did not hold its answer against its rubric before it gave it.")
+    if trajectory.left_out:
+        outputs = sum(s.author is Author.TOOL for s in trajectory.segments if s.kept)
+        said.append(
+            f"The model's context was full: of {outputs} results the oldest {trajectory.left_out} "
+            "were no longer before it when it wrote the end."
+        )
+    if trajectory.cut_prompt:
+        read, sent = trajectory.cut_prompt
+        said.append(
+            f"The server read {read:,} of about {sent:,} tokens that it was sent, and did not say "
+            "so: its context may be set too small."
+        )
+    return said
 
 
 def end_reason(trajectory: Trajectory) -> str:

@@ -68,6 +68,21 @@ AFTER_A_CALL = 400
 SHOWN_OF_FAULTY = 300
 """characters of a turn's end that are shown to its model with what is wrong"""
 
+TOGETHER = {
+    "then": "stages 3 and 4 in the same turn",
+    "turns": "One tool call to a turn; your turn ends with </call_tool> or with </answer>.",
+}
+APART = {
+    "then": "stage 3; your turn ends with </review>, and you are then asked for the answer",
+    "turns": (
+        "Your turn ends with its last </call_tool>, with </review> or with </answer>. Several "
+        "calls in one turn are made at once and answered in their order: use that for look-ups "
+        "that do not need one another."
+    ),
+}
+"""how a turn goes on from research, and how it ends, where it is kept as sampled and where it is
+read"""
+
 # Notes name tags without brackets: the transcript is parsed, and a note must not open one.
 _NO_SEARCH = "\n\nNo further search is possible. Now write the review and the answer.\n"
 _REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
@@ -106,18 +121,23 @@ def system_prompt(
     papers: bool = False,
     tools: Sequence[str] = (),
     short: bool = False,
+    today: str = "",
 ) -> str:
     """What a policy that writes freely is told of the scaffold.
 
     `pages`: it can open them; `papers`: a search can be narrowed by year and field; `tools`: a
-    line for each further tool; `short`: it was trained to the scaffold, and knows it.
+    line for each further tool; `short`: it was trained to the scaffold, and knows it. `today`: the
+    date, for a model that exchanges messages: it may call several tools at once, and writes its
+    answer in a turn of its own.
     """
     told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
     more = "".join(f"\n{template(name)}" for name in told)
     if tools:
         more += "\n" + fill(template("tools"), {"tools": "\n".join(f"  - {t}" for t in tools)})
     name = "free_short" if short else "free"
-    return fill(template(name), {"tool_calls": str(tool_calls), "more": more})
+    then, rule = (APART if today else TOGETHER).values()
+    said = {"tool_calls": str(tool_calls), "more": more, "then": then, "turns": rule}
+    return fill(template(name), said) + (f"\n\nToday is {today}." if today else "")
 
 
 def user_message(question: str, answer_format: AnswerFormat) -> str:
@@ -140,7 +160,10 @@ class FreeDecoder:
         offers = run.equipped.offers.values() if run.equipped else ()
         pages, tools = run.pages is not None, [offer.line() for offer in offers]
         limit, short = run.ask.tool_calls, self._short
-        return system_prompt(limit, pages=pages, papers=papers, tools=tools, short=short)
+        today = run.day if run.policy.chat else ""
+        return system_prompt(
+            limit, pages=pages, papers=papers, tools=tools, short=short, today=today
+        )
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)

@@ -87,6 +87,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     if run.equipped:
         for said in await run.equipped.look_again():
             run.listener(SourceProgress(said))
+    await run.remember_day()
     run.alone = await rewrite(run)
     taught = await run.recall()
     before, shown = await quote_conversation(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -195,6 +195,8 @@ class Run:
     """of its first tool outputs, those that are not sent any more, for lack of room"""
     cut_prompt: tuple[int, int] | None = None
     """tokens of a prompt that the server read, and about as many as it was sent"""
+    today: date = field(default_factory=date.today)
+    """that the prompts tell; a resume tells that of the beginning"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended: Trajectory | None = None
     """what is kept of it, once it has ended"""
@@ -220,6 +222,21 @@ class Run:
         self.recalled = Recall.of(reply)
         self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
+
+    @property
+    def day(self) -> str:
+        """The day in words, as `Friday, 5 June 2026`."""
+        return f"{self.today:%A}, {self.today.day} {self.today:%B %Y}"
+
+    async def remember_day(self) -> None:
+        """Take the day on which the run began, where its prompts are to tell it."""
+        if self.policy.chat is None:
+            return
+        key = self.key("today")
+        if (reply := self.journal.find(key)) is None:
+            reply = {"today": self.today.isoformat()}
+            await self.journal.append(key, reply)
+        self.today = date.fromisoformat(reply["today"])
 
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else."""
@@ -357,8 +374,10 @@ class Run:
         self, stage: Stage, messages: Sequence[Message], sampling: Sampling, slot: str
     ) -> Completion:
         """The reply of the policy's model to a system and a user message beside the transcript."""
-        key = self.key(f"aside\0{sampling}\0{messages}")
         system, asked = (message.content for message in messages)
+        if self.policy.chat:
+            system = f"{system}\n\nToday is {self.day}."
+        key = self.key(f"aside\0{sampling}\0{messages}")
 
         async def call() -> Reply:
             chosen = replace(sampling, max_tokens=self.spending.room(sampling.max_tokens))

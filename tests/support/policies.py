@@ -285,9 +285,9 @@ def contents(body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def journalled(data_dir: Path, thread: str = "t") -> int:
-    """Calls that finished."""
+    """Calls that finished; the day on which a run began is none."""
     lines = (data_dir / "runs" / thread / "journal.jsonl").read_text().splitlines()
-    return sum(1 for line in lines if json.loads(line))
+    return sum("today" not in json.loads(line)["reply"] for line in lines)
 
 
 BROWSED = "What was the revenue of Acme in 2023?"
