@@ -60,12 +60,12 @@ class Options(TypedDict, total=False):
     memory: Literal["on", "off", "read-only"]
     data_dir: str | Path
     weights_dir: str | Path
-    threads: int | None
     context_tokens: int
-    slots: int
     temperature: float | None
-    max_tokens: int
-    concurrency: int
+    max_tokens: int | None
+    reasoning_effort: str | None
+    extra_body: Mapping[str, Any]
+    concurrency: int | None
     prices: Mapping[str, tuple[float, float, float]]
     mcp_servers: Mapping[str, Any]
     seed: int

@@ -150,8 +150,7 @@ async def ask_all(
         # Of what is learnt from one question the next must know nothing.
         settings = load_settings({
             "model": arguments.model, "base_url": arguments.base_url, "memory": "off",
-            "threads": arguments.threads, "source": named,
-            "data_dir": arguments.work / "data",
+            "source": named, "data_dir": arguments.work / "data",
         })  # fmt: skip
         async with open_researcher(setup_of(settings), search_tool=tool) as researcher:
             for question in left:
@@ -168,7 +167,6 @@ def asking_options(
     """The options of `ask_all`, and where rows and sources are kept."""
     parser.add_argument("--model", default="1.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--threads", type=int, help="of an embedded model")
     parser.add_argument("--split", choices=splits, help="one part of the questions")
     parser.add_argument("--out", type=Path, help="keep each row here, and go on where it ends")
     parser.add_argument("--work", type=Path, default=work, help="sources and indexes are kept here")

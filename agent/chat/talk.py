@@ -211,6 +211,8 @@ async def talk_with(flags: dict[str, Any], resume: str, *, quiet: bool) -> int:
     setup = setup_of(with_default_source(load_settings(flags)))
     conversations = ConversationStore(setup.stores.data_dir)
     begin_in = _find(conversations, setup, resume) if resume else None
+    if begin_in and not flags.get("source"):
+        setup = _with_its_sources(setup, begin_in)
     async with AsyncExitStack() as stack:
         with show_progress("opening", quiet=quiet) as progress:
             setup = await settle(setup, tell=progress)
@@ -238,6 +240,14 @@ def _find(conversations: ConversationStore, setup: Setup, name: str) -> Conversa
             "Start one: rubricem chat",
         )
     return listing.conversations[0]
+
+
+def _with_its_sources(setup: Setup, conversation: Conversation) -> Setup:
+    """The setup over what the conversation was last answered from, where that can be read."""
+    with suppress(RubricemError, LookupError, TypeError):
+        names = setup.stores.runs.request(conversation.runs[-1])["choices"]["source"]
+        return setup.with_sources(names, names)
+    return setup
 
 
 async def _talk(talk: Talk) -> None:

@@ -86,10 +86,10 @@ def read_earlier(run: str, question: str, flags: dict[str, Any]) -> "tuple[str, 
         raise SettingsError(
             f"The run {run!r} holds another question.", "Resume it without a question."
         )
-    if others := set(given) - set(BUDGETS.values()):
+    if others := set(given) - {*BUDGETS.values(), "max_tokens"}:
         raise SettingsError(
             f"A resumed run keeps its settings: {', '.join(sorted(others))} cannot be changed.",
-            "Resume it without flags other than its budgets, or ask the question again.",
+            "Resume it without flags other than its budgets and --max-tokens, or ask again.",
         )
     named = {name: request["choices"][name] for name in ("model", "base_url")}
     if settings.base_url and Endpoint.parse(settings.base_url).url == named["base_url"]:
@@ -114,7 +114,7 @@ PARTIAL, INTERRUPTED = 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@setting_flags("model", "base_url", "source", "format", "memory", *BUDGET_FLAGS)
+@setting_flags("model", "base_url", "source", "format", "memory", *BUDGET_FLAGS, "max_tokens")
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @REPORT_OUT
 @ONLY_JSON

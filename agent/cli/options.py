@@ -71,6 +71,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("max_total_tokens", "Budget of tokens (200000).", _NUMBER),
     ("max_seconds", "Budget of time (900).", {"type": float, "metavar": "S"}),
     ("max_cost", "Budget of money (1); 0: no limit.", {"type": float, "metavar": "USD"}),
+    ("max_tokens", "Length of the answer (16000).", _NUMBER),
     ("seed", "Seed of the sampling (0).", {"type": int}),
 )
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")

@@ -126,6 +126,8 @@ class ServerChoice:
     timeout: float = 120.0
     """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """sent with every message, beside the usual"""
 
     @property
     def name(self) -> str:
@@ -153,6 +155,7 @@ class ServerChoice:
             prices=self.prices,
             timeout=self.timeout,
             think_is_reasoning=think_is_reasoning,
+            extra_body=self.extra_body,
         )
         yield chat
 

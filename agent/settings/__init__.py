@@ -53,6 +53,7 @@ _FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 _AS_JSON = {
     "prices": 'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
     "mcp_servers": 'Write it as {"name": {"url": "http://...", "tools": ["..."]}}.',
+    "extra_body": 'Write it as {"name": value}, with what the server reads.',
 }
 _NOT_SETTINGS = {"debug", "config"}
 """`RUBRICEM_*` variables that are no settings"""
@@ -132,18 +133,21 @@ class Settings(BaseModel):
         default_factory=lambda: Path(platformdirs.user_cache_dir("rubricem")) / "weights"
     )
     """downloaded weights; by default in the platform's place for caches"""
-    threads: int | None = Field(default=None, ge=1, le=1024)
-    """threads of an embedded model; None: the physical cores that nothing else keeps busy"""
     context_tokens: int = Field(default=8192, ge=2048, le=10_000_000)
     """context of an embedded model"""
-    slots: int = Field(default=1, ge=1, le=64)
-    """simultaneous runs on an embedded model, each with its own context"""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """sampling temperature; None: what the decoding mode prefers"""
-    max_tokens: int = Field(default=4096, ge=16, le=10_000_000)
-    """tokens that the model may write in one turn"""
-    concurrency: int = Field(default=64, ge=1)
-    """calls in flight to one server"""
+    max_tokens: int | None = Field(default=None, ge=16, le=10_000_000)
+    """tokens of an answer, without those of thinking: an answer that a server cuts is gone on with
+    up to so many; None: 16,000, or 4,096 in a turn of a model that is asked in tokens"""
+    reasoning_effort: str | None = Field(default=None, pattern="^[a-z]+$")
+    """how long a server's model thinks, where it can be told: `minimal`, `low`, `medium`, `high`"""
+    extra_body: dict[str, Any] = {}
+    """what a server is sent in every request beside the usual, or in its place, such as
+    `{chat_template_kwargs = {enable_thinking = false}}` for Qwen3 on vLLM"""
+    concurrency: int | None = Field(default=None, ge=1)
+    """calls in flight to one server, or runs at once on an embedded model, each with its own
+    context (64 at most); None: 64, or one"""
     prices: dict[str, Price] = {}
     """by a server's model: prompt, cached prompt, completion; US dollars per million tokens"""
     mcp_servers: dict[ServerName, ToolServer] = {}

@@ -21,7 +21,7 @@ from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
-from rubricem.agent.settings import BUDGETS, Settings
+from rubricem.agent.settings import BUDGETS, DEFAULT_ORIGIN, Settings
 from rubricem.agent.sources.choice import AUTO, GIT, SEARXNG, Sources, kept_name
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.question import Ask, Budgets
@@ -32,13 +32,16 @@ from rubricem.memory.schema import Decoding
 
 CHOICES = (
     "model", "base_url", "source", "decoding", "retrieval", "temperature", "memory", "verify",
-    "checker",
+    "checker", "reasoning_effort", "extra_body",
 )  # fmt: skip
 """settings that shape an answer and are stored with a run, for its resume"""
 ATTEMPTS = 3
 """tries of a turn in free mode that breaks the scaffold"""
 REFLECTION_TOKENS = {True: 700, False: 4096}
 """tokens of a reflection, of an embedded model and of a server's, which may think first"""
+ANSWER_TOKENS, TURN = 16_000, 4096
+"""tokens of an answer of a server's model, and of a turn of one that is asked in tokens"""
+CALLS_AT_ONCE, MOST_SLOTS = 64, 64
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
@@ -98,8 +101,7 @@ def model_of(settings: Settings) -> PolicyChoice:
             settings.model or DEFAULT_MODEL,
             settings.weights_dir,
             settings.context_tokens,
-            settings.threads,
-            settings.slots,
+            slots=min(settings.concurrency or 1, MOST_SLOTS),
         )
     if key is None:
         raise SettingsError(
@@ -162,13 +164,15 @@ def is_embedded(model: str) -> bool:
 
 
 def _server_choice(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
+    effort = (settings.reasoning_effort and {"reasoning_effort": settings.reasoning_effort}) or {}
     return ServerChoice(
         settings.model,
         base_url,
         key,
         context_tokens=settings.context_tokens,
-        concurrency=settings.concurrency,
+        concurrency=settings.concurrency or CALLS_AT_ONCE,
         prices=settings.prices,
+        extra_body=effort | settings.extra_body,
     )
 
 
@@ -190,7 +194,7 @@ def template_of(settings: Settings, model: PolicyChoice) -> Ask:
         question="",
         answer_format=settings.answer_format,
         tool_calls=settings.tool_calls,
-        max_tokens=settings.max_tokens,
+        max_tokens=settings.max_tokens or (TURN if model.embedded else ANSWER_TOKENS),
         seed=settings.seed,
         approve_plan=settings.approve_plan,
         clarify=settings.clarify,
@@ -233,6 +237,9 @@ def setup_of_run(
         kept = {name: stored[name] for name in CHOICES if name in stored}
         spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
         here = {name: getattr(settings, name) for name in Settings.model_fields}
+        if settings.origin("max_tokens") != DEFAULT_ORIGIN:
+            # An answer that was cut off is gone on with under a larger limit.
+            asked = replace(asked, max_tokens=settings.max_tokens or asked.max_tokens)
         for named in models:
             setup = setup_of(Settings(**{**here, **kept, **spent, **budgets, **named}))
             short = stored.get("system_prompt") == "short"  # chosen in versions up to 0.1.0

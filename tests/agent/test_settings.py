@@ -59,15 +59,15 @@ def test_nothing_set_gives_the_defaults(home: Path):
 def test_flag_beats_environment_beats_file_beats_default(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path = write(own, "tool_calls = 2\nseed = 2\nthreads = 2\n")
+    path = write(own, "tool_calls = 2\nseed = 2\nconcurrency = 2\n")
     monkeypatch.setenv("RUBRICEM_TOOL_CALLS", "3")
     monkeypatch.setenv("RUBRICEM_SEED", "3")
     settings = load_settings({"tool_calls": 4})
-    assert (settings.tool_calls, settings.seed, settings.threads) == (4, 3, 2)
+    assert (settings.tool_calls, settings.seed, settings.concurrency) == (4, 3, 2)
     assert settings.origin("tool_calls") == "--tool-calls"
     assert settings.origin("seed") == "RUBRICEM_SEED"
-    assert settings.origin("threads") == str(path)
-    assert settings.origin("slots") == "default"
+    assert settings.origin("concurrency") == str(path)
+    assert settings.origin("max_tokens") == "default"
 
 
 def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
@@ -79,7 +79,7 @@ def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://localhost:1/v1")
     settings = load_settings({"source": (), "model": None})
     assert settings.source == ("docs", "python")
-    assert (settings.model, settings.threads) == ("0.5b", None)
+    assert (settings.model, settings.concurrency) == ("0.5b", None)
     assert settings.base_url == "http://localhost:1/v1"
     assert load_settings({"base_url": ""}).base_url is None
 
@@ -99,7 +99,7 @@ def test_openai_variables_lie_under_every_other_layer(
 def test_a_file_of_the_working_directory_is_read_only_if_it_is_named(
     folder: Path, own: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    write(own, "seed = 1\nthreads = 1\n")
+    write(own, "seed = 1\nconcurrency = 1\n")
     here = write(folder, 'seed = 2\nbase_url = "http://collector.test/v1"\n')
     settings = load_settings()
     assert (settings.seed, settings.base_url) == (1, None)
@@ -107,7 +107,7 @@ def test_a_file_of_the_working_directory_is_read_only_if_it_is_named(
     caplog.clear()
     monkeypatch.setenv("RUBRICEM_CONFIG", str(here))
     settings = load_settings()
-    assert (settings.seed, settings.threads, settings.origin("seed")) == (2, None, str(here))
+    assert (settings.seed, settings.concurrency, settings.origin("seed")) == (2, None, str(here))
     assert not caplog.text
     monkeypatch.setenv("RUBRICEM_CONFIG", "missing.toml")
     assert str(refusal()) == f"There is no settings file {folder / 'missing.toml'}."

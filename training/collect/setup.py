@@ -15,7 +15,7 @@ from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import CHOICES, model_of, setup_of
+from rubricem.agent.settings.door import CHOICES, TURN, model_of, setup_of
 from rubricem.agent.transcript.events import Tell
 from rubricem.judge.build import NONE, Wanted, identify_judge, kind_of
 from rubricem.judge.composed import RUBRIC, compositions_of
@@ -129,7 +129,7 @@ async def open_collector(
     collecting into it.
     """
     quietly = without_repeats(tell)
-    setup = shape(await asyncio.to_thread(setup_of, settings), options)
+    setup = shape(await asyncio.to_thread(setup_of, settings), options, settings)
     check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     setup = await settle(setup.over_whole_sources(), tell=quietly)
@@ -169,13 +169,15 @@ async def open_collector(
         yield collector
 
 
-def shape(setup: Setup, options: CollectOptions) -> Setup:
+def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
     """The setup of rollouts: a turn is tried once, and free ones are sampled in token ids."""
     model = setup.model
     shown = {"passages": options.passages, "passage_words": options.passage_words}
     given: dict[str, Any] = {name: value for name, value in shown.items() if value is not None}
     if setup.decoding is Decoding.FREE and not options.taught:
         model = in_tokens(model)
+    if settings.max_tokens is None:  # no answer is gone on with: a turn is sampled at once
+        given["max_tokens"] = TURN
     return replace(
         setup,
         model=model,

@@ -281,7 +281,7 @@ class Sampled:
         self.tell(f"torch samples from {settings.model} in {dtype}; half a minute for the 0.5b")
         config = TorchConfig(
             slots=model_of(settings).at_once, context_tokens=settings.context_tokens,
-            dtype=dtype, device=device, threads=settings.threads,
+            dtype=dtype, device=device,
         )  # fmt: skip
         async with open_torch(settings.model, settings.weights_dir, config) as policy:
 

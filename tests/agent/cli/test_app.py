@@ -134,7 +134,7 @@ def test_a_command_or_an_option_that_is_gone_says_what_to_do_instead(name: str):
     assert retired()["--allow-host"] in told
 
 
-@pytest.mark.parametrize("given", ["slots", "nothing=1", "prices={"])
+@pytest.mark.parametrize("given", ["seed", "nothing=1", "prices={"])
 def test_a_setting_that_cannot_be_set_is_refused(given: str):
     assert given.partition("=")[0] in refusal("ask", "-q", "Why?", "--set", given)
 

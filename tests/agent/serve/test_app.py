@@ -84,7 +84,7 @@ async def test_settings_say_where_they_come_from_and_no_key(
     assert found["max_seconds"]["origin"] == "--max-seconds"
     assert found["api_key"]["value"] == "set, and not shown"
     assert found["api_key"]["origin"] == "RUBRICEM_API_KEY"
-    assert not found["slots"]["set"] and found["slots"]["value"] == "1"
+    assert not found["seed"]["set"] and found["seed"]["value"] == "0"
     assert all(one["meaning"] for one in found.values())
     assert found["memory"]["asked"] and not found["data_dir"]["asked"]
     assert not any(word in str(told) for word in ("sk-secret", "word@", "hidden-in-query"))

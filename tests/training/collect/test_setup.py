@@ -244,7 +244,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
             "decoding": "free",
             "temperature": 1.0,
             "memory": "off",
-            "slots": 2,
+            "concurrency": 2,
             "context_tokens": 4096,
             "tool_calls": 1,
             "max_tokens": 16,
