@@ -312,12 +312,12 @@ def test_a_key_that_is_refused_half_way_can_be_mended(
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "good-for-two-calls")
     with ScriptedServer([RUN[0], RUN[1], Fault(401), RUN[2]]) as server:
-        refused = rubricem("ask", *where(server, unchecked, "--run", "t", "--quiet"), code=1)
+        refused = rubricem("ask", *where(server, unchecked, "--run", "t", "--quiet"), code=3)
         monkeypatch.setenv("OPENAI_API_KEY", "the-new-key")
         mended = resumed("t")
         keys = [request.headers["authorization"] for request in server.requests]
-    assert "401" in sentences(refused.stderr) and "--resume t" in refused.stderr
-    assert "good-for-two-calls" not in refused.stderr
+    assert "401" in sentences(refused.stdout) and "--resume t" in refused.stderr
+    assert "good-for-two-calls" not in refused.stdout + refused.stderr
     assert mended["usage"]["calls"] == 3 and keys[-1] == "Bearer the-new-key"
 
 
