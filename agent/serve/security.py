@@ -42,7 +42,7 @@ OWNERS = ("/metrics", "/api/users")
 OWNER = ""
 USER = "rubricem.user"
 """of a request's scope: the name of its user, `OWNER` for whoever runs the server"""
-AS_COOKIE = "-user"
+AS_HEADER, AS_COOKIE = "X-Rubricem-User", "-user"
 """by which the owner chooses the user whose data they see"""
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -197,9 +197,15 @@ class Security:
         return self.users.by_cookie(shown) if self.users else None
 
     def _resolve_user(self, headers: Mapping[str, str]) -> str:
-        """The user whose data the owner wants, by the page's choice."""
+        """The user whose data the owner wants: by a header, or the page's choice."""
+        users = self.users.all() if self.users else {}
+        name = headers.get(AS_HEADER.casefold(), "")
+        if name and name not in users:
+            raise RequestRefused(
+                HTTPStatus.NOT_FOUND, "There is no such user.", "rubricem users lists them."
+            )
         chosen = _cookie(headers, self.cookie_name + AS_COOKIE)
-        return chosen if self.users and chosen in self.users.all() else OWNER
+        return name or (chosen if chosen in users else OWNER)
 
     def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
         """The configuration of uvicorn; forwarded headers count only from a named proxy."""

@@ -75,6 +75,10 @@ def test_everybody_has_runs_of_their_own_and_the_owner_sees_all(server: Asking):
     for method, path in (("GET", ""), ("GET", "/report"), ("GET", "/export/md"), ("DELETE", "")):
         assert server.ask("ben", method, f"/api/runs/{annas}{path}").status_code == 404
         assert server.ask("", method, f"/api/runs/{annas}{path}").status_code == 404
+    assert server.runs("", **{"X-Rubricem-User": "anna"}) == server.runs("anna")
+    assert server.ask("", "GET", "/api/runs", headers={"X-Rubricem-User": "x"}).status_code == 404
+    # Only the owner looks at others' by that header.
+    assert server.runs("ben", **{"X-Rubricem-User": "anna"}) == []
     for path in ("/metrics", "/api/users"):
         assert [server.ask(n, "GET", path).status_code for n in ("", "anna")] == [200, 403]
     told = server.ask("", "GET", "/api/users").json()["users"]
