@@ -13,6 +13,7 @@ the user named.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -105,14 +106,15 @@ class Web(LoopbackServer):
 class _Finding(Answering):
     def do_GET(self) -> None:
         web = self.server.owner
+        texts = f"{FACT} {web.beside}", f"Acme makes anvils and caches. {web.attack}"
         if self.path.startswith(("/search", "/healthz")):
-            texts = f"{FACT} {web.beside}", f"Acme makes anvils and caches. {web.attack}"
             rows = [{"title": "Acme", "url": f"{web.root}/page/{n}", "content": text}
                     for n, text in enumerate(texts)]  # fmt: skip
             self.send_json(200, {"results": rows, "unresponsive_engines": []})
         else:
             web.asked.append(self.path)
-            self.send(200, b"<p>The page.</p>", {"Content-Type": "text/html"})
+            said = texts[self.path == "/page/1"] if "/page/" in self.path else "The page."
+            self.send(200, f"<p>{escape(said)}</p>".encode(), {"Content-Type": "text/html"})
 
 
 class Obedient:
