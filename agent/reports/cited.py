@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from rubricem.agent.reports.uncited import own_references, uncited_sentences, unknown_addresses
+from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence, find_support, overlap
@@ -135,7 +137,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Uncited:
-    """A claim that cited only ids that were never retrieved."""
+    """What has no source: a claim whose ids, an address or an entry that was never retrieved."""
 
     text: str
 
@@ -177,6 +179,10 @@ class CitedAnswer:
     dropped: int = 0
     bare: str = ""
     """in the format `exact`, only the answer itself"""
+    invented: tuple[str, ...] = ()
+    """addresses and entries of its own list of references that no tool returned; each is marked"""
+    uncited: tuple[str, ...] = ()
+    """sentences that state a number or a name and cite nothing"""
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -565,7 +571,41 @@ def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     pieces = tuple(reading.number_citations())
     if verdicts.repairs and not join_pieces(pieces, bracket_marks):
         pieces = (Text(NOTHING_HELD),)
-    answer = CitedAnswer(pieces, reading.marks.dropped)
+    told = "\n".join([trajectory.question, *(s.text for s in trajectory.sources)])
+    known = {normal(place) for s in trajectory.sources for place in (s.location, *s.copies)}
+    marked = tuple(_mark_invented(pieces, known, told))
+    invented = tuple(p.text for p in marked if isinstance(p, Uncited) and p not in pieces)
+    plain = "".join(p.text if isinstance(p, Text) else _HELD + _end(p.text) for p in marked)
+    uncited = tuple(uncited_sentences(plain, _HELD))
+    answer = CitedAnswer(marked, reading.marks.dropped, "", invented, uncited)
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(join_pieces(answer.pieces, lambda piece: "")))
     return answer
+
+
+_HELD = "\ufdd2"
+"""stands for a claim: a noncharacter, which no text keeps"""
+
+
+def _end(claim: str) -> str:
+    return claim[-1] if claim[-1] in _STOPS else ""
+
+
+def _mark_invented(pieces: Iterable[Piece], known: Collection[str], told: str) -> Iterator[Piece]:
+    """The pieces, in whose plain text each address or entry of no source is a piece of its own."""
+    for piece in pieces:
+        if not isinstance(piece, Text):
+            yield piece
+            continue
+        spans = list(own_references(piece.text))
+        for address in unknown_addresses(piece.text, known, told):
+            at = piece.text.find(address)
+            end = at + len(address)
+            if at >= 0 and not any(start <= at < stop for start, stop in spans):
+                spans.append((at, end))
+        at = 0
+        for start, end in sorted(spans):
+            yield Text(piece.text[at:start])
+            yield Uncited(piece.text[start:end])
+            at = end
+        yield Text(piece.text[at:])

@@ -245,6 +245,8 @@ NOTHING_ANSWERS = (
 NOT_CERTAIN = (
     "the model itself doubts what is marked so below; hold it against the sentence that it rests on"
 )
+SHOWN_UNCITED = 80
+"""characters of a sentence that cites nothing, where it is named"""
 QUOTE_LIMIT = 400
 
 _ENDED = {
@@ -336,6 +338,16 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
+    if invented := len(answer.invented):
+        one = invented == 1
+        what = "1 address or reference" if one else f"{invented} addresses or references"
+        said.append(f"{what} of the answer {'is' if one else 'are'} of no retrieved source.")
+    if count := len(answer.uncited):
+        what = "1 sentence states" if count == 1 else f"{count} sentences state"
+        some = "; ".join(
+            f"\u201c{one_line(each, SHOWN_UNCITED)}\u201d" for each in answer.uncited[:2]
+        )
+        said.append(f"{what} a number or a name without a source: {some}{'; ...' * (count > 2)}")
     return [*said, *doubts(trajectory, answer)]
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
+from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.conversations import quote_conversation, with_conversation
 from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
@@ -192,6 +193,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
     if not run.sources:
         failed = f"the search failed: {run.search_error}" if run.search_error else ""
         run.end_early(failed or "nothing was found", Status.NO_EVIDENCE, by=run.ended_by)
+    elif not cited_answer(run.trajectory("")).citations:
+        run.end_early("the answer cites no source", by="uncited")
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:

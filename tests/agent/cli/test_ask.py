@@ -223,13 +223,13 @@ async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Ve
 CLAIM = "The revenue of Acme in 2023 was 12.5 million dollars."
 
 
-def browsed(site: PageSite, *flags: str, last: str = "S2") -> dict[str, Any]:
-    """The report of a question for which one page is opened, found by a SearXNG of one's own."""
+def browsed(site: PageSite, *flags: str) -> dict[str, Any]:
+    """The report of a question on one page, found and read by a SearXNG of one's own."""
     row = {"title": "Acme", "url": site.address("/report"), "content": "Acme and its revenue ..."}
     site.pages["/search"] = Sent(json.dumps({"results": [row]}))
     site.pages["/healthz"] = Sent("OK")
     site.pages["/report"] = article("Acme report", f"{CLAIM[:-1]}, its report says. " * 9)
-    cited = answer(f'<cite id="{last}">{CLAIM}</cite>')
+    cited = answer(f'<cite id="S1">{CLAIM}</cite>')
     with ScriptedServer([plan("Acme revenue 2023"), opening("S1"), cited]) as server:
         there = ("--base-url", server.base_url, "--source", f"searxng:{site.address('')}")
         done = rubricem("ask", BROWSED, *there, "--set", "verify=off", "--json", *flags)
