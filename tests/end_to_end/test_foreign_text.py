@@ -112,6 +112,8 @@ PARTS = {
               ("xl/sharedStrings.xml", "<sst>{}</sst>"),
               ("xl/a.xml", "<sheet>{}</sheet>"),
               ("xl/_rels/workbook.xml.rels", '<R><R Id="r1" Target="a.xml"/>{}</R>')],
+    ".odt": [("content.xml", "<d><body><text>{}</text></body></d>"), ("styles.xml", "<s>{}</s>")],
+    ".ods": [("content.xml", "<d><body><spreadsheet><table>{}</table></spreadsheet></body></d>")],
     ".epub": [("META-INF/container.xml", '<c><rootfile full-path="a.opf"/>{}</c>'),
               ("a.opf", '<p><item id="a" href="a.html"/><itemref idref="a"/>{}</p>'),
               ("a.html", "{}")],
@@ -119,13 +121,30 @@ PARTS = {
 """of packages: their parts, and what they are written around"""
 SUFFIXES = st.sampled_from([*PARTS, *PARTS, ".csv", ".rst", ".txt", ".html", ".md"])
 _TAGS = ("p", "r", "t", "pPr", "tbl", "tr", "tc", "sdt", "ins", "style", "row", "c", "v", "is",
-         "si", "sp", "itemref", "footnote")  # fmt: skip
+         "si", "sp", "itemref", "footnote", "h", "list", "list-item", "table-row", "table-cell",
+         "numPr", "f", "mergeCell", "numFmt", "xf")  # fmt: skip
 XML = st.recursive(
     st.sampled_from(["text", "0", "1", "-1", "99999", "1e999", "44197.5", "&amp;", ""]),
     lambda inner: st.builds(
         lambda tag, name, value, within: f'<{tag} {name}="{value}">{"".join(within)}</{tag}>',
         st.sampled_from(_TAGS),
-        st.sampled_from(["r", "t", "s", "type", "val", "styleId", "Id", "idref", "numFmtId"]),
+        st.sampled_from(
+            [
+                "r",
+                "t",
+                "s",
+                "type",
+                "val",
+                "styleId",
+                "Id",
+                "idref",
+                "numFmtId",
+                "number-columns-repeated",
+                "number-rows-spanned",
+                "ref",
+                "formatCode",
+            ]
+        ),
         st.sampled_from(["s", "str", "inlineStr", "A1", "XFD1048576", "ZZZZZZ9", "0", "-1", "d"]),
         st.lists(inner, max_size=4),
     ),

@@ -44,7 +44,7 @@ def read_csv(given: Input) -> Document:
     try:
         blocks, said = _blocks(given, encoding, sample)
     except _Unclosed:
-        blocks, said = _blocks(given, encoding, sample, quoting=csv.QUOTE_NONE)
+        blocks, said = _blocks(given, encoding, sample, quoted=False)
         said = said or "read with a quotation mark that nothing closes"
     except UnicodeDecodeError:
         # Not what its first special characters look like; what of it is, is told of the whole.
@@ -71,12 +71,12 @@ def _encoding(file: BinaryIO, declared: str) -> tuple[str, str]:
 
 
 def _blocks(
-    given: Input, encoding: str, sample: str, quoting: int = csv.QUOTE_MINIMAL
+    given: Input, encoding: str, sample: str, *, quoted: bool = True
 ) -> tuple[list[Block], str]:
     given.file.seek(0)
     lines = TextIOWrapper(given.file, encoding=encoding, newline="")
     try:
-        return _told(given, _rows(lines, sample, quoting))
+        return _told(given, _rows(lines, sample, quoted=quoted))
     finally:
         lines.detach()
 
@@ -95,15 +95,14 @@ def _told(given: Input, rows: Iterable[list[str]]) -> tuple[list[Block], str]:
     return blocks, ""
 
 
-def _rows(
-    lines: Iterable[str], sample: str, quoting: int = csv.QUOTE_MINIMAL
-) -> Iterator[list[str]]:
+def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator[list[str]]:
     """Raises _Unclosed where a cell has too many lines."""
     named = re.match(r"\ufeff?sep=(.)\r?\n", sample)
     lines = islice(lines, 1 if named else 0, None)
     delimiter = named[1] if named else _delimiter(sample)
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     for row in csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True):
-        if quoting == csv.QUOTE_NONE:
+        if not quoted:
             row = [cell.strip('" ') for cell in row]
         elif any(len(cell) > _MOST_BREAKS and cell.count("\n") > _MOST_BREAKS for cell in row):
             raise _Unclosed
