@@ -14,6 +14,7 @@ from rubricem.agent.sources.readers.formulas import linear_omml, lowered, raised
 from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.packages import (
     attribute,
+    child_of,
     part_of,
     relations_of,
     tag_of,
@@ -121,8 +122,10 @@ def counted(number: int, form: str) -> str:
 
 def is_on(parent: etree._Element | None, *names: str) -> bool:
     """Whether one of the properties called so is set, and not to "off"."""
-    found = () if parent is None else (e for e in parent if tag_of(e) in names)
-    return any(attribute(e, "val") not in ("0", "false", "off", "none") for e in found)
+    found = (child_of(parent, name) for name in names)
+    return any(
+        e is not None and attribute(e, "val") not in ("0", "false", "off", "none") for e in found
+    )
 
 
 def paragraphs_of(shape: etree._Element) -> list[str]:
@@ -137,7 +140,7 @@ def _drawn(paragraph: etree._Element) -> Iterator[Run]:
         if tag in ("oMath", "oMathPara"):
             yield PLAIN, linear_omml(element)
         elif tag in ("r", "fld"):
-            layout = next((e for e in element if tag_of(e) == "rPr"), None)
+            layout = child_of(element, "rPr")
             raise_by = "" if layout is None else attribute(layout, "baseline")
             if layout is None or attribute(layout, "strike") in ("", "noStrike"):
                 at = (raise_by not in ("", "0", "0%")) * (

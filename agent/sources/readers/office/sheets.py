@@ -29,6 +29,7 @@ from rubricem.agent.sources.readers.office.formats import BUILT_IN, show
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    child_of,
     core_title,
     elements_of,
     in_order,
@@ -227,8 +228,8 @@ def _runs(element: etree._Element) -> Iterator[Run]:
         if tag == "t":
             yield PLAIN, child.text or ""
         elif tag == "r":
-            layout = next((e for e in child if tag_of(e) == "rPr"), None)
-            upright = "" if layout is None else value_of(layout, "vertAlign")
+            layout = child_of(child, "rPr")
+            upright = value_of(layout, "vertAlign")
             at = {"superscript": RAISED, "subscript": LOWERED}.get(upright, PLAIN)
             if not is_on(layout, "strike"):
                 yield at, "".join(e.text or "" for e in child if tag_of(e) == "t")

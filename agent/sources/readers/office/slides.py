@@ -19,6 +19,7 @@ from rubricem.agent.sources.readers.office.drawing import (
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    child_of,
     core_title,
     in_order,
     package_reader,
@@ -79,7 +80,7 @@ def _paragraphs(shape: etree._Element, *, bulleted: bool) -> Iterator[Block]:
     for paragraph in shape.iter("{*}p"):
         if not (text := "".join(paragraphs_of(paragraph))):
             continue
-        layout = next((e for e in paragraph if tag_of(e) == "pPr"), None)
+        layout = child_of(paragraph, "pPr")
         signs = {} if layout is None else {tag_of(e): attribute(e, "type") for e in layout}
         told = "" if layout is None else attribute(layout, "lvl")
         level = int(told) if told.isdecimal() and len(told) == 1 else 0

@@ -34,6 +34,7 @@ from rubricem.agent.sources.readers.office.drawing import (
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    child_of,
     core_title,
     package_reader,
     part_of,
@@ -45,6 +46,8 @@ from rubricem.memory.errors import SourceError
 
 _BODY_TEXT = 9
 """outline levels below this one are headings"""
+_FAR = 10
+"""styles that one is based on at most, as far as its layout goes"""
 _NUMBER = re.compile("[0-9]{1,3}")
 _PART = "word/document.xml"
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag", "body"})
@@ -83,7 +86,9 @@ class _Styles:
     def __init__(self, styles: etree._Element | None) -> None:
         found = [] if styles is None else [e for e in styles if tag_of(e) == "style"]
         self._by_id = {attribute(style, "styleId"): style for style in found}
+        self._names = {key: value_of(e, "name").casefold() for key, e in self._by_id.items()}
         self._levels: dict[str, int] = {}
+        self._layouts: dict[tuple[str, str], list[etree._Element]] = {}
 
     def level(self, style_id: str) -> int:
         """1 and up for headings, 0 for text, `TITLE` for the document's title."""
@@ -112,16 +117,20 @@ class _Styles:
         return _outline(style) or None
 
     def name(self, style_id: str) -> str:
-        style = self._by_id.get(style_id)
-        return "" if style is None else value_of(style, "name").casefold()
+        return self._names.get(style_id, "")
 
-    def layout(self, style_id: str, kind: str) -> Iterator[etree._Element]:
+    def layouts(self, style_id: str, kind: str) -> list[etree._Element]:
         """The properties (`kind`: rPr or pPr) of a style and of those that it is based on."""
-        for _ in range(_BODY_TEXT):
-            if (style := self._by_id.get(style_id)) is None:
-                return
-            yield from (e for e in style if tag_of(e) == kind)
-            style_id = value_of(style, "basedOn")
+        key = style_id, kind
+        if key not in self._layouts:
+            self._layouts[key] = []
+            while (style := self._by_id.get(style_id)) is not None and len(
+                self._layouts[key]
+            ) < _FAR:
+                layout = child_of(style, kind)
+                self._layouts[key].append(_NO_LAYOUT if layout is None else layout)
+                style_id = value_of(style, "basedOn")
+        return self._layouts[key]
 
 
 class _Numbering:
@@ -229,13 +238,13 @@ class _Body:
             self.outline.add(BlockKind.NOTE, self._note(element))
 
     def _paragraph(self, element: etree._Element) -> None:
-        layout = next((e for e in element if tag_of(e) == "pPr"), None)
-        style = "" if layout is None else value_of(layout, "pStyle")
+        layout = child_of(element, "pPr")
+        style = value_of(layout, "pStyle")
         name, before = self._styles.name(style), len(self.outline.notes)
         text = self._text(element).strip()
         if name not in _CODE_STYLES:
             text = " ".join(text.split())
-        level = (0 if layout is None else _outline(element)) or self._styles.level(style)
+        level = _outline(element) or self._styles.level(style)
         if text and level == _Styles.TITLE:
             self.title = self.title or text
         elif text and level:
@@ -265,8 +274,8 @@ class _Body:
     def _list_mark(self, layout: etree._Element | None, style: str) -> str:
         """What stands before a list item, indented by its level; "" if the paragraph is none."""
         own = [] if layout is None else [layout]
-        for each in (*own, *self._styles.layout(style, "pPr")):
-            if (listed := next((e for e in each if tag_of(e) == "numPr"), None)) is not None:
+        for each in (*own, *self._styles.layouts(style, "pPr")):
+            if (listed := child_of(each, "numPr")) is not None:
                 number, level = value_of(listed, "numId"), value_of(listed, "ilvl")
                 deep = int(level) if _NUMBER.fullmatch(level) else 0
                 if number == "0":
@@ -275,31 +284,29 @@ class _Body:
         return ""
 
     def _table(self, table: etree._Element) -> None:
-        rows = [row for row in _own(table, "tr") if not _is_deleted(row)]
-        cells = [list(_own(row, "tc")) for row in rows]
+        own = ((row, child_of(row, "trPr")) for row in _own(table, "tr"))
+        rows = [(row, layout) for row, layout in own if child_of(layout, "del") is None]
+        cells = [list(_own(row, "tc")) for row, _ in rows]
         if len(cells) == 1 and len(cells[0]) == 1:
             self.read(cells[0][0])  # a box around text
             return
-        heads = [is_on(_layout(row, "trPr"), "tblHeader") for row in rows]
+        heads = [is_on(layout, "tblHeader") for _, layout in rows]
         head = next((n for n, is_head in enumerate(heads) if not is_head), len(heads))
         told = [
             [self._own_cell(cell, is_header=n < head) for cell in row]
             for n, row in enumerate(cells)
         ]
-        for row, own in zip(rows, told, strict=True):
-            before = value_of(_layout(row, "trPr"), "gridBefore")
-            own[:0] = [(Cell(""), "")] * (
-                min(int(before), MOST_COLUMNS) if before.isdecimal() else 0
-            )
+        for (_, layout), before in zip(rows, told, strict=True):
+            skipped = _count(value_of(layout, "gridBefore"), 0)
+            before[:0] = [(Cell(""), "")] * skipped
         self.outline.extend(table_blocks(*grid_of(_merge_down(told))))
         self._read_boxes()
 
     def _own_cell(self, cell: etree._Element, *, is_header: bool) -> tuple[Cell, str]:
         """A cell, and whether it begins ("restart") or continues ("continue") one over rows."""
-        layout = _layout(cell, "tcPr")
-        span = value_of(layout, "gridSpan")
-        wide = max(min(int(span), MOST_COLUMNS), 1) if span.isdecimal() and len(span) < 9 else 1
-        merged = next((e for e in layout if tag_of(e) == "vMerge"), None)
+        layout = child_of(cell, "tcPr")
+        wide = _count(value_of(layout, "gridSpan"), 1)
+        merged = child_of(layout, "vMerge")
         kind = "" if merged is None else attribute(merged, "val") or "continue"
         return Cell(self._cell(cell), 1, wide, is_header), kind
 
@@ -319,7 +326,8 @@ class _Body:
     def _runs(self, element: etree._Element, *, linked: bool = False) -> Iterator[Run]:
         tag = tag_of(element)
         if tag in _NO_TEXT:
-            self._forget_notes(element)
+            if tag in ("del", "moveFrom"):
+                self._forget_notes(element)
         elif tag == "r":
             yield from self._run(element, linked=linked)
         elif tag in ("oMath", "oMathPara"):
@@ -360,14 +368,17 @@ class _Body:
 
     def _standing(self, run: etree._Element) -> int | None:
         """How a run stands on its line; None if it is struck through or hidden."""
-        layout = _layout(run, "rPr")
-        if not len(layout):
+        layout = child_of(run, "rPr")
+        if layout is None or not len(layout):
             return PLAIN
-        for each in (layout, *self._styles.layout(value_of(layout, "rStyle"), "rPr")):
-            if is_on(each, "strike", "dstrike", "vanish"):
-                return None
-            if upright := value_of(each, "vertAlign"):
-                return {"superscript": RAISED, "subscript": LOWERED}.get(upright, PLAIN)
+        for each in (layout, *self._styles.layouts(value_of(layout, "rStyle"), "rPr")):
+            for element in each:
+                tag = tag_of(element)
+                if tag in ("strike", "dstrike", "vanish") and is_on(each, tag):
+                    return None
+                if tag == "vertAlign":
+                    upright = attribute(element, "val")
+                    return {"superscript": RAISED, "subscript": LOWERED}.get(upright, PLAIN)
         return PLAIN
 
     def _forget_notes(self, element: etree._Element) -> None:
@@ -398,6 +409,11 @@ def _merge_down(rows: list[list[tuple[Cell, str]]]) -> list[list[Cell]]:
     return told
 
 
+def _count(number: str, least: int) -> int:
+    known = number.isdecimal() and len(number) <= len(str(MOST_COLUMNS))
+    return min(max(int(number), least), MOST_COLUMNS) if known else least
+
+
 def _content(parent: etree._Element) -> Iterator[etree._Element]:
     """The paragraphs and tables of a cell, those within content controls too."""
     for element in parent:
@@ -416,14 +432,6 @@ def _own(parent: etree._Element, tag: str) -> Iterator[etree._Element]:
             yield from _own(element, tag)
 
 
-def _layout(parent: etree._Element, kind: str) -> etree._Element:
-    return next((e for e in parent if tag_of(e) == kind), _NO_LAYOUT)
-
-
-def _is_deleted(row: etree._Element) -> bool:
-    return any(tag_of(e) == "del" for e in _layout(row, "trPr"))
-
-
 def _symbol(element: etree._Element) -> str:
     code = attribute(element, "char")
     number = int(code, 16) & 0xFF if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else 0
@@ -434,10 +442,8 @@ def _symbol(element: etree._Element) -> str:
 
 def _outline(element: etree._Element) -> int:
     """The heading level set by the element's own formatting, or 0."""
-    for layout in element:
-        if tag_of(layout) == "pPr" and _NUMBER.fullmatch(level := value_of(layout, "outlineLvl")):
-            return int(level) + 1 if int(level) < _BODY_TEXT else 0
-    return 0
+    level = value_of(child_of(element, "pPr"), "outlineLvl")
+    return int(level) + 1 if _NUMBER.fullmatch(level) and int(level) < _BODY_TEXT else 0
 
 
 READERS = dict.fromkeys((".docx", ".docm", ".dotx"), package_reader(_of_word))
