@@ -1,0 +1,108 @@
+"""Archives (zip): each file in them as it is read by itself, under its path.
+
+Nothing is unpacked to the disk. How much is read is bounded: archives within archives to a depth of
+two, the files, and their bytes, whatever the archive says they are.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from rubricem.agent.sources.readers.document import Document, Input, Section
+from rubricem.memory.errors import SourceError
+
+DEEPEST = 2
+MOST_FILES = 1000
+MOST_BYTES = 50_000_000
+"""of all files of an archive, unpacked"""
+RATIO = 200
+"""times its packed size that a file may have, where that is more than a megabyte"""
+_NAMED = 3
+"""files of an archive that are named as not read; more are counted"""
+
+
+@dataclass(slots=True)
+class _Unpacking:
+    given: Input
+    left: int = MOST_BYTES
+    files: int = 0
+    sections: list[Section] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def unpack(self, archive: ZipFile, above: str, depth: int) -> None:
+        from rubricem.agent.sources.readers import READERS, is_hidden
+
+        for entry in archive.infolist():
+            path = f"{above}{entry.filename}"
+            if entry.is_dir() or any(map(is_hidden, PurePosixPath(entry.filename).parts)):
+                continue
+            kind = PurePosixPath(entry.filename).suffix.lower()
+            self.files += 1
+            if self.files > MOST_FILES:
+                raise SourceError(
+                    f"{self.given.name} holds more than {MOST_FILES:,} files.", "Unpack it there."
+                )
+            if kind not in READERS or (kind == ".zip" and depth == DEEPEST):
+                self.unread.append(path)
+                continue
+            try:
+                self._read(Input.of_bytes(entry.filename, self._content(archive, entry)), path, depth)
+            except SourceError as error:
+                if self.left < 0:
+                    raise
+                self.unread.append(f"{path} ({str(error).rstrip('.')})")
+            self.given.get_on()
+
+    def _read(self, given: Input, path: str, depth: int) -> None:
+        from rubricem.agent.sources.readers import read
+
+        if given.suffix == ".zip":
+            with ZipFile(given.file) as inner:
+                self.unpack(inner, f"{path}/", depth + 1)
+            return
+        document = read(
+            Input(PurePosixPath(given.name).name, given.file, "", self.given.seconds, self.given.get_on)
+        )
+        self.sections += (Section((path, *s.path), s.blocks) for s in document.sections)
+        if document.note:
+            self.unread.append(f"{path} is {document.note}")
+
+    def _content(self, archive: ZipFile, entry: ZipInfo) -> bytes:
+        if entry.flag_bits & 1:
+            raise SourceError("it is encrypted", "Unpack it.")
+        most = min(self.left, max(RATIO * entry.compress_size, 1_000_000))
+        try:
+            with archive.open(entry) as file:
+                content = file.read(most + 1)
+        except (BadZipFile, NotImplementedError, EOFError, OSError) as cause:
+            raise SourceError("it is damaged", "Pack it again.") from cause
+        self.left -= len(content)
+        if len(content) > most:
+            self.left = -1
+            raise SourceError(
+                f"{self.given.name} unpacks to more than {most / 1e6:.0f} MB.",
+                "Unpack it, and leave out what is not needed.",
+            )
+        return content
+
+
+def read_zip(given: Input) -> Document:
+    """Sections under the path of their file; what is not read of it is told in the note."""
+    given.file.seek(0)
+    unpacking = _Unpacking(given)
+    try:
+        with ZipFile(given.file) as archive:
+            unpacking.unpack(archive, "", 1)
+    except BadZipFile as cause:
+        raise SourceError(f"{given.name} is no zip file.", "Pack it again.") from cause
+    unread = unpacking.unread
+    if not unpacking.sections:
+        raise SourceError(f"{given.name} holds no document that can be read.", "Unpack it there.")
+    note = ""
+    if unread:
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+        note = f"read in part: not {', '.join(unread[:_NAMED])}{more}"
+    return Document(given.stem, tuple(unpacking.sections), note)
+
+
+READERS = {".zip": read_zip}

@@ -1,0 +1,162 @@
+"""Markdown as it is written: CommonMark, GitHub's, Pandoc's and Obsidian's.
+
+markdown-it-py reads it (a dependency already, 0.3 s for a megabyte, and linear), with plugins for
+notes, terms, formulas, superscripts and subscripts; what Obsidian and MDX add is told here.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rubricem.agent.sources.readers.document import (
+    LONGEST_NAME,
+    Block,
+    BlockKind,
+    Document,
+    Input,
+    Section,
+    title_of,
+)
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.writing import formula, sections_of
+from rubricem.memory.text import one_line
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+_FRONT = re.compile(r"\A\ufeff?(---|\+\+\+)[ \t]*\n((?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n)*+).*", re.M)
+_LONGEST_FRONT = 20_000
+"""characters of the metadata at the beginning of a text"""
+_WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]")
+_CALLOUT = re.compile(r"\A\[!(\w{1,40})(?:\|[^\]\n]{0,99})?\][-+]?[ \t]*(.*)")
+_LONE_NOTE = re.compile(r"\[\^([^\]\s]{1,40})\]")
+_HIGHLIGHT = re.compile(r"==(?=\S)([^=\n]{1,400})(?<=\S)==")
+_COMMENT = re.compile(r"%%[^%]{0,10000}%%|\{/\*[^*]{0,10000}\*/\}")
+_ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}\n]{0,200}\}[ \t]*$")
+_IMPORTS = re.compile(r"^(?:import|export)\s.*$\n?", re.M)
+_PART = 200_000
+"""characters of HTML read at a time, from heading to heading"""
+
+
+def read_markdown(given: Input) -> Document:
+    text, note = decode(given.content())
+    if given.suffix == ".mdx":
+        text = _IMPORTS.sub("", text)
+    fields, text = front_matter(text)
+    sections = [*_told(fields), *_sections(text, given)]
+    title = str(fields.get("title") or "")
+    date, tags = str(fields.get("date") or ""), fields.get("tags") or fields.get("keywords") or ()
+    named = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
+    return Document(
+        title_of(sections, given.stem, title), tuple(sections), note,
+        one_line(date, LONGEST_NAME), tuple(one_line(str(each), LONGEST_NAME) for each in named),
+    )  # fmt: skip
+
+
+def markdown_sections(text: str) -> tuple[Section, ...]:
+    """Sections by heading, each named by its headings from the outermost in."""
+    return tuple(_sections(text, None))
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """(the fields of YAML or TOML between rules at the beginning, the text below them)."""
+    import yaml
+
+    head = text[:_LONGEST_FRONT].replace("\r\n", "\n").replace("\r", "\n")
+    if not (found := _FRONT.match(head)) or not found[2].strip():
+        return {}, text
+    try:
+        if found[1] == "+++":
+            fields = tomllib.loads(found[2])
+        else:
+            fields = yaml.load(found[2], getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (ValueError, RecursionError, yaml.YAMLError):
+        lines = (line.partition(":") for line in found[2].splitlines() if ":" in line)
+        fields = {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
+    if not isinstance(fields, dict):
+        return {}, text
+    rest = text.replace("\r\n", "\n").replace("\r", "\n")[found.end() :]
+    return {str(name).lower(): value for name, value in fields.items()}, rest
+
+
+def _told(fields: dict[str, Any]) -> Iterator[Section]:
+    """What is said at the beginning of a text, as a section without a heading."""
+    from rubricem.agent.sources.readers.plain.data import told_lines
+
+    if lines := list(told_lines(fields)):
+        yield Section((), (Block(BlockKind.PARAGRAPH, "\n".join(lines)),))
+
+
+def _sections(text: str, given: Input | None) -> Iterator[Section]:
+    reader = _reader()
+    tokens = reader.parse(text)
+    path: list[tuple[int, str]] = []
+    for start, end in _parts(tokens):
+        part = tokens[start:end]
+        page = reader.renderer.render(part, reader.options, {})
+        above = "".join(f"<h{level}>{name}</h{level}>" for level, name in path)
+        yield from sections_of(f"<body>{above}{page}</body>")
+        for at, token in enumerate(part):
+            if token.type == "heading_open" and token.level == 0:
+                level = int(token.tag[1])
+                name = reader.renderer.render([part[at + 1]], reader.options, {})
+                path = [*((n, told) for n, told in path if n < level), (level, name)]
+        if given is not None:
+            given.get_on()
+
+
+def _parts(tokens: Sequence["Token"]) -> Iterator[tuple[int, int]]:
+    """Where to begin and end, each time at a heading, so that no part is very long."""
+    start, size = 0, 0
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open" and token.level == 0 and size > _PART:
+            yield start, at
+            start, size = at, 0
+        size += len(token.content)
+    yield start, len(tokens)
+
+
+@cache
+def _reader() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.deflist import deflist_plugin
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+    from mdit_py_plugins.footnote import footnote_plugin
+    from mdit_py_plugins.subscript import sub_plugin
+    from mdit_py_plugins.superscript import superscript_plugin
+
+    reader = MarkdownIt("commonmark", {"html": True, "maxNesting": 60})
+    reader.enable(["table", "strikethrough"])
+    reader.use(footnote_plugin).use(deflist_plugin).use(superscript_plugin).use(sub_plugin)
+    reader.use(
+        dollarmath_plugin,
+        allow_space=False,
+        allow_digits=False,
+        double_inline=True,
+        renderer=lambda tex, options: formula(tex, display=options["display_mode"]),
+    )
+    reader.core.ruler.before("inline", "as_written", _as_written)
+    return reader
+
+
+def _as_written(state: Any) -> None:
+    """Links of wikis, callouts, comments and marks of what is no Markdown, before it is read."""
+    quoted = False
+    for token in state.tokens:
+        if token.type == "blockquote_open":
+            quoted = True
+        elif token.type == "inline":
+            text = token.content
+            if quoted and (found := _CALLOUT.match(text)):
+                text = (found[2] or found[1].capitalize()) + text[found.end() :]
+            if "[[" in text:
+                text = _WIKI.sub(lambda m: m[2] or m[1], text)
+            text = _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text)) if "`" not in text else text
+            token.content = _ATTRIBUTES.sub("", text)
+            quoted = False
+
+
+READERS = dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd"), read_markdown)

@@ -1,0 +1,352 @@
+r"""LaTeX as a reader of the paper sees it: sections, text, formulas once, notes, tables and lists.
+
+Commands are not run: what is known is followed, of others the arguments in braces are text.
+pylatexenc was tried: it tells no notes and glues the cells of tables.
+"""
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from rubricem.agent.sources.readers.document import Document, Input, title_of
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.writing import code, formula, note, note_link, sections_of, table
+
+_COMMENT = re.compile(r"(?<!\\)((?:\\\\)*+)%[^\n]*\n?[ \t]*")
+_TOKEN = re.compile(
+    r"\\(?P<word>[a-zA-Z@]{1,40})(?P<star>\*?)|\\(?P<sign>[^a-zA-Z])|(?P<open>\{)|(?P<close>\})"
+    r"|(?P<dollars>\$\$?)|(?P<gap>\n[ \t]*\n\s*)|(?P<plain>[^\\{}$\n&~]+|\n|&|~)"
+)
+_LEVELS = {
+    "part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5,
+    "subparagraph": 6,
+}  # fmt: skip
+_FORMULAS = frozenset(
+    "equation align gather multline eqnarray displaymath math flalign alignat".split()
+)
+_VERBATIM = frozenset("verbatim lstlisting minted Verbatim alltt code".split())
+_TABLES = frozenset("tabular tabularx longtable tabulary array supertabular tblr".split())
+_LEFT_OUT = frozenset("comment tikzpicture picture filecontents pgfpicture CCSXML".split())
+_SIGNS = {
+    "textbackslash": "\\", "ldots": "…", "dots": "…", "textellipsis": "…", "S": "§", "P": "¶",
+    "copyright": "©", "textregistered": "®", "texttrademark": "™", "textdegree": "°", "degree": "°",
+    "pounds": "£", "euro": "€", "texteuro": "€", "textmu": "µ", "aa": "å", "AA": "Å", "ae": "æ",
+    "AE": "Æ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "ss": "ß", "oe": "œ", "OE": "Œ", "i": "ı",  # noqa: RUF001
+    "textendash": "–", "textemdash": "—", "LaTeX": "LaTeX", "TeX": "TeX", "quad": " ",  # noqa: RUF001
+    "qquad": " ", "newline": " ", "linebreak": " ", "textasciitilde": "~", "textbar": "|",
+    "textless": "<", "textgreater": ">", "textbullet": "•", "slash": "/", "textquotesingle": "'",
+    "dag": "†", "ddag": "‡", "textasciicircum": "^", "textunderscore": "_", "par": "\n\n",
+}  # fmt: skip
+_ACCENTS = dict(zip("`'^\"~=.uvHckrdb", "\u0300\u0301\u0302\u0308\u0303\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a\u0323\u0331", strict=True))  # fmt: skip
+_DROPPED = {
+    "label": 1, "vspace": 1, "hspace": 1, "usepackage": 1, "documentclass": 1, "input": 1,
+    "include": 1, "bibliographystyle": 1, "bibliography": 1, "hypertarget": 1, "includegraphics": 1,
+    "setlength": 2, "setcounter": 2, "addtolength": 2, "newcommand": 2, "renewcommand": 2,
+    "providecommand": 2, "def": 1, "pagestyle": 1, "thispagestyle": 1, "cline": 1, "cmidrule": 1,
+    "graphicspath": 1, "color": 1, "rule": 2, "index": 1, "phantom": 1, "hypersetup": 1,
+    "newtheorem": 2, "addcontentsline": 3, "markboth": 2, "sout": 1, "st": 1, "xout": 1, "todo": 1,
+    "fontsize": 2, "selectlanguage": 1, "PassOptionsToPackage": 2, "geometry": 1, "addbibresource": 1,
+    "nocite": 1, "textcolor": 1, "resizebox": 2, "raisebox": 1, "parbox": 1, "definecolor": 3,
+    "vskip": 0, "hskip": 0, "thanks": 1, "endnote": 0,
+}  # fmt: skip
+"""how many of a command's arguments are no text"""
+_DEEPEST = 100
+_LONGEST = 100_000
+"""characters of one argument, environment or formula"""
+
+
+class _Tex:
+    """A document's source on its way into HTML, token by token."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._at = 0
+        self.notes: list[str] = []
+        self.title, self.date = "", ""
+
+    def page(self) -> str:
+        begins = self._source.find("\\begin{document}")
+        for name in ("title", "date"):
+            head = self._source[: begins if begins >= 0 else 0]
+            if (at := head.rfind(f"\\{name}{{")) >= 0:
+                self._at = at + len(name) + 1
+                setattr(self, name, _bare(self._inner(self._argument())))
+        self._at = begins + len("\\begin{document}") if begins >= 0 else 0
+        told = _paragraphs(self._told(0))
+        return told + "".join(self.notes)
+
+    def _told(self, level: int, ends: Callable[[re.Match[str]], bool] = lambda token: False) -> str:
+        """What is read until a token that ends it, or the end."""
+        if level > _DEEPEST:
+            return ""
+        parts: list[str] = []
+        while token := _TOKEN.match(self._source, self._at):
+            self._at = token.end()
+            if ends(token):
+                break
+            parts.append(self._token(token, level + 1))
+        return "".join(parts)
+
+    def _token(self, token: re.Match[str], level: int) -> str:
+        if word := token["word"]:
+            return self._word(word, level)
+        if sign := token["sign"]:
+            if sign in "([":
+                return self._formula(")" if sign == "(" else "]", display=sign == "[")
+            if sign in _ACCENTS:
+                return self._accented(_ACCENTS[sign])
+            return {"\\": " ", ",": " ", ";": " ", " ": " ", "\n": " ", "-": "", "/": "", "@": "", "!": "", ":": " "}.get(sign, escape(sign, quote=False))  # fmt: skip
+        if token["open"]:
+            return self._told(level, lambda t: t["close"] is not None)
+        if dollars := token["dollars"]:
+            end = self._source.find(dollars, self._at, self._at + _LONGEST)
+            if end < 0:
+                return "$"
+            tex, self._at = self._source[self._at : end], end + len(dollars)
+            return formula(tex, display=len(dollars) == 2)
+        if token["gap"]:
+            return "\n\n"
+        return _typed(token["plain"] or "")
+
+    def _word(self, word: str, level: int) -> str:
+        if word == "begin":
+            return self._environment(self._argument(), level)
+        if word == "end":  # of nothing that was begun
+            self._argument()
+            return "\n\n"
+        if word in _LEVELS:
+            self._option()
+            name = _bare(self._inner(self._argument()))
+            return f"\n\n<h{_LEVELS[word]}>{name}</h{_LEVELS[word]}>\n\n"
+        if word in ("footnote", "endnote", "thanks"):
+            self._option()
+            mark = str(len(self.notes) + 1)
+            self.notes.append("")
+            self.notes[int(mark) - 1] = note(mark, self._inner(self._argument()))
+            return note_link(mark)
+        if word in ("textsuperscript", "textsubscript"):
+            element = "sup" if word == "textsuperscript" else "sub"
+            return f"<{element}>{self._inner(self._argument())}</{element}>"
+        if word in ("ce", "ensuremath"):
+            return formula(self._argument()) if word == "ensuremath" else escape(self._argument())
+        if word in ("SI", "qty", "num", "si", "unit"):
+            return self._quantity(word)
+        if word in ("verb", "lstinline"):
+            return self._verb()
+        if word.startswith("cite") or word.endswith("cite") or word in ("ref", "eqref", "autoref", "cref", "Cref", "pageref"):  # fmt: skip
+            self._option()
+            self._option()
+            return f"[{escape(self._argument())}]"
+        if word in ("url", "path", "nolinkurl"):
+            return escape(self._argument())
+        if word == "href":
+            self._argument()
+            return self._inner(self._argument())
+        if word in _SIGNS:
+            self._skip_space()
+            return escape(_SIGNS[word], quote=False)
+        if word in "uvHckrdb" and len(word) == 1:
+            return self._accented(_ACCENTS[word])
+        if word == "caption":
+            self._option()
+            return f"\n\n{self._inner(self._argument())}\n\n"
+        if word == "multicolumn":
+            self._argument()
+            self._argument()
+            return self._inner(self._argument())
+        for _ in range(_DROPPED.get(word, 0)):
+            self._option()
+            self._argument()
+        self._option()
+        return " " if self._skip_space() else ""
+
+    def _environment(self, name: str, level: int) -> str:
+        base = name.rstrip("*")
+        if base in _FORMULAS:
+            tex = self._raw(name)
+            rows = [re.sub(r"\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag|&", "", row) for row in tex.split("\\\\")]
+            return "\n\n" + "\n\n".join(formula(row, display=True) for row in rows if row.strip()) + "\n\n"
+        if base in _VERBATIM:
+            self._option()
+            return f"\n\n{code(self._raw(name))}\n\n"
+        if base in _LEFT_OUT:
+            self._raw(name)
+            return ""
+        self._option()
+        if base in _TABLES:
+            if base in ("tabularx", "tabulary"):
+                self._argument()
+            self._argument()
+            return self._table(name)
+        if base in ("itemize", "enumerate", "description"):
+            return self._list(base, name, level)
+        if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
+            self._argument()
+        inner = self._told(level, self._end_of(name))
+        if base == "abstract":
+            return f"\n\n<h2>Abstract</h2>\n\n{inner}\n\n"
+        return f"\n\n{inner}\n\n"
+
+    def _end_of(self, name: str) -> Callable[[re.Match[str]], bool]:
+        def ends(token: re.Match[str]) -> bool:
+            if token["word"] == "end":
+                return bool(self._argument()) or True
+            return False
+
+        return ends
+
+    def _raw(self, name: str) -> str:
+        mark = f"\\end{{{name}}}"
+        end = self._source.find(mark, self._at)
+        end = len(self._source) if end < 0 else end
+        raw, self._at = self._source[self._at : end], min(end + len(mark), len(self._source))
+        return raw.strip("\n")
+
+    def _list(self, base: str, name: str, level: int) -> str:
+        items: list[tuple[str, str]] = []
+        term = ""
+
+        def ends(token: re.Match[str]) -> bool:
+            return token["word"] == "item" or (token["word"] == "end" and bool(self._argument() or 1))
+
+        self._told(level, ends)
+        while self._source.startswith("\\item", self._at - 5):
+            term = self._option()
+            text = self._told(level, ends)
+            items.append((self._inner(term) if term else "", _paragraphs(text.strip())))
+        if base == "description":
+            told = "".join(f"<dt>{a}</dt><dd>{b}</dd>" for a, b in items)
+            return f"\n\n<dl>{told}</dl>\n\n"
+        element = "ol" if base == "enumerate" else "ul"
+        told = "".join(f"<li>{a} {b}</li>" for a, b in items)
+        return f"\n\n<{element}>{told}</{element}>\n\n"
+
+    def _table(self, name: str) -> str:
+        raw = self._raw(name)
+        raw = re.sub(r"\\(?:top|mid|bottom)rule(?:\[[^\]]{0,40}\])?|\\hline|\\end(?:first)?(?:head|foot)|\\endlastfoot|\\cline\{[^{}]{0,40}\}|\\cmidrule(?:\([^()]{0,9}\))?\{[^{}]{0,40}\}|\\noalign\{[^{}]{0,99}\}|\\addlinespace(?:\[[^\]]{0,40}\])?", "", raw)  # fmt: skip
+        captions = re.findall(r"\\caption(?:\[[^\]]{0,400}\])?\{([^{}]{1,1000})\}", raw)
+        raw = re.sub(r"\\caption(?:\[[^\]]{0,400}\])?\{[^{}]{1,1000}\}(?:\\label\{[^{}]{0,99}\})?(?:\\tabularnewline|\\\\)?", "", raw)
+        rows = re.split(r"\\\\(?:\*|\[[^\]]{0,40}\])?|\\tabularnewline", raw)
+        told: list[list[str]] = []
+        for row in rows:
+            cells = [self._cell(cell) for cell in re.split(r"(?<!\\)&", row)]
+            cells = [cell for several in cells for cell in several]
+            if any(cells) and cells not in told[:1]:  # a long table repeats its header
+                told.append(cells)
+        above = "".join(f"<p>{self._inner(each)}</p>" for each in captions[:1])
+        return f"\n\n{above}{table(told)}\n\n"
+
+    def _cell(self, source: str) -> list[str]:
+        spans = re.match(r"\s*\\multicolumn\{(\d{1,3})\}", source)
+        return [_bare(self._inner(source))] * (int(spans[1]) if spans else 1)
+
+    def _formula(self, close: str, *, display: bool) -> str:
+        end = self._source.find(f"\\{close}", self._at, self._at + _LONGEST)
+        if end < 0:
+            return ""
+        tex, self._at = self._source[self._at : end], end + 2
+        return formula(tex, display=display)
+
+    def _inner(self, source: str) -> str:
+        """A part of the source told by itself."""
+        within = _Tex("")
+        within.notes = self.notes
+        within._source = source
+        if source == self._source or len(source) > _LONGEST:
+            return escape(source, quote=False)
+        return within._told(_DEEPEST // 2 if self._at == 0 else 1).strip()
+
+    def _argument(self) -> str:
+        """The source within the braces that follow, or a single token."""
+        self._skip_space()
+        if self._source[self._at : self._at + 1] != "{":
+            token = _TOKEN.match(self._source, self._at)
+            if not token or token["gap"] or token["close"]:
+                return ""
+            told = token[0] if token["word"] or token["sign"] else token[0][:1]
+            self._at += len(told)
+            return told
+        depth, start = 0, self._at + 1
+        for brace in re.compile(r"\\.|[{}]", re.S).finditer(self._source, self._at, self._at + _LONGEST):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                self._at = brace.end()
+                return self._source[start : brace.start()]
+        self._at = start
+        return ""
+
+    def _option(self) -> str:
+        """The source within the brackets that follow, if any."""
+        found = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]").match(self._source, self._at)
+        if not found or "\n\n" in found[0]:
+            return ""
+        self._at = found.end()
+        return found[1]
+
+    def _skip_space(self) -> bool:
+        start = self._at
+        found = re.compile(r"[ \t]*+(?:\n(?![ \t]*\n)[ \t]*+)?").match(self._source, self._at)
+        self._at = found.end() if found else self._at
+        return self._at > start
+
+    def _accented(self, accent: str) -> str:
+        import unicodedata
+
+        letter = self._argument().removeprefix("\\") or " "
+        return escape(unicodedata.normalize("NFC", letter[0] + accent) + letter[1:], quote=False)
+
+    def _quantity(self, word: str) -> str:
+        self._option()
+        parts = [self._argument()]
+        if word in ("SI", "qty"):
+            parts.append(self._argument())
+        number = re.sub(r"[eE]([-+]?\d+)", r" × 10^\1", parts[0]) if word in ("SI", "qty", "num") else parts[0]  # fmt: skip
+        units = [re.sub(r"\\per\b", "/", each) for each in parts[1:]]
+        return escape(" ".join([number, *(re.sub(r"[\\{}]", " ", u).strip() for u in units)]).strip())
+
+    def _verb(self) -> str:
+        mark = self._source[self._at : self._at + 1]
+        end = self._source.find({"{": "}"}.get(mark, mark), self._at + 1, self._at + 1000) if mark else -1
+        if end < 0:
+            return ""
+        told, self._at = self._source[self._at + 1 : end], end + 1
+        return f"<code>{escape(told, quote=False)}</code>"
+
+
+def _typed(text: str) -> str:
+    """Characters as they are set: quotes and dashes are typed as several."""
+    for typed, set_as in (("---", "—"), ("--", "–"), ("``", "“"), ("''", "”"), ("~", " ")):  # noqa: RUF001
+        text = text.replace(typed, set_as)
+    return escape("" if text == "&" else text, quote=False)
+
+
+def _bare(page: str) -> str:
+    return re.sub(r"\s+", " ", page).strip()
+
+
+_BLOCK = re.compile(r"\s*<(?:h\d|table|ul|ol|dl|pre|p|div|math[^>]{0,99}display=\"block\")")
+
+
+def _paragraphs(told: str) -> str:
+    """HTML of paragraphs that are parted by empty lines."""
+    parts: list[str] = []
+    whole = ""
+    for part in re.split(r"\n\n+", told):
+        whole = f"{whole}\n\n{part}" if whole else part
+        if whole.count("<pre>") > whole.count("</pre>"):
+            continue
+        if whole.strip():
+            parts.append(whole if _BLOCK.match(whole) else f"<p>{whole.strip()}</p>\n")
+        whole = ""
+    return "".join(parts) + whole
+
+
+def read_tex(given: Input) -> Document:
+    text, said = decode(given.content())
+    source = _COMMENT.sub(r"\1", text.replace("\r\n", "\n").replace("\r", "\n"))
+    reader = _Tex(source)
+    sections = sections_of(f"<body>{reader.page()}</body>")
+    return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
+
+
+READERS = dict.fromkeys((".tex", ".latex", ".ltx"), read_tex)

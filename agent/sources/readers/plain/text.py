@@ -1,0 +1,116 @@
+"""Plain text: notes, logs, sources of programs, subtitles, and what has no kind in its name."""
+
+import re
+from collections.abc import Iterator
+
+from rubricem.agent.sources.readers.document import (
+    LINES_EACH,
+    BlockKind,
+    Document,
+    Input,
+    Outline,
+)
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.memory.errors import SourceError
+
+_TIMES = re.compile(r"\s*((?:\d+:)?\d+:\d\d)[.,]\d+\s+-->\s+((?:\d+:)?\d+:\d\d)[.,]\d+")
+_CUE_MARKS = re.compile(r"<[^<>\n]{1,100}>|\{\\[^{}\n]{1,100}\}")
+_VOICE = re.compile(r"<v(?:\.[\w.-]{1,60})?\s+([^<>\n]{1,100})>")
+_CUES_EACH = 20
+"""of subtitles, in one block"""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\x1b\[[0-9;?]{0,20}[A-Za-z]")
+CODE = (
+    ".py .pyi .js .mjs .ts .tsx .jsx .java .kt .scala .go .rs .c .h .cc .cpp .hpp .cs .swift .rb .php"
+    " .pl .lua .r .jl .m .sh .bash .ps1 .sql .css .scss .toml .ini .cfg .conf .properties .env .gradle"
+    " .cmake .mk .vue .proto .graphql .tf .diff .patch .bat .f90 .hs .ex .erl .clj .dart .vb .asm"
+).split()
+"""what programs and their settings are written in"""
+
+
+def text_document(text: str, stem: str, note: str = "", kind: BlockKind = BlockKind.PARAGRAPH) -> Document:
+    """Each section names its lines."""
+    lines, outline = text.splitlines(), Outline()
+    for start in range(0, len(lines), LINES_EACH):
+        body = _CONTROLS.sub("", "\n".join(lines[start : start + LINES_EACH]))
+        place = f"lines {start + 1}-{min(start + LINES_EACH, len(lines))}"
+        outline.add(kind, body, place)
+    return Document(stem, outline.sections(), note)
+
+
+def read_text(given: Input) -> Document:
+    text, note = decode(given.content())
+    return text_document(text, given.stem, note)
+
+
+def read_code(given: Input) -> Document:
+    text, note = decode(given.content())
+    return text_document(text, given.name, note, BlockKind.CODE)
+
+
+def read_subtitles(given: Input) -> Document:
+    """What is said, without the breaks of its lines; the times are the place."""
+    text, note = decode(given.content())
+    outline, cues = Outline(), list(_cues(text.splitlines()))
+    for start in range(0, len(cues), _CUES_EACH):
+        part = cues[start : start + _CUES_EACH]
+        said: list[str] = []
+        for _, _, words in part:
+            if words and words != (said or [""])[-1]:  # a caption that rolls repeats its line
+                said.append(words)
+        joined = " ".join(said)
+        outline.add(BlockKind.PARAGRAPH, joined, f"{part[0][0]} to {part[-1][1]}")
+    if not cues:
+        raise SourceError(f"{given.name} has no subtitles.", "Save it as txt, or leave it out.")
+    return Document(given.stem, outline.sections(), note)
+
+
+def _cues(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    """(begin, end, words) of each."""
+    times: tuple[str, str] | None = None
+    words: list[str] = []
+    for line in [*lines, ""]:
+        if found := _TIMES.match(line):
+            times, words = (found[1], found[2]), []
+        elif not line.strip() and times:
+            yield (*times, " ".join(words))
+            times = None
+        elif times and (told := _CUE_MARKS.sub("", _VOICE.sub(r"\1: ", line)).strip()):
+            words.append(told)
+
+
+_PAGE = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:!doctype html|html)\b", re.I)
+_HEADED = re.compile(r"^#{1,6} \S", re.M)
+_UNDERLINED = re.compile(r"^\S[^\n]{0,200}\n(?:={3,}|-{3,})[ \t]*$", re.M)
+
+
+def read_unnamed(given: Input) -> Document:
+    """A file without a kind in its name (README), as what its content is."""
+    content = given.content()
+    kind = ""
+    if content.startswith(b"%PDF-"):
+        kind = ".pdf"
+    elif content.startswith(b"{\\rtf"):
+        kind = ".rtf"
+    elif content.startswith(b"PK\x03\x04"):
+        raise SourceError(f"{given.name} is an archive without its kind in the name.", "Name its kind.")
+    else:
+        text, _ = decode(content)
+        if _PAGE.match(text):
+            kind = ".html"
+        elif _HEADED.search(text) and not text.startswith("#!"):
+            kind = ".md"
+        elif _UNDERLINED.search(text):
+            kind = ".rst"
+        else:
+            return read_text(given)
+    from rubricem.agent.sources.readers import read
+
+    return read(Input(f"{given.name}{kind}", given.file, given.declared, given.seconds, given.get_on))
+
+
+READERS = {
+    **dict.fromkeys((".txt", ".text", ".log"), read_text),
+    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
+    **dict.fromkeys(CODE, read_code),
+    "": read_unnamed,
+}
