@@ -34,7 +34,7 @@ from rubricem.agent.sources.python_api import (
     is_private,
 )
 from rubricem.agent.sources.readers.passages import split_passages
-from rubricem.agent.sources.readers.text import markdown_sections
+from rubricem.agent.sources.readers.plain.markdown import markdown_sections
 from rubricem.memory.schema import Passage
 
 MOST_SOURCE = 60_000_000

@@ -46,7 +46,8 @@ from rubricem.agent.sources.likeness import shingles
 from rubricem.agent.sources.mcp_client import passages_of as tool_passages
 from rubricem.agent.sources.readers import read_file
 from rubricem.agent.sources.readers.passages import split_passages
-from rubricem.agent.sources.readers.text import markdown_sections, rst_sections
+from rubricem.agent.sources.readers.plain.markdown import markdown_sections
+from rubricem.agent.sources.readers.plain.rst import rst_sections
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, decompress, prune
 from rubricem.agent.sources.web import SearXNG, Tavily, Wikipedia, row, same_page

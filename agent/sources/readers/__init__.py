@@ -9,11 +9,27 @@ from pathlib import Path
 from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.memory.errors import SourceError
 
+TEXTS = (
+    "", ".txt", ".text", ".log", ".srt", ".vtt", ".py", ".pyi", ".js", ".mjs", ".ts", ".tsx",
+    ".java", ".kt", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".rb", ".php",
+    ".pl", ".lua", ".r", ".jl", ".m", ".sh", ".bash", ".ps1", ".sql", ".css", ".toml", ".ini",
+    ".cfg", ".conf", ".properties", ".cmake", ".mk", ".proto", ".diff", ".patch", ".bat", ".f90", ".hs",
+)  # fmt: skip
+"""what is text line by line, programs and their settings among it"""
+
 READERS: dict[str, str] = {
     suffix: module
     for module, suffixes in {
         "text": ".md .markdown .rst .txt",
         "pages.markup": ".html .htm .xhtml",
+        "plain.markdown": ".md .markdown .mdx .qmd .rmd",
+        "plain.rst": ".rst .rest",
+        "plain.light": ".org .adoc .asciidoc",
+        "plain.tex": ".tex .latex .ltx",
+        "plain.rtf": ".rtf",
+        "plain.data": ".json .geojson .jsonl .ndjson .yaml .yml .xml .rss .atom .ipynb",
+        "plain.archives": ".zip",
+        "markup": ".html .htm",
         "pdf": ".pdf",
         "office.word": ".docx .docm .dotx",
         "office.slides": ".pptx .pptm .ppsx",
@@ -25,7 +41,13 @@ READERS: dict[str, str] = {
     }.items()
     for suffix in suffixes.split()
 }
-"""The module that reads each supported suffix, in lower case."""
+READERS |= dict.fromkeys(TEXTS, "plain.text")
+"""The module that reads each supported suffix, in lower case; "" is that of a file without one."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether it is of a program's own, such as the lock that Office sets beside a file."""
+    return name.startswith((".", "~$")) or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def read(given: Input) -> Document:

@@ -24,7 +24,7 @@ from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.pages.markup import html_document
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
-from rubricem.agent.sources.readers.text import markdown_sections
+from rubricem.agent.sources.readers.plain.markdown import markdown_sections
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
 

@@ -12,7 +12,8 @@ import pytest
 from rubricem.agent.sources.readers import read_file
 from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.passages import split_passages
-from rubricem.agent.sources.readers.text import markdown_sections, rst_sections
+from rubricem.agent.sources.readers.plain.markdown import markdown_sections
+from rubricem.agent.sources.readers.plain.rst import rst_sections
 from rubricem.memory.errors import SourceError
 from tests.support.pdfs import pdf
 

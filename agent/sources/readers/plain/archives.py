@@ -46,7 +46,9 @@ class _Unpacking:
                 self.unread.append(path)
                 continue
             try:
-                self._read(Input.of_bytes(entry.filename, self._content(archive, entry)), path, depth)
+                self._read(
+                    Input.of_bytes(entry.filename, self._content(archive, entry)), path, depth
+                )
             except SourceError as error:
                 if self.left < 0:
                     raise
@@ -61,7 +63,13 @@ class _Unpacking:
                 self.unpack(inner, f"{path}/", depth + 1)
             return
         document = read(
-            Input(PurePosixPath(given.name).name, given.file, "", self.given.seconds, self.given.get_on)
+            Input(
+                PurePosixPath(given.name).name,
+                given.file,
+                "",
+                self.given.seconds,
+                self.given.get_on,
+            )
         )
         self.sections += (Section((path, *s.path), s.blocks) for s in document.sections)
         if document.note:

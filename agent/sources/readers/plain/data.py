@@ -7,7 +7,6 @@ of a table. XML becomes the same: an element is what its attributes, elements an
 import json
 import re
 from collections.abc import Iterable, Iterator
-from html import escape
 from typing import Any
 
 from lxml import etree
@@ -159,7 +158,9 @@ def read_json_lines(given: Input) -> Document:
     if not values:
         raise SourceError(f"{given.name} has no line of JSON.", "Save it as txt.")
     if left:
-        note = f"{note}; " * bool(note) + f"read in part: {left} of its {len(lines)} lines are no JSON"
+        note = (
+            f"{note}; " * bool(note) + f"read in part: {left} of its {len(lines)} lines are no JSON"
+        )
     return _document(values if len(values) > 1 else values[0], given, note)
 
 
@@ -171,7 +172,7 @@ def read_yaml(given: Input) -> Document:
         values = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError:
         # Templates, and tags of other programs: as text it still says what it says.
-        from rubricem.agent.sources.readers.text import read_text
+        from rubricem.agent.sources.readers.plain.text import read_text
 
         return read_text(given)
     return _document(values if len(values) != 1 else values[0], given, note)
@@ -184,7 +185,9 @@ def read_xml(given: Input) -> Document:
     try:
         root = etree.fromstring(text.encode(), parser)
     except etree.XMLSyntaxError as cause:
-        raise SourceError(f"{given.name} is no XML: {cause}.", "Mend it, or save it as txt.") from cause
+        raise SourceError(
+            f"{given.name} is no XML: {cause}.", "Mend it, or save it as txt."
+        ) from cause
     if etree.QName(root).localname == "html":
         from rubricem.agent.sources.readers.markup import read_html
 
@@ -240,7 +243,9 @@ def read_notebook(given: Input) -> Document:
         raise SourceError(f"{given.name} is no notebook.", "Save it again in Jupyter.") from cause
     sections = markdown_sections(told)
     title = notebook.get("metadata", {}).get("title", "")
-    return Document(title_of(sections, given.stem, title if isinstance(title, str) else ""), sections, note)
+    return Document(
+        title_of(sections, given.stem, title if isinstance(title, str) else ""), sections, note
+    )
 
 
 def _cell(cell: dict[str, Any]) -> Iterator[str]:
@@ -283,7 +288,8 @@ def _fenced(text: str) -> str:
 
 
 READERS = {
-    ".json": read_json, ".geojson": read_json, ".jsonl": read_json_lines, ".ndjson": read_json_lines,
+    ".json": read_json, ".geojson": read_json, ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
     ".yaml": read_yaml, ".yml": read_yaml, ".xml": read_xml, ".rss": read_xml, ".atom": read_xml,
     ".ipynb": read_notebook,
 }  # fmt: skip

@@ -5,11 +5,18 @@ HTML; comments, drawers and what was struck through are left out.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from rubricem.agent.sources.readers.document import Block, BlockKind, Document, Input, Section, title_of
+from rubricem.agent.sources.readers.document import (
+    Block,
+    BlockKind,
+    Document,
+    Input,
+    Section,
+    title_of,
+)
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.markdown import markdown_sections
 from rubricem.agent.sources.readers.plain.writing import table
@@ -100,34 +107,31 @@ def _org(lines: Sequence[str]) -> _Rewritten:
     out, ends, literal, listed = told.lines, "", False, False
     for line in lines:
         bare = line.strip()
-        key = _ORG_KEY.match(line)
         if ends:
             if bare.lower() == ends:
                 out += ["```", ""] if literal else [""]
-                ends, literal = "", False
+                ends = ""
             elif literal:
                 out.append(line)
-            continue
-        if key and key[1].lower().startswith("begin_"):
-            kind = key[1].lower().removeprefix("begin_")
-            if kind in ("src", "example", "verse"):
-                ends, literal = f"#+end_{kind}", True
-                out += ["", "```"]
-            elif kind in ("comment", "export"):
-                ends = f"#+end_{kind}"
-        elif key:
-            name = key[1].lower()
-            if name in ("title", "date", "filetags", "keywords", "author", "description"):
-                told.fields[name] = key[2].strip(" :")
-            elif name == "caption":
-                out += ["", _inline(key[2], _ORG_CODE, _org_marks), ""]
+        elif begun := re.match(r"#\+begin_(\w{1,40})", bare, re.I):
+            kind = begun[1].lower()
+            literal = kind in ("src", "example", "verse")
+            ends = f"#+end_{kind}" if literal or kind in ("comment", "export") else ""
+            out += ["", "```"] if literal else [""]
+        elif key := _ORG_KEY.match(line):
+            _org_key(key[1].lower(), key[2], told)
         elif re.fullmatch(r":[\w-]{1,40}:", bare) and bare.lower() != ":end:":
-            ends = ":end:"
-        elif bare == "#" or bare.startswith("# "):
-            continue
-        else:
+            ends, literal = ":end:", False
+        elif bare != "#" and not bare.startswith("# "):
             listed = _org_line(line, listed, out)
     return told
+
+
+def _org_key(name: str, value: str, told: _Rewritten) -> None:
+    if name in ("title", "date", "filetags", "keywords", "author", "description"):
+        told.fields[name] = value.strip(" :")
+    elif name == "caption":
+        told.lines += ["", _inline(value, _ORG_CODE, _org_marks), ""]
 
 
 def _org_line(line: str, listed: bool, out: list[str]) -> bool:
@@ -171,7 +175,9 @@ _ADOC_HEADING = re.compile(r"(={1,6})\s+(\S.*)")
 _ADOC_FIELD = re.compile(r":(!?[\w-]{1,60}!?):\s*(.*)")
 _ADOC_ITEM = re.compile(r"\s*([*.-]{1,6}|\d+\.)\s+(\S.*)")
 _ADOC_TERM = re.compile(r"\s*(\S.{0,200}?)(:{2,4}|;;)(?:\s+(.*))?\Z")
-_ADOC_BLOCK = re.compile(r"(?:-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|`{3,}\w*|[|,!:]={3,})\Z")
+_ADOC_BLOCK = re.compile(
+    r"(?:-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|`{3,}\w*|[|,!:]={3,})\Z"
+)
 _ADOC_CODE = [re.compile(r"(?<!\w)``?([^`\n]{1,400}?)``?(?!\w)")]
 _ADOC_SIGNS = {
     "(C)": "©", "(R)": "®", "(TM)": "™", " -- ": " – ", "-&gt;": "→", "=&gt;": "⇒",  # noqa: RUF001
@@ -182,9 +188,17 @@ def _adoc_marks(text: str) -> str:
     text = re.sub(r"footnote:[\w-]{0,40}\[([^\[\]]{1,2000})\]", r"^[\1]", text)
     text = re.sub(r"\[(?:\.?line-through|\.?del)\]#[^#\n]{1,400}#", "", text)
     text = re.sub(r"(?:latexmath|stem|asciimath):\[([^\n]{1,400}?)\](?!\])", r"$\1$", text)
-    text = re.sub(r"(?:link|xref|mailto|kbd|btn|menu|pass|image):[^\s\[\]]{0,400}\[([^\[\]]{0,400})\]", r"\1", text)
+    text = re.sub(
+        r"(?:link|xref|mailto|kbd|btn|menu|pass|image):[^\s\[\]]{0,400}\[([^\[\]]{0,400})\]",
+        r"\1",
+        text,
+    )
     text = re.sub(r"(https?://[^\s\[\]]{1,400})\[([^\[\]]{0,400})\]", lambda m: m[2] or m[1], text)
-    text = re.sub(r"&lt;&lt;([^,&\n]{1,200})(?:,([^&\n]{1,200}))?&gt;&gt;", lambda m: (m[2] or m[1]).strip(), text)
+    text = re.sub(
+        r"&lt;&lt;([^,&\n]{1,200})(?:,([^&\n]{1,200}))?&gt;&gt;",
+        lambda m: (m[2] or m[1]).strip(),
+        text,
+    )
     text = re.sub(r"\[\[[^\[\]\n]{1,200}\]\]|\[\.?[\w.-]{1,40}\](?=#)", "", text)
     text = re.sub(r"\^([^\s^]{1,100})\^", r"<sup>\1</sup>", text)
     text = re.sub(r"~([^\s~]{1,100})~", r"<sub>\1</sub>", text)
@@ -228,7 +242,7 @@ class _Adoc:
         elif re.match(r"(?:ifdef|ifndef|endif|ifeval|include|toc|video|audio)::", bare):
             return
         elif found := re.match(r"image::[^\[\]]{0,400}\[([^\[\],]{0,400})", bare):
-            self.out += ["", self._line(found[1].strip("\"")), ""]
+            self.out += ["", self._line(found[1].strip('"')), ""]
         else:
             self._text(line, bare)
 
@@ -272,7 +286,9 @@ class _Adoc:
             self.out += ["", f"{'#' * len(heading[1])} {self._line(heading[2])}", ""]
         elif item and not bare.startswith("---"):
             mark = "1." if item[1][0].isdigit() else item[1]
-            self.levels = self.levels[: self.levels.index(mark)] if mark in self.levels else self.levels
+            self.levels = (
+                self.levels[: self.levels.index(mark)] if mark in self.levels else self.levels
+            )
             self.levels = [*self.levels, mark]
             sign = "1." if mark[0] in ".1" else "-"
             indent = "   " * (len(self.levels) - 1)
@@ -287,7 +303,9 @@ class _Adoc:
             self.out.append("")
             self.levels = []
         else:
-            lead = "   " * len(self.levels) + ("    " if self.out and self.out[-1] == ":   " else "")
+            lead = "   " * len(self.levels) + (
+                "    " if self.out and self.out[-1] == ":   " else ""
+            )
             self.out.append(lead + self._line(bare.removesuffix(" +")))
 
     def _line(self, text: str) -> str:
@@ -304,12 +322,16 @@ def _adoc_table(lines: Sequence[str], sign: str, style: str, inline: Callable[[s
     if found := re.search(r"cols=\"?(\d+)\*|cols=\"([^\"]{1,200})\"", style):
         width = int(found[1] or 0) or found[2].count(",") + 1
     mark = re.escape("," if sign == "," else sign)
-    cells = re.compile(rf"(?:(?<=\s)|\A)(?:[\d.+*]{{0,9}}[<>^.]{{0,4}}[a-z]?)(?<!\\){mark}|(?<!\\){mark}")
+    cells = re.compile(
+        rf"(?:(?<=\s)|\A)(?:[\d.+*]{{0,9}}[<>^.]{{0,4}}[a-z]?)(?<!\\){mark}|(?<!\\){mark}"
+    )
     loose: list[str] = []
     for line in lines:
         if not line.strip():
             continue
-        parts = [part.strip() for part in (line.split(",") if sign == "," else cells.split(line)[1:])]
+        parts = [
+            part.strip() for part in (line.split(",") if sign == "," else cells.split(line)[1:])
+        ]
         if not parts and loose:
             loose[-1] += f" {line.strip()}"
             continue

@@ -8,11 +8,19 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from textwrap import dedent
 
 from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.plain.writing import code, formula, note, note_link, sections_of, table
+from rubricem.agent.sources.readers.plain.writing import (
+    code,
+    formula,
+    note,
+    note_link,
+    sections_of,
+    table,
+)
 
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>!$%&,;?@/|\\])\1{2,}\s*\Z")
 _DIRECTIVE = re.compile(r"\.\.\s+(?:\|([^|]{1,99})\|\s+)?([\w:.+-]{1,60})::(?:\s+(.*))?\Z")
@@ -30,15 +38,15 @@ _INLINE = re.compile(
     r"|[ \t]?\[(?P<note>#?[\w.-]{0,60}|\*)\]_|\|(?P<known>[^|\s][^|\n]{0,99})\|_{0,2}"
     r"|\\(?P<plain>.)|(?<![\w_])(?P<word>\w{1,60})__?(?![\w_])"
 )
-_VERBATIM = frozenset(
-    "code code-block sourcecode parsed-literal literal highlight prompt doctest testcode console"
-    " ipython graphviz productionlist".split()
-)
-_LEFT_OUT = frozenset(
-    "toctree contents include raw index meta highlight currentmodule module default-role role"
-    " sectnum header footer target-notes autosummary tabularcolumns testsetup testcleanup"
-    " literalinclude".split()
-)
+_VERBATIM = frozenset((
+    "code", "code-block", "sourcecode", "parsed-literal", "literal", "highlight", "prompt",
+    "doctest", "testcode", "console", "ipython", "graphviz", "productionlist",
+))  # fmt: skip
+_LEFT_OUT = frozenset((
+    "toctree", "contents", "include", "raw", "index", "meta", "highlight", "currentmodule",
+    "module", "default-role", "role", "sectnum", "header", "footer", "target-notes",
+    "autosummary", "tabularcolumns", "testsetup", "testcleanup", "literalinclude",
+))  # fmt: skip
 _DEEPEST = 40
 
 
@@ -55,7 +63,11 @@ class _Rst:
 
     def page(self, lines: list[str]) -> str:
         for line in lines:
-            if (found := _DIRECTIVE.match(line)) and found[1] and found[2] in ("replace", "unicode"):
+            if (
+                (found := _DIRECTIVE.match(line))
+                and found[1]
+                and found[2] in ("replace", "unicode")
+            ):
                 self._known[found[1]] = found[3] or ""
         self._marks = [m[1] for m in map(_NOTE.match, lines) if m and m[1][:1] in "#*"]
         return self.blocks(lines, 0) + "".join(self.notes)
@@ -104,7 +116,12 @@ class _Rst:
         line = lines[at]
         below = lines[at + 1] if at + 1 < len(lines) else ""
         over = _RULE.match(line)
-        if over and at + 2 < len(lines) and below.strip() and lines[at + 2].rstrip() == line.rstrip():
+        if (
+            over
+            and at + 2 < len(lines)
+            and below.strip()
+            and lines[at + 2].rstrip() == line.rstrip()
+        ):
             return self._named(over[1] * 2, below.strip()), at + 3
         if over:
             return "<hr>", at + 1
@@ -124,7 +141,12 @@ class _Rst:
             (n for n in range(at + 1, len(lines)) if not lines[n].strip() or lines[n][0].isspace()),
             len(lines),
         )
-        if end == at + 1 and end < len(lines) and lines[end].strip() and not lines[at].startswith("|"):
+        if (
+            end == at + 1
+            and end < len(lines)
+            and lines[end].strip()
+            and not lines[at].startswith("|")
+        ):
             behind = _indented(lines, end)
             meaning = self.blocks(_dedented(lines[end:behind]), level + 1)
             return f"<dl><dt>{self.inline(lines[at].strip())}</dt><dd>{meaning}</dd></dl>", behind
@@ -140,7 +162,9 @@ class _Rst:
         literal = code(dedent("\n".join(lines[end:behind])).strip("\n"))
         return (f"<p>{self.inline(text)}</p>\n" if text else "") + literal, behind
 
-    def _list(self, lines: Sequence[str], at: int, found: re.Match[str], level: int) -> tuple[str, int]:
+    def _list(
+        self, lines: Sequence[str], at: int, found: re.Match[str], level: int
+    ) -> tuple[str, int]:
         element = "ul" if _BULLET.match(lines[at]) else "ol"
         kind = _BULLET if element == "ul" else _NUMBER
         items: list[str] = []
@@ -191,7 +215,9 @@ class _Rst:
             return code(dedent(text))
         if name == "math":
             parts = re.split(r"\n\s*\n", "\n".join(filter(None, (argument, text))))
-            return "".join(f"<p>{formula(each, display=True)}</p>" for each in parts if each.strip())
+            return "".join(
+                f"<p>{formula(each, display=True)}</p>" for each in parts if each.strip()
+            )
         if name in ("image", "figure"):
             alt = next((s.partition("alt:")[2] for s in settings if s.startswith(":alt:")), "")
             return (f"<p>{self.inline(alt.strip())}</p>" if alt else "") + self.blocks(body, level)
@@ -200,14 +226,22 @@ class _Rst:
         if name in ("rst-class", "class", "only", "container", "compound", "epigraph"):
             return self.blocks(body, level)
         if name.startswith(("versionadded", "versionchanged", "deprecated")):
-            kind = {"versionadded": "New in", "versionchanged": "Changed in"}.get(name, "Deprecated since")
+            kind = {"versionadded": "New in", "versionchanged": "Changed in"}.get(
+                name, "Deprecated since"
+            )
             rest = " ".join(line.strip() for line in body)
             return f"<p>{self.inline(f'{kind} version {argument}: {rest}'.rstrip(': '))}</p>"
-        if ":" in name or name.startswith(("auto", "function", "class", "method", "data", "option")):
+        if ":" in name or name.startswith(
+            ("auto", "function", "class", "method", "data", "option")
+        ):
             signature = "\n".join([argument, *(s for s in settings if not s.startswith(":"))])
             return f"<dl><dt>{escape(signature)}</dt><dd>{self.blocks(body, level)}</dd></dl>"
         # An admonition, whose argument is the beginning of its text, or what is unknown.
-        lead = f"{name.capitalize()}: " if name not in ("topic", "sidebar", "rubric", "admonition") else ""
+        lead = (
+            f"{name.capitalize()}: "
+            if name not in ("topic", "sidebar", "rubric", "admonition")
+            else ""
+        )
         first = f"<p>{lead}{self.inline(argument)}</p>" if argument or lead else ""
         if lead and not argument and body:
             whole = self.blocks(body, level)
@@ -228,7 +262,9 @@ class _Rst:
             headers += "header" in options
         else:
             rows = [[" ".join(cell) for cell in _items(row)] for row in _items(body)]
-        return above + table([[self.inline(cell.strip()) for cell in row] for row in rows], headers or None)
+        return above + table(
+            [[self.inline(cell.strip()) for cell in row] for row in rows], headers or None
+        )
 
     def _simple(self, lines: Sequence[str]) -> tuple[list[list[str]], int | None]:
         """Rows of a table whose columns are as wide as its rules, and how many are its header."""
@@ -258,7 +294,7 @@ class _Rst:
                 new = True
                 headers = len(rows) if "=" in line else headers
                 continue
-            cells = [line[a + 1 : b].strip(" |") for a, b in zip(edges, edges[1:], strict=False)]
+            cells = [line[a + 1 : b].strip(" |") for a, b in pairwise(edges)]
             if new or not rows:
                 rows.append(cells)
             else:
@@ -361,7 +397,9 @@ def read_rst(given: Input) -> Document:
     reader = _Rst()
     sections = sections_of(f"<body>{reader.page(text.expandtabs(8).splitlines())}</body>")
     fields = reader.fields
-    tags = tuple(filter(None, re.split(r"[,;]\s*", fields.get("tags") or fields.get("keywords", ""))))
+    tags = tuple(
+        filter(None, re.split(r"[,;]\s*", fields.get("tags") or fields.get("keywords", "")))
+    )
     return Document(title_of(sections, given.stem), sections, said, fields.get("date", ""), tags)
 
 

@@ -16,17 +16,21 @@ _TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+"
     rb"|([^\\{}\r\n]+)"
 )
-_SKIPPED = frozenset(
-    "fonttbl colortbl stylesheet info pict object listtable listoverridetable generator themedata"
-    " colorschememapping datastore latentstyles xmlnstbl rsidtbl fldinst header headerl headerr"
-    " headerf footer footerl footerr footerf nonshppict filetbl pgptbl mmathPr bkmkstart bkmkend"
-    " annotation atnid atnauthor atrfstart atrfend revtbl".split()
-)
+_SKIPPED = frozenset((
+    "fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "listtable",
+    "listoverridetable", "generator", "themedata", "colorschememapping", "datastore",
+    "latentstyles", "xmlnstbl", "rsidtbl", "fldinst", "header", "headerl", "headerr", "headerf",
+    "footer", "footerl", "footerr", "footerf", "nonshppict", "filetbl", "pgptbl", "mmathPr",
+    "bkmkstart", "bkmkend", "annotation", "atnid", "atnauthor", "atrfstart", "atrfend", "revtbl",
+))  # fmt: skip
 _SIGNS = {
     "tab": " ", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’",  # noqa: RUF001
     "ldblquote": "“", "rdblquote": "”", "bullet": "•", "line": " ", "~": "\xa0",
     "_": "-", "-": "", "\\": "\\", "{": "{", "}": "}", "emspace": " ", "enspace": " ",
 }  # fmt: skip
+_STYLES = frozenset(
+    ("super", "sub", "nosupersub", "up", "dn", "plain", "strike", "striked", "deleted")
+)
 _CHARSETS = {
     0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gb18030", 136: "big5",
     161: "cp1253", 162: "cp1254", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251",
@@ -54,7 +58,6 @@ class _Rtf:
     def __init__(self) -> None:
         self.page: list[str] = []
         self.notes: list[str] = []
-        self.title = ""
         self._line: list[str] = []
         self._above: list[list[str]] = []
         """lines that a note stands within"""
@@ -68,7 +71,6 @@ class _Rtf:
         self._left = 0
         """characters that stand for the last one where Unicode is not read"""
         self._heading = 0
-        self._titled = False
         self._surrogate = 0
         self._font_defined = -1
 
@@ -111,44 +113,45 @@ class _Rtf:
             self._line.append(note_link(mark))
 
     def _word(self, word: str, number: int | None) -> None:
-        state = self._states[-1]
         if word in _SKIPPED:
             self._set(skipped=True)
-            self._titled = word == "info"
-        elif word == "title" and self._titled:
-            self._titled = False
-        elif word == "ansicpg" and number:
-            with_name = f"cp{number}" if number != 65001 else "utf-8"
-            self._codec = with_name if _known(with_name) else self._codec
+        elif word in _SIGNS:
+            self._add(_SIGNS[word])
+        elif word in _STYLES:
+            self._style(word, number)
+        elif word in ("par", "cell", "row", "sect", "page"):
+            self._break(word)
         elif word in ("mac", "pc", "pca"):
             self._codec = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}[word]
-        elif word == "f" and number is not None:
-            self._font_defined = number
-            self._set(font=number)
-        elif word == "fcharset" and number is not None:
-            self._fonts[self._font_defined] = _CHARSETS.get(number, self._codec)
-        elif word == "u" and number is not None:
-            self._unicode(number)
-        elif word == "uc":
-            self._set(unicode_skip=number or 0)
-        elif word in ("super", "sub", "nosupersub", "up", "dn", "plain", "strike", "striked", "deleted"):
-            self._style(word, number)
-        elif word in ("footnote",) and not state.skipped and not state.note:
+        elif word == "footnote":
+            self._begin_note()
+        elif word in ("pard", "intbl"):
+            self._in_table = word == "intbl"
+            self._heading = self._heading if self._in_table else 0
+        elif number is not None:
+            self._numbered(word, number)
+
+    def _begin_note(self) -> None:
+        if not (self._states[-1].skipped or self._states[-1].note):
             self._above.append(self._line)
             self._line = []
             self._set(note=True)
-        elif word == "chftn":
-            self._drop_mark()
-        elif word == "pard":
-            self._in_table, self._heading = False, 0
-        elif word == "intbl":
-            self._in_table = True
-        elif word == "outlinelevel" and number is not None:
+
+    def _numbered(self, word: str, number: int) -> None:
+        if word == "ansicpg":
+            named = f"cp{number}" if number != 65001 else "utf-8"
+            self._codec = named if _known(named) else self._codec
+        elif word == "f":
+            self._font_defined = number
+            self._set(font=number)
+        elif word == "fcharset":
+            self._fonts[self._font_defined] = _CHARSETS.get(number, self._codec)
+        elif word == "u":
+            self._unicode(number)
+        elif word == "uc":
+            self._set(unicode_skip=number)
+        elif word == "outlinelevel":
             self._heading = min(max(number, 0), 8) + 1
-        elif word in ("par", "cell", "row", "sect", "page") and not state.skipped:
-            self._break(word)
-        elif word in _SIGNS:
-            self._add(_SIGNS[word])
 
     def _style(self, word: str, number: int | None) -> None:
         off = number == 0
@@ -191,10 +194,9 @@ class _Rtf:
         text = escape(text, quote=False)
         self._line.append(f"<{state.raised}>{text}</{state.raised}>" if state.raised else text)
 
-    def _drop_mark(self) -> None:
-        """The number of a note, which the note itself brings."""
-
     def _break(self, word: str) -> None:
+        if self._states[-1].skipped:
+            return
         if self._states[-1].note:
             self._line.append(" ")
         elif word == "cell":

@@ -10,7 +10,14 @@ from html import escape
 
 from rubricem.agent.sources.readers.document import Document, Input, title_of
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.plain.writing import code, formula, note, note_link, sections_of, table
+from rubricem.agent.sources.readers.plain.writing import (
+    code,
+    formula,
+    note,
+    note_link,
+    sections_of,
+    table,
+)
 
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*+)%[^\n]*\n?[ \t]*")
 _TOKEN = re.compile(
@@ -22,11 +29,13 @@ _LEVELS = {
     "subparagraph": 6,
 }  # fmt: skip
 _FORMULAS = frozenset(
-    "equation align gather multline eqnarray displaymath math flalign alignat".split()
+    ("equation align gather multline eqnarray displaymath math flalign alignat").split()  # noqa: SIM905
 )
-_VERBATIM = frozenset("verbatim lstlisting minted Verbatim alltt code".split())
-_TABLES = frozenset("tabular tabularx longtable tabulary array supertabular tblr".split())
-_LEFT_OUT = frozenset("comment tikzpicture picture filecontents pgfpicture CCSXML".split())
+_VERBATIM = frozenset(("verbatim", "lstlisting", "minted", "Verbatim", "alltt", "code"))
+_TABLES = frozenset(
+    ("tabular", "tabularx", "longtable", "tabulary", "array", "supertabular", "tblr")
+)
+_LEFT_OUT = frozenset(("comment", "tikzpicture", "picture", "filecontents", "pgfpicture", "CCSXML"))
 _SIGNS = {
     "textbackslash": "\\", "ldots": "…", "dots": "…", "textellipsis": "…", "S": "§", "P": "¶",
     "copyright": "©", "textregistered": "®", "texttrademark": "™", "textdegree": "°", "degree": "°",
@@ -37,19 +46,34 @@ _SIGNS = {
     "textless": "<", "textgreater": ">", "textbullet": "•", "slash": "/", "textquotesingle": "'",
     "dag": "†", "ddag": "‡", "textasciicircum": "^", "textunderscore": "_", "par": "\n\n",
 }  # fmt: skip
-_ACCENTS = dict(zip("`'^\"~=.uvHckrdb", "\u0300\u0301\u0302\u0308\u0303\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a\u0323\u0331", strict=True))  # fmt: skip
+_ACCENTS = {
+    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304",
+    ".": "\u0307", "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "k": "\u0328",
+    "r": "\u030a", "d": "\u0323", "b": "\u0331",
+}  # fmt: skip
 _DROPPED = {
     "label": 1, "vspace": 1, "hspace": 1, "usepackage": 1, "documentclass": 1, "input": 1,
-    "include": 1, "bibliographystyle": 1, "bibliography": 1, "hypertarget": 1, "includegraphics": 1,
+    "include": 1, "bibliographystyle": 1, "bibliography": 1, "hypertarget": 1,
+    "includegraphics": 1,
     "setlength": 2, "setcounter": 2, "addtolength": 2, "newcommand": 2, "renewcommand": 2,
     "providecommand": 2, "def": 1, "pagestyle": 1, "thispagestyle": 1, "cline": 1, "cmidrule": 1,
     "graphicspath": 1, "color": 1, "rule": 2, "index": 1, "phantom": 1, "hypersetup": 1,
     "newtheorem": 2, "addcontentsline": 3, "markboth": 2, "sout": 1, "st": 1, "xout": 1, "todo": 1,
-    "fontsize": 2, "selectlanguage": 1, "PassOptionsToPackage": 2, "geometry": 1, "addbibresource": 1,
+    "fontsize": 2, "selectlanguage": 1, "PassOptionsToPackage": 2, "geometry": 1,
+    "addbibresource": 1,
     "nocite": 1, "textcolor": 1, "resizebox": 2, "raisebox": 1, "parbox": 1, "definecolor": 3,
-    "vskip": 0, "hskip": 0, "thanks": 1, "endnote": 0,
+    "vskip": 0, "hskip": 0, "thanks": 1,
 }  # fmt: skip
 """how many of a command's arguments are no text"""
+_CAPTION = re.compile(
+    r"\\caption(?:\[[^\]]{0,400}\])?\{([^{}]{1,1000})\}(?:\\label\{[^{}]{0,99}\})?"
+    r"(?:\s{0,9}(?:\\tabularnewline|\\\\))?"
+)
+_RULES = re.compile(
+    r"\\(?:top|mid|bottom)rule(?:\[[^\]]{0,40}\])?|\\hline|\\end(?:first|last)?(?:head|foot)\b"
+    r"|\\c(?:line|midrule)(?:\([^()]{0,9}\))?\{[^{}]{0,40}\}|\\noalign\{[^{}]{0,99}\}"
+    r"|\\addlinespace(?:\[[^\]]{0,40}\])?"
+)
 _DEEPEST = 100
 _LONGEST = 100_000
 """characters of one argument, environment or formula"""
@@ -95,7 +119,9 @@ class _Tex:
                 return self._formula(")" if sign == "(" else "]", display=sign == "[")
             if sign in _ACCENTS:
                 return self._accented(_ACCENTS[sign])
-            return {"\\": " ", ",": " ", ";": " ", " ": " ", "\n": " ", "-": "", "/": "", "@": "", "!": "", ":": " "}.get(sign, escape(sign, quote=False))  # fmt: skip
+            return (
+                " " if sign in "\\,; \n:" else "" if sign in "-/@!" else escape(sign, quote=False)
+            )
         if token["open"]:
             return self._told(level, lambda t: t["close"] is not None)
         if dollars := token["dollars"]:
@@ -111,61 +137,65 @@ class _Tex:
     def _word(self, word: str, level: int) -> str:
         if word == "begin":
             return self._environment(self._argument(), level)
-        if word == "end":  # of nothing that was begun
-            self._argument()
-            return "\n\n"
+        if word in _SIGNS:
+            self._skip_space()
+            return escape(_SIGNS[word], quote=False)
+        if rule := _COMMANDS.get(word):
+            return rule(self)
         if word in _LEVELS:
             self._option()
             name = _bare(self._inner(self._argument()))
             return f"\n\n<h{_LEVELS[word]}>{name}</h{_LEVELS[word]}>\n\n"
-        if word in ("footnote", "endnote", "thanks"):
-            self._option()
-            mark = str(len(self.notes) + 1)
-            self.notes.append("")
-            self.notes[int(mark) - 1] = note(mark, self._inner(self._argument()))
-            return note_link(mark)
-        if word in ("textsuperscript", "textsubscript"):
-            element = "sup" if word == "textsuperscript" else "sub"
-            return f"<{element}>{self._inner(self._argument())}</{element}>"
-        if word in ("ce", "ensuremath"):
-            return formula(self._argument()) if word == "ensuremath" else escape(self._argument())
-        if word in ("SI", "qty", "num", "si", "unit"):
-            return self._quantity(word)
-        if word in ("verb", "lstinline"):
-            return self._verb()
-        if word.startswith("cite") or word.endswith("cite") or word in ("ref", "eqref", "autoref", "cref", "Cref", "pageref"):  # fmt: skip
+        if "cite" in word or word in ("ref", "eqref", "autoref", "cref", "Cref", "pageref"):
             self._option()
             self._option()
             return f"[{escape(self._argument())}]"
-        if word in ("url", "path", "nolinkurl"):
-            return escape(self._argument())
-        if word == "href":
-            self._argument()
-            return self._inner(self._argument())
-        if word in _SIGNS:
-            self._skip_space()
-            return escape(_SIGNS[word], quote=False)
-        if word in "uvHckrdb" and len(word) == 1:
+        if word in _ACCENTS:
             return self._accented(_ACCENTS[word])
-        if word == "caption":
-            self._option()
-            return f"\n\n{self._inner(self._argument())}\n\n"
-        if word == "multicolumn":
-            self._argument()
-            self._argument()
-            return self._inner(self._argument())
         for _ in range(_DROPPED.get(word, 0)):
             self._option()
             self._argument()
         self._option()
         return " " if self._skip_space() else ""
 
+    def _footnote(self) -> str:
+        self._option()
+        self.notes.append("")
+        mark = str(len(self.notes))
+        self.notes[int(mark) - 1] = note(mark, self._inner(self._argument()))
+        return note_link(mark)
+
+    def _raised(self, element: str) -> str:
+        return f"<{element}>{self._inner(self._argument())}</{element}>"
+
+    def _caption(self) -> str:
+        self._option()
+        return f"\n\n{self._inner(self._argument())}\n\n"
+
+    def _behind(self, count: int) -> str:
+        """The argument behind so many that are no text."""
+        for _ in range(count):
+            self._argument()
+        return self._inner(self._argument())
+
+    def _end(self) -> str:
+        """The end of nothing that was begun."""
+        self._argument()
+        return "\n\n"
+
     def _environment(self, name: str, level: int) -> str:
         base = name.rstrip("*")
         if base in _FORMULAS:
             tex = self._raw(name)
-            rows = [re.sub(r"\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag|&", "", row) for row in tex.split("\\\\")]
-            return "\n\n" + "\n\n".join(formula(row, display=True) for row in rows if row.strip()) + "\n\n"
+            rows = [
+                re.sub(r"\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag|&", "", row)
+                for row in tex.split("\\\\")
+            ]
+            return (
+                "\n\n"
+                + "\n\n".join(formula(row, display=True) for row in rows if row.strip())
+                + "\n\n"
+            )
         if base in _VERBATIM:
             self._option()
             return f"\n\n{code(self._raw(name))}\n\n"
@@ -207,7 +237,9 @@ class _Tex:
         term = ""
 
         def ends(token: re.Match[str]) -> bool:
-            return token["word"] == "item" or (token["word"] == "end" and bool(self._argument() or 1))
+            return token["word"] == "item" or (
+                token["word"] == "end" and bool(self._argument() or 1)
+            )
 
         self._told(level, ends)
         while self._source.startswith("\\item", self._at - 5):
@@ -223,14 +255,12 @@ class _Tex:
 
     def _table(self, name: str) -> str:
         raw = self._raw(name)
-        raw = re.sub(r"\\(?:top|mid|bottom)rule(?:\[[^\]]{0,40}\])?|\\hline|\\end(?:first)?(?:head|foot)|\\endlastfoot|\\cline\{[^{}]{0,40}\}|\\cmidrule(?:\([^()]{0,9}\))?\{[^{}]{0,40}\}|\\noalign\{[^{}]{0,99}\}|\\addlinespace(?:\[[^\]]{0,40}\])?", "", raw)  # fmt: skip
-        captions = re.findall(r"\\caption(?:\[[^\]]{0,400}\])?\{([^{}]{1,1000})\}", raw)
-        raw = re.sub(r"\\caption(?:\[[^\]]{0,400}\])?\{[^{}]{1,1000}\}(?:\\label\{[^{}]{0,99}\})?(?:\\tabularnewline|\\\\)?", "", raw)
-        rows = re.split(r"\\\\(?:\*|\[[^\]]{0,40}\])?|\\tabularnewline", raw)
+        captions = [found[1] for found in _CAPTION.finditer(raw)]
+        raw = _RULES.sub("", _CAPTION.sub("", raw))
         told: list[list[str]] = []
-        for row in rows:
-            cells = [self._cell(cell) for cell in re.split(r"(?<!\\)&", row)]
-            cells = [cell for several in cells for cell in several]
+        for row in re.split(r"\\\\(?:\*|\[[^\]]{0,40}\])?|\\tabularnewline", raw):
+            several = map(self._cell, re.split(r"(?<!\\)&", row))
+            cells = [cell for each in several for cell in each]
             if any(cells) and cells not in told[:1]:  # a long table repeats its header
                 told.append(cells)
         above = "".join(f"<p>{self._inner(each)}</p>" for each in captions[:1])
@@ -267,7 +297,9 @@ class _Tex:
             self._at += len(told)
             return told
         depth, start = 0, self._at + 1
-        for brace in re.compile(r"\\.|[{}]", re.S).finditer(self._source, self._at, self._at + _LONGEST):
+        for brace in re.compile(r"\\.|[{}]", re.S).finditer(
+            self._source, self._at, self._at + _LONGEST
+        ):
             depth += {"{": 1, "}": -1}.get(brace[0], 0)
             if depth == 0:
                 self._at = brace.end()
@@ -277,7 +309,9 @@ class _Tex:
 
     def _option(self) -> str:
         """The source within the brackets that follow, if any."""
-        found = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]").match(self._source, self._at)
+        found = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]").match(
+            self._source, self._at
+        )
         if not found or "\n\n" in found[0]:
             return ""
         self._at = found.end()
@@ -295,22 +329,42 @@ class _Tex:
         letter = self._argument().removeprefix("\\") or " "
         return escape(unicodedata.normalize("NFC", letter[0] + accent) + letter[1:], quote=False)
 
-    def _quantity(self, word: str) -> str:
+    def _quantity(self, count: int) -> str:
+        """A number and its unit, as the package siunitx sets them."""
         self._option()
-        parts = [self._argument()]
-        if word in ("SI", "qty"):
-            parts.append(self._argument())
-        number = re.sub(r"[eE]([-+]?\d+)", r" × 10^\1", parts[0]) if word in ("SI", "qty", "num") else parts[0]  # fmt: skip
-        units = [re.sub(r"\\per\b", "/", each) for each in parts[1:]]
-        return escape(" ".join([number, *(re.sub(r"[\\{}]", " ", u).strip() for u in units)]).strip())
+        number, *units = [self._argument() for _ in range(count)]
+        number = re.sub(r"(?<=\d)[eE]([-+]?\d+)", r" x 10^\1", number)
+        units = [re.sub(r"[\\{}]", " ", each.replace("\\per", "/")).strip() for each in units]
+        return escape(" ".join((number, *units)), quote=False)
 
     def _verb(self) -> str:
         mark = self._source[self._at : self._at + 1]
-        end = self._source.find({"{": "}"}.get(mark, mark), self._at + 1, self._at + 1000) if mark else -1
+        end = (
+            self._source.find({"{": "}"}.get(mark, mark), self._at + 1, self._at + 1000)
+            if mark
+            else -1
+        )
         if end < 0:
             return ""
         told, self._at = self._source[self._at + 1 : end], end + 1
         return f"<code>{escape(told, quote=False)}</code>"
+
+
+_COMMANDS: dict[str, Callable[[_Tex], str]] = {
+    **dict.fromkeys(("footnote", "endnote"), _Tex._footnote),
+    **dict.fromkeys(("verb", "lstinline", "mintinline"), _Tex._verb),
+    **dict.fromkeys(("url", "path", "nolinkurl", "ce"), lambda tex: escape(tex._argument())),
+    **dict.fromkeys(("SI", "qty"), lambda tex: tex._quantity(2)),
+    **dict.fromkeys(("num", "si", "unit"), lambda tex: tex._quantity(1)),
+    "textsuperscript": lambda tex: tex._raised("sup"),
+    "textsubscript": lambda tex: tex._raised("sub"),
+    "ensuremath": lambda tex: formula(tex._argument()),
+    "href": lambda tex: tex._behind(1),
+    "multicolumn": lambda tex: tex._behind(2),
+    "multirow": lambda tex: tex._behind(2),
+    "caption": _Tex._caption,
+    "end": _Tex._end,
+}
 
 
 def _typed(text: str) -> str:

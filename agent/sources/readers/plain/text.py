@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from rubricem.agent.sources.readers import TEXTS
 from rubricem.agent.sources.readers.document import (
     LINES_EACH,
     BlockKind,
@@ -19,15 +20,11 @@ _VOICE = re.compile(r"<v(?:\.[\w.-]{1,60})?\s+([^<>\n]{1,100})>")
 _CUES_EACH = 20
 """of subtitles, in one block"""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\x1b\[[0-9;?]{0,20}[A-Za-z]")
-CODE = (
-    ".py .pyi .js .mjs .ts .tsx .jsx .java .kt .scala .go .rs .c .h .cc .cpp .hpp .cs .swift .rb .php"
-    " .pl .lua .r .jl .m .sh .bash .ps1 .sql .css .scss .toml .ini .cfg .conf .properties .env .gradle"
-    " .cmake .mk .vue .proto .graphql .tf .diff .patch .bat .f90 .hs .ex .erl .clj .dart .vb .asm"
-).split()
-"""what programs and their settings are written in"""
 
 
-def text_document(text: str, stem: str, note: str = "", kind: BlockKind = BlockKind.PARAGRAPH) -> Document:
+def text_document(
+    text: str, stem: str, note: str = "", kind: BlockKind = BlockKind.PARAGRAPH
+) -> Document:
     """Each section names its lines."""
     lines, outline = text.splitlines(), Outline()
     for start in range(0, len(lines), LINES_EACH):
@@ -92,7 +89,9 @@ def read_unnamed(given: Input) -> Document:
     elif content.startswith(b"{\\rtf"):
         kind = ".rtf"
     elif content.startswith(b"PK\x03\x04"):
-        raise SourceError(f"{given.name} is an archive without its kind in the name.", "Name its kind.")
+        raise SourceError(
+            f"{given.name} is an archive without its kind in the name.", "Name its kind."
+        )
     else:
         text, _ = decode(content)
         if _PAGE.match(text):
@@ -105,12 +104,11 @@ def read_unnamed(given: Input) -> Document:
             return read_text(given)
     from rubricem.agent.sources.readers import read
 
-    return read(Input(f"{given.name}{kind}", given.file, given.declared, given.seconds, given.get_on))
+    return read(
+        Input(f"{given.name}{kind}", given.file, given.declared, given.seconds, given.get_on)
+    )
 
 
-READERS = {
-    **dict.fromkeys((".txt", ".text", ".log"), read_text),
-    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
-    **dict.fromkeys(CODE, read_code),
-    "": read_unnamed,
-}
+READERS = dict.fromkeys(TEXTS, read_code)
+READERS |= dict.fromkeys((".txt", ".text", ".log"), read_text)
+READERS |= {".srt": read_subtitles, ".vtt": read_subtitles, "": read_unnamed}
