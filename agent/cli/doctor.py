@@ -168,7 +168,11 @@ async def check_source(name: str, settings: Settings) -> Check:
     except RubricemError as error:
         return fault_of("source", error)
     folder = Path(name).expanduser()
-    if name != PYTHON and folder.is_dir() and not (await asyncio.to_thread(find_files, folder))[0]:
+    if (
+        name != PYTHON
+        and folder.is_dir()
+        and not (await asyncio.to_thread(find_files, folder)).files
+    ):
         return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
     return Check("source", "ok", name)
 

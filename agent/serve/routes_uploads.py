@@ -31,7 +31,8 @@ from starlette.datastructures import FormData, UploadFile
 from rubricem.agent.serve.requests import UPLOADED, UPLOADS, RequestRefused, conflict, missing
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.agent.sources.readers.encoding import encoding_of
+from rubricem.memory.errors import SettingsError, SourceError, StoreError
 from rubricem.memory.runs import sync, writable
 
 NAME_BYTES = 180
@@ -57,7 +58,7 @@ def folder_name(name: str) -> str:
 def document_name(name: str) -> str:
     """The same for a document, whose suffix must be of a supported kind."""
     named = folder_name(name)
-    if PurePath(named).suffix.lower() not in READERS:
+    if PurePath(named).suffix.lower().removeprefix(".") not in KINDS:
         raise SettingsError(
             f"{_printable(name)} is of an unsupported kind.",
             f"Upload documents of these kinds: {', '.join(KINDS)}.",
@@ -77,11 +78,15 @@ ALL_BYTES = 2_000_000_000
 REQUEST_BYTES = 200_000_000
 """of one request"""
 REQUEST_FILES = 200
-KINDS = sorted(suffix.removeprefix(".") for suffix in READERS)
+KINDS = sorted(suffix.removeprefix(".") for suffix in READERS if suffix)
 _FIELDS = 4
 _NEW = ".new-"
 _LOOKED_AT = 8192
-_PACKED = dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), b"PK\x03\x04")
+_PACKAGES = (
+    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ods",
+    ".odp", ".zip",
+)  # fmt: skip
+_PACKED = dict.fromkeys(_PACKAGES, b"PK\x03\x04")
 _BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
 """bytes near the beginning of a document that is not text"""
 
@@ -244,12 +249,20 @@ def _check_kind(name: str, file: BinaryIO) -> None:
     file.seek(0)
     suffix = Path(name).suffix.lower()
     wanted = _BEGINNINGS.get(suffix)
-    right = wanted in beginning[:1024] if wanted else b"\0" not in beginning
+    right = wanted in beginning[:1024] if wanted else b"\0" not in beginning or _is_wide(beginning)
     if not right:
         raise SettingsError(
             f"{name!r} is no {suffix.removeprefix('.')} document.",
             "Save it again in that format, and without a password.",
         )
+
+
+def _is_wide(beginning: bytes) -> bool:
+    """Whether it is text in UTF-16 or UTF-32."""
+    try:
+        return encoding_of(beginning[: len(beginning) // 4 * 4]).startswith(("utf-16", "utf-32"))
+    except SourceError:
+        return False
 
 
 def _documents(folder: Path) -> dict[str, os.stat_result]:

@@ -281,6 +281,10 @@ class Reranked:
         self._meaning = meaning
         self.name = tool.name
 
+    @property
+    def reading(self) -> tuple[str, ...]:
+        return reading_of(self._tool)
+
     async def prepare(self) -> tuple[str, ...]:
         return await self._tool.prepare()
 
@@ -330,6 +334,12 @@ MOST_OF_A_DOCUMENT = 3
 """passages of one among several sources, while there are others"""
 
 
+def reading_of(tool: SearchTool) -> tuple[str, ...]:
+    """What a report has to say of how the sources were read, a line for each that has to."""
+    told: tuple[str, ...] = getattr(tool, "reading", ())
+    return told
+
+
 class Combined:
     """Several `SearchTool`s as one, their passages ranked together.
 
@@ -343,6 +353,10 @@ class Combined:
         self._tell = tell
         self._joint = JointIndex(())
         self.name = "+".join(tool.name for tool in tools)
+
+    @property
+    def reading(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(map(reading_of, self._tools)))
 
     async def prepare(self) -> tuple[str, ...]:
         problems = [await tool.prepare() for tool in self._tools]

@@ -1,10 +1,11 @@
-"""A folder of documents as a source of passages: md, txt, rst, html, pdf, epub, csv and Office's.
+"""A folder of documents as a source of passages, whatever kinds of files `readers` knows.
 
 The folder is indexed before the first search and checked again by later ones: if a file was added,
 changed or removed, what changed is read, and its part of the index is rebuilt. Files are assigned
 to parts by the hash of their path, so that all other parts stay as they are. A file's text is
 cached by the hash of its content. A file that cannot be read is reported as a problem, with the
-remedy; it never stops the rest.
+remedy; it never stops the rest. Nothing is passed over in silence: what is not read is counted by
+its kind, and copies of one text, in whatever format, are one source.
 """
 
 import json
@@ -16,14 +17,14 @@ import tempfile
 import threading
 import time
 import zlib
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rubricem.agent.sources.index import (
     IndexCache,
@@ -34,7 +35,9 @@ from rubricem.agent.sources.index import (
     open_segment,
     write_segment,
 )
-from rubricem.agent.sources.readers import READERS
+from rubricem.agent.sources.likeness import Sketch, copies_among, print_of
+from rubricem.agent.sources.readers import READERS, TEXTS, is_hidden
+from rubricem.agent.sources.readers.document import Block, BlockKind, Section
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
@@ -179,7 +182,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.kill()
 
 
-READERS_VERSION = 6
+READERS_VERSION = 7
+PRINTS = "prints.json"
+"""a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000
 """files that share a segment of the index, at most about"""
 BATCH_FILES = 32
@@ -191,6 +196,8 @@ AHEAD = 4
 """batches that are read while earlier ones are written"""
 MOST_BYTES = 50_000_000
 """Larger files are skipped."""
+_LOOKED_AT = 4096
+"""bytes of a file without a suffix in which a program has a zero"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,23 +211,58 @@ class FoundFile:
     """time of its last change, in nanoseconds"""
 
 
-def find_files(root: Path) -> tuple[list[FoundFile], str]:
-    """Readable files under `root`, by path, without hidden ones and links that lead out of it.
+_COUNTED_AS = {
+    suffix: kind
+    for kind, suffixes in {
+        "picture": ".png .jpg .jpeg .gif .bmp .tif .tiff .webp .svg .ico .heic .psd .ai .eps",
+        "sound or film": ".mp3 .wav .flac .ogg .m4a .aac .mp4 .mov .avi .mkv .webm .wmv",
+        "program": ".pyc .pyo .so .dll .exe .o .a .class .jar .wasm .whl .bin .dylib .lib .obj",
+        "font": ".ttf .otf .woff .woff2",
+    }.items()
+    for suffix in suffixes.split()
+}
+_INSTEAD = {
+    suffix: instead
+    for instead, suffixes in {
+        "docx": ".doc .dot .wpd .wps .pages", "xlsx": ".xls .numbers .xlsb",
+        "pptx": ".ppt .pps .key", "zip": ".rar .7z .tar .gz .tgz .bz2 .xz",
+        "epub": ".mobi .azw .azw3 .fb2", "eml": ".msg .pst", "pdf": ".djvu .ps .xps .one",
+    }.items()
+    for suffix in suffixes.split()
+}  # fmt: skip
+"""kinds that a program saves as one that is read"""
+_NAMED = 3
+"""files that are named in the line on what was read; more are counted"""
 
-    And what is to be said of those that were skipped (folders that cannot be listed, names that are
-    not UTF-8, loops of links, folders that are too deep), or "".
-    """
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """The files of a folder: those to read, and what is to be said of the others."""
+
+    files: list[FoundFile]
+    """by path"""
+    said: str = ""
+    """of folders that cannot be listed, names that are not UTF-8, loops of links; or "\""""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """how many there are of each kind that is not read, as it is called"""
+    first: str = ""
+    """one of them"""
+
+
+def find_files(root: Path) -> FolderFiles:
+    """The files under `root`, without hidden ones and links that lead out of it."""
     inside, found, left = root.resolve(), list[FoundFile](), 0
+    unread, first = Counter[str](), ""
     closed = list[OSError]()
     for folder, folders, names in os.walk(root, onerror=closed.append):
         place = Path(folder).relative_to(root)
         # Below, os.walk itself comes to the end of Python's stack.
         named = [name for name in folders if _is_utf8(name) and len(place.parts) < DEEPEST]
         left += len(folders) - len(named)
-        folders[:] = [name for name in named if not name.startswith(".")]
+        folders[:] = [name for name in named if not is_hidden(name)]
         above = place.as_posix()
         for name in names:
-            if name.startswith(".") or os.path.splitext(name)[1].lower() not in READERS:
+            if is_hidden(name):
                 continue
             path = Path(folder, name)
             try:
@@ -235,10 +277,39 @@ def find_files(root: Path) -> tuple[list[FoundFile], str]:
             except (OSError, RuntimeError):  # a loop of links is a RuntimeError to pathlib
                 left += 1
                 continue
-            if stat.S_ISREG(state.st_mode):
-                location = name if above == "." else f"{above}/{name}"
+            if not stat.S_ISREG(state.st_mode):
+                continue
+            location = name if above == "." else f"{above}/{name}"
+            if kind := _unread_kind(path):
+                unread[kind] += 1
+                first = min(filter(None, (first, location)))
+            else:
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
-    return sorted(found, key=lambda file: file.location), _skipped(root, closed, left)
+    files = sorted(found, key=lambda file: file.location)
+    return FolderFiles(files, _skipped(root, closed, left), unread, first)
+
+
+def _unread_kind(path: Path) -> str:
+    """What a file that is not read is called where it is counted; "" for one that is."""
+    suffix = path.suffix.lower()
+    if suffix in READERS:
+        return "" if suffix or _is_text(path) else "program"
+    return _COUNTED_AS.get(suffix, suffix)
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return b"\0" not in file.read(_LOOKED_AT)
+    except OSError:
+        return True  # told when it is read
+
+
+def _counted(unread: Mapping[str, int]) -> Iterator[str]:
+    for kind, count in sorted(unread.items(), key=lambda each: (-each[1], each[0])):
+        told = f" (a .{_INSTEAD[kind]} can be read)" if kind in _INSTEAD else ""
+        plural = "s" if count > 1 and not kind.startswith(".") and "film" not in kind else ""
+        yield f"{count} {kind}{plural}{told}"
 
 
 def _skipped(root: Path, closed: list[OSError], left: int) -> str:
@@ -294,6 +365,28 @@ class DocumentCache:
                 path.unlink(missing_ok=True)
         return failed
 
+    def copies(self, files: Iterable[FoundFile]) -> dict[str, str]:
+        """Which files say nothing that another one does not say: location -> that other one."""
+        place, known = self._folder.with_name(PRINTS), dict[str, Sketch]()
+        with suppress(OSError, ValueError):
+            known = json.loads(place.read_bytes())
+        named = {file.location: file for file in files}
+        prints, kept = dict[str, Sketch](), dict[str, Sketch]()
+        for location, file in named.items():
+            digest = self.digest(file)
+            if digest not in known:
+                document = self.document(file)
+                known[digest] = print_of(document.text) if document else []
+            prints[location] = kept[digest] = known[digest]
+        with suppress(OSError):
+            place.write_text(json.dumps(kept), "utf-8")
+
+        def text_of(location: str) -> str:
+            document = self.document(named[location])
+            return document.text if document else ""
+
+        return copies_among(prints, text_of)
+
     def document(self, file: FoundFile) -> "CachedDocument | None":
         """What a file said when it was read; read again if the cached copy is damaged.
 
@@ -302,9 +395,7 @@ class DocumentCache:
         path = self._place(file)
         for _ in range(2):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                known = json.loads(path.read_bytes())
-                told = tuple((each["heading"], each["text"]) for each in known["sections"])
-                return CachedDocument(known["title"], known["note"], told)
+                return CachedDocument.of_json(json.loads(path.read_bytes()))
             path.unlink(missing_ok=True)
             self._store(file, *readers().submit([_job(file)]).result())
         return None
@@ -359,12 +450,31 @@ class DocumentCache:
 
 @dataclass(frozen=True, slots=True)
 class CachedDocument:
-    """What was read of a file: its title, a note on its reading, and its passages."""
+    """What was read of a file: a note on its reading, its sections, and the passages of each."""
 
     title: str
     note: str
-    passages: tuple[tuple[str, str], ...]
-    """(heading, text) of each"""
+    sections: tuple[Section, ...]
+    passages: tuple[tuple[str, ...], ...]
+    """of each section, in order"""
+
+    @classmethod
+    def of_json(cls, known: Mapping[str, Any]) -> "CachedDocument":
+        """As a reading process tells it; raises KeyError, TypeError or ValueError."""
+        sections: list[Section] = []
+        passages: list[tuple[str, ...]] = []
+        for each in known["sections"]:
+            blocks = (Block(BlockKind(kind), text, place) for kind, text, place in each["blocks"])
+            section = Section(tuple(each["path"]), tuple(blocks))
+            text = section.text
+            told = (at if isinstance(at, str) else text[at[0] : at[1]] for at in each["passages"])
+            sections.append(section)
+            passages.append(tuple(told))
+        return cls(known["title"], known["note"], tuple(sections), tuple(passages))
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(section.text for section in self.sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +517,7 @@ class Folder(Indexed):
         self._root = path
         self._documents = DocumentCache(self._cache_dir / "documents")
         self._indexes = IndexCache(self._cache_dir, "passages")
-        self._files: list[FoundFile] = []
+        self._found = FolderFiles([])
         self._looked = 0.0
 
     def _is_stale(self) -> bool:
@@ -416,60 +526,112 @@ class Folder(Indexed):
     def _open(self) -> LexicalIndex:
         if not self._root.is_dir():
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
-        files, left = find_files(self._root)
-        if self._index is None or files != self._files:
+        found = find_files(self._root)
+        files = found.files
+        if self._index is None or found != self._found:
             failed = self._documents.read(files, self._on_progress)
-            lexical = self._lexical(files, failed)
-            said = sorted((*lexical.notes, *failed.values()))
-            self.problems = tuple(filter(None, (left, *said)))
+            well = [file for file in files if file.location not in failed]
+            copies = self._documents.copies(well)
+            lexical = self._lexical([file for file in well if file.location not in copies])
+            notes = sorted(lexical.notes)
+            self.reading = self._read(found, failed, notes)
+            said = sorted((*notes[_NAMED:], *failed.values(), *_told_copies(copies)))
+            self.problems = tuple(filter(None, (*self.reading, found.said, *said)))
             if not lexical.passages:
-                raise self._nothing(files)
+                raise self._nothing(found, failed)
             self._index = lexical
-            self._files = files
+            self._found = found
         self._looked = time.monotonic()
         return self._index
 
-    def _lexical(self, files: list[FoundFile], failed: Mapping[str, str]) -> LexicalIndex:
+    def section(self, passage: Passage) -> Section | None:
+        """The whole section that a passage is of; None if its file changed or is gone."""
+        for file in self._found.files:
+            if file.location != passage.location:
+                continue
+            with suppress(OSError):
+                if document := self._documents.document(file):
+                    for section, passages in zip(document.sections, document.passages, strict=True):
+                        if section.heading == passage.place and passage.text in passages:
+                            return section
+        return None
+
+    def _read(
+        self, found: FolderFiles, failed: Mapping[str, str], notes: Sequence[str]
+    ) -> tuple[str, ...]:
+        """One line on what was read, where something was not, or not wholly."""
+        kinds = [*_counted(found.unread)]
+        names = [*failed][:_NAMED]
+        if len(failed) > _NAMED:
+            names.append(f"{len(failed) - _NAMED} more")
+        partly = [note.rstrip(".") for note in notes][:_NAMED]
+        if len(notes) > _NAMED:
+            partly.append(f"{len(notes) - _NAMED} more are not wholly, or guessed")
+        if not (kinds or failed or partly):
+            return ()
+        count = len(found.files) - len(failed)
+        told = f"read {count:,} file{'' if count == 1 else 's'} of {self._root.name or self._root}"
+        unread = f"; not read: {', '.join([*kinds, *names])}" if kinds or names else ""
+        return (f"{told}{unread}{''.join(f'; {each}' for each in partly)}.",)
+
+    def _lexical(self, files: list[FoundFile]) -> LexicalIndex:
         """An index over all files; the number of its parts doubles as the folder does."""
         parts: dict[int, list[FoundFile]] = defaultdict(list)
         count = 1 << ((len(files) - 1) // PART_FILES).bit_length() if files else 1
         for file in files:
             parts[zlib.crc32(file.location.encode()) % count].append(file)
-        index = LexicalIndex(*(self._segment(part, failed) for part in parts.values()))
+        index = LexicalIndex(*map(self._segment, parts.values() or [[]]))
         self._indexes.clear([segment.folder for segment in index.segments])
         return index
 
-    def _segment(self, files: list[FoundFile], failed: Mapping[str, str]) -> IndexSegment:
+    def _segment(self, files: list[FoundFile]) -> IndexSegment:
         """A segment of the index, written unless it exists for exactly these files."""
-        well = [file for file in files if file.location not in failed]
-        states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in well)
+        states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in files)
         key = digest_of(states)
         place = self._indexes.folder(key)
         if (segment := open_segment(place)) is not None:
             return segment
         passages, notes = list[Passage](), list[str]()
-        for file in well:
+        for file in files:
             if (document := self._documents.document(file)) is None:
                 continue
             passages += (
-                Passage(document.title, file.location, heading, text)
-                for heading, text in document.passages
+                Passage(document.title, file.location, section.heading, text)
+                for section, texts in zip(document.sections, document.passages, strict=True)
+                for text in texts
             )
             if document.note:
                 notes.append(f"{file.location} is {document.note}.")
         write_segment(passages, place, notes=notes, pages=True)
         return IndexSegment(place)
 
-    def _nothing(self, files: list[FoundFile]) -> SourceError:
-        if files:
-            remedy = " ".join(self.problems[:3]) or "Its documents are empty."
+    def _nothing(self, found: FolderFiles, failed: Mapping[str, str]) -> SourceError:
+        if found.files:
+            remedy = " ".join([*failed.values()][:3]) or "Its documents are empty."
             return SourceError(
-                f"None of the {len(files)} documents in {self._root} has text.", remedy
+                f"None of the {len(found.files)} documents in {self._root} has text.", remedy
             )
-        if self.problems:
+        if found.said:
             return SourceError(
-                f"The folder {self._root} has no documents that can be read.", self.problems[0]
+                f"The folder {self._root} has no documents that can be read.", found.said
             )
-        kinds = ", ".join(sorted(suffix.removeprefix(".") for suffix in READERS))
-        remedy = f"Put documents in it ({kinds}), or name another folder."
+        kinds = ", ".join(suffix.removeprefix(".") for suffix in READERS if suffix not in TEXTS)
+        remedy = f"Put documents in it (txt, {kinds}), or name another folder."
+        if found.unread:
+            only = ", ".join(_counted(found.unread))
+            return SourceError(
+                f"The folder {self._root} has no documents that can be read: {only}, such as "
+                f"{found.first}.",
+                remedy,
+            )
         return SourceError(f"The folder {self._root} has no documents.", remedy)
+
+
+def _told_copies(copies: Mapping[str, str]) -> Iterator[str]:
+    by_kept = defaultdict[str, list[str]](list)
+    for copy, kept in copies.items():
+        by_kept[kept].append(copy)
+    for kept, several in sorted(by_kept.items()):
+        more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+        verb = "says" if len(several) == 1 else "say"
+        yield f"{', '.join(sorted(several)[:_NAMED])}{more} {verb} the same as {kept}: one source."

@@ -675,6 +675,8 @@ class Indexed:
         self._opening = asyncio.Lock()
         self.problems: tuple[str, ...] = ()
         """what could not be read, or was guessed, as of the last search"""
+        self.reading: tuple[str, ...] = ()
+        """of these the line that a report repeats: what was read, and what was not"""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         index = await self.index_for(query)

@@ -9,10 +9,13 @@ On the resemblance and containment of documents.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import nsmallest
+from itertools import combinations
+from zlib import crc32
 
 from rubricem.agent.sources.fetch import normal
 from rubricem.memory.language import apart
@@ -78,3 +81,57 @@ class Excerpts:
     def add(self, identifier: str, passage: Passage) -> None:
         if address := normal(passage.location):
             self._seen.append((identifier, address, shingles(passage.text)))
+
+
+# Copies of a document: one text in several formats
+
+
+_PRINT = 32
+"""hashes of a document by which its copies are looked for"""
+_PRINTED = 20_000
+"""characters of a document that they are of"""
+_SHARED = 0.5
+"""of the hashes, from which on two documents are compared word by word"""
+_MOST_ALIKE = 50
+"""documents with a hash in common: it is one of what all of them begin with"""
+
+
+def print_of(text: str) -> Sketch:
+    """What finds the copies of a document: few hashes, the same in every process."""
+    runs = shingles(text[:_PRINTED])
+    return nsmallest(_PRINT, {crc32(" ".join(run).encode()) for run in runs})
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(apart(text.casefold())))
+
+
+def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) -> dict[str, str]:
+    """Which documents say nothing that another one does not say: location -> that other one.
+
+    Such are the html, docx and md of one text. A copy has no word and no number of its own, and
+    most of its runs of words are in the other; a new version of a text, or a form filled in anew,
+    is none. `text_of`: the text of a document.
+    """
+    alike = defaultdict[int, list[str]](list)
+    for location in sorted(prints):
+        for each in prints[location]:
+            alike[each].append(location)
+    shared = Counter[tuple[str, str]]()
+    for several in alike.values():
+        if 1 < len(several) <= _MOST_ALIKE:
+            shared.update(combinations(several, 2))
+    copies: dict[str, str] = {}
+    for (one, other), count in sorted(shared.items()):
+        least = min(len(prints[one]), len(prints[other]))
+        if least < LEAST or count < _SHARED * least or one in copies or other in copies:
+            continue
+        texts = {location: text_of(location) for location in (one, other)}
+        words = {location: _words(text) for location, text in texts.items()}
+        # The fuller one is kept; of equals the one that is less deep in folders.
+        kept, copy = sorted(texts, key=lambda at: (-len(words[at]), at.count("/"), len(at), at))
+        runs = {location: shingles(text) for location, text in texts.items()}
+        inside = len(runs[copy] & runs[kept]) >= CONTAINED * len(runs[copy])
+        if words[copy] <= words[kept] and inside:
+            copies[copy] = kept
+    return {copy: copies.get(kept, kept) for copy, kept in copies.items()}

@@ -82,7 +82,9 @@ export class SourcePicker {
         multiple: true,
         class: "unseen",
         "aria-label": t("Documents to search"),
-        accept: ".pdf,.md,.txt,.html,.docx,.pptx,.xlsx,.epub,.csv,.rst",
+        accept:
+          ".pdf,.md,.txt,.html,.docx,.pptx,.xlsx,.epub,.csv,.tsv,.rst,.odt,.ods,.odp,.rtf,.ipynb,.eml" +
+          ",.mhtml,.json,.jsonl,.yaml,.xml,.tex,.org,.adoc,.log,.srt,.vtt,.zip",
       },
     );
     this.press = button(

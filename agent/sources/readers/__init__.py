@@ -13,7 +13,7 @@ TEXTS = (
     "", ".txt", ".text", ".log", ".srt", ".vtt", ".py", ".pyi", ".js", ".mjs", ".ts", ".tsx",
     ".java", ".kt", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".rb", ".php",
     ".pl", ".lua", ".r", ".jl", ".m", ".sh", ".bash", ".ps1", ".sql", ".css", ".toml", ".ini",
-    ".cfg", ".conf", ".properties", ".cmake", ".mk", ".proto", ".diff", ".patch", ".bat", ".f90", ".hs",
+    ".cfg", ".conf", ".properties", ".cmake", ".mk", ".proto", ".diff", ".patch", ".bat", ".hs",
 )  # fmt: skip
 """what is text line by line, programs and their settings among it"""
 

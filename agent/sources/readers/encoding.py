@@ -170,6 +170,13 @@ def _declared(content: bytes, declared: str) -> Iterator[str]:
 
 def _wide(sample: bytes) -> str:
     """Which of UTF-16 and UTF-32 a text without a mark is in, by its zero bytes; "" if none."""
+    zeros = sample.count(0)
+    if sample.isascii() and 0 < 4 * zeros < len(
+        sample
+    ):  # of Latin letters every second byte is one
+        if 100 * zeros > len(sample):
+            raise SourceError("It holds no text.", _REMEDY)
+        return ""
     found: list[tuple[float, float, str]] = []
     for encoding, size in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
         decoder = codecs.getincrementaldecoder(encoding)()
@@ -184,8 +191,8 @@ def _wide(sample: bytes) -> str:
             found.append((round(1 - changes / len(text), 1), plain, encoding))
     if found:
         return max(found)[2]
-    if sample.count(0) > len(sample) // 100:
-        raise SourceError("It holds no text.", "Leave it out, or save it as text.")
+    if zeros > len(sample) // 100:
+        raise SourceError("It holds no text.", _REMEDY)
     return ""
 
 

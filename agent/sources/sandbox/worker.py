@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -40,6 +40,8 @@ PAGE_SECONDS = 15.0
 """for one of the web"""
 MOST_PASSAGES = 60_000
 """of a document: six million words, or some 40 MB of English"""
+_NEAR = 1000
+"""characters behind a passage in which the next one is looked for"""
 LONGEST = 8000
 """characters kept of a text in a reply"""
 MOST_ROWS = 200
@@ -109,16 +111,35 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     with open(asked["path"], "rb") as file:
         name = os.path.basename(asked["path"])
         document = read(Input(name, file, "", DOCUMENT_SECONDS, limits.get_on))
-    pieces: list[dict[str, str]] = []
+    sections: list[dict[str, Any]] = []
+    left = MOST_PASSAGES
     for section in document.sections:
-        found = split_passages(section.text, most=MOST_PASSAGES + 1 - len(pieces))
-        pieces += ({"heading": section.heading, "text": text} for text in found)
-        if len(pieces) > MOST_PASSAGES:
+        text = section.text
+        pieces = split_passages(text, most=left + 1)
+        left -= len(pieces)
+        blocks = [(block.kind, block.text, block.place) for block in section.blocks]
+        passages = [*_within(text, pieces[:left] if left < 0 else pieces)]
+        sections.append({"path": section.path, "blocks": blocks, "passages": passages})
+        if left < 0:
             break
+    told = {"title": document.title, "date": document.date, "tags": document.tags}
     note = document.note
-    if len(pieces) > MOST_PASSAGES:
+    if left < 0:
         note = f"{note}; " * bool(note) + f"read in part: its first {MOST_PASSAGES:,} passages"
-    return {"title": document.title, "sections": pieces[:MOST_PASSAGES], "note": note}
+    return told | {"sections": sections, "note": note}
+
+
+def _within(text: str, pieces: list[str]) -> Iterator[tuple[int, int] | str]:
+    """The passages of a section as where they begin and end in its text, if they do."""
+    behind = 0
+    for piece in pieces:
+        # Of most the beginning is near: a longer search for each would take the square of the time.
+        at = text.find(piece, behind, behind + len(piece) + _NEAR)
+        if at < 0:
+            yield piece
+        else:
+            behind = at + len(piece)
+            yield at, behind
 
 
 def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:

@@ -77,8 +77,10 @@ async def test_what_cannot_be_read_or_had_to_be_guessed_at_is_a_problem_and_the_
     (documents / "broken.pdf").write_bytes(b"%PDF-1.7 and then nothing")
     source = Folder(documents, tmp_path / "cache")
     assert len(await source.search("honey", 1)) == 1
-    guessed, large, broken = source.problems
-    assert guessed == "alt.txt is not UTF-8: read as Windows-1252."
+    read, large, broken = source.problems
+    assert source.reading == (read,)
+    for told in ("read 3 files", "big.txt", "broken.pdf", "alt.txt is not UTF-8: read as Windows"):
+        assert told in read
     assert large == "big.txt is larger than 50 MB. Split it."
     assert broken.startswith("broken.pdf: ")
     (found,) = await source.search("Königin", 1)
@@ -114,7 +116,7 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (tmp_path / "outside.md").write_text("secret")
     (documents / "link.md").symlink_to(tmp_path / "outside.md")
     (documents / "inside.md").symlink_to(documents / "bees.md")
-    found = [file.location for file in find_files(documents)[0]]
+    found = [file.location for file in find_files(documents).files]
     assert found == ["bees.md", "inside.md", "notes.txt"]
 
 

@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -10,32 +9,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from rubricem.agent.sources.readers import read_file
-from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.passages import split_passages
-from rubricem.agent.sources.readers.plain.markdown import markdown_sections
-from rubricem.agent.sources.readers.plain.rst import rst_sections
 from rubricem.memory.errors import SourceError
 from tests.support.pdfs import pdf
-
-
-@pytest.mark.parametrize(
-    ("sections_of", "text", "sections"),
-    [
-        (markdown_sections,
-         "intro\n# A\nfirst\n## B\nsecond\n```\n# no heading\n```\n# C\nthird\n",
-         [("", "intro"), ("A", "first"), ("A > B", "second\n```\n# no heading\n```"),
-          ("C", "third")]),
-        (markdown_sections, "Title\n=====\n[![build](x.svg)](ci) text\n\nPart\n----\nmore\n",
-         [("Title", " text"), ("Title > Part", "more")]),
-        (rst_sections, "Top\n===\none\n\nSub\n---\ntwo\n\nNext\n====\nthree\n",
-         [("Top", "one"), ("Top > Sub", "two"), ("Next", "three")]),
-    ],
-    ids=["Markdown", "Markdown underlined, with badges", "reStructuredText"],
-)  # fmt: skip
-def test_a_place_is_the_path_of_its_headings(
-    sections_of: Callable[[str], tuple[Section, ...]], text: str, sections: list[tuple[str, str]]
-) -> None:
-    assert [(each.heading, each.text) for each in sections_of(text)] == sections
 
 
 def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -> None:
