@@ -404,6 +404,8 @@ class Trajectory(Versioned):
     """those that the conversation provided at the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
     """each call that did not fail, including those that the conversation had answered"""
+    reading: tuple[str, ...] = ()
+    """what of the sources was not read, or not wholly: a line for each that has such"""
     alone: str = ""
     """the question in words that need no conversation; "": it is asked alone, or an older run"""
     earlier: tuple[str, ...] = ()

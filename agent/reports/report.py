@@ -348,7 +348,8 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
             f"\u201c{one_line(each, SHOWN_UNCITED)}\u201d" for each in answer.uncited[:2]
         )
         said.append(f"{what} a number or a name without a source: {some}{'; ...' * (count > 2)}")
-    return [*said, *doubts(trajectory, answer)]
+    said += doubts(trajectory, answer)
+    return [*said, *(f"{line[:1].upper()}{line[1:]}" for line in trajectory.reading)]
 
 
 def _shortfalls(trajectory: Trajectory) -> list[str]:

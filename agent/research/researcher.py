@@ -34,6 +34,7 @@ from rubricem.agent.research.graph import (
 )
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
+from rubricem.agent.sources.choice import reading_of
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.transcript.events import (
     BudgetSet,
@@ -213,7 +214,8 @@ class Researcher:
 
     async def finish(self, run: Run) -> Trajectory:
         """Save the ended run in the data directory and release its resources."""
-        run.ended = await self.keep(run.trajectory(uuid.uuid4().hex))
+        reading = {"reading": reading_of(self.search_tool)}
+        run.ended = await self.keep(run.trajectory(uuid.uuid4().hex).model_copy(update=reading))
         self._release(run)
         run.listener(RunFinished(run.ended))
         return run.ended
