@@ -32,7 +32,7 @@ _LONGEST_FRONT = 20_000
 """characters of the metadata at the beginning of a text"""
 _WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]")
 _CALLOUT = re.compile(r"\A\[!(\w{1,40})(?:\|[^\]\n]{0,99})?\][-+]?[ \t]*(.*)")
-_LONE_NOTE = re.compile(r"\[\^([^\]\s]{1,40})\]")
+_CODED = re.compile(r"(`+[^`]{1,2000}`+)")
 _HIGHLIGHT = re.compile(r"==(?=\S)([^=\n]{1,400})(?<=\S)==")
 _COMMENT = re.compile(r"%%[^%]{0,10000}%%|\{/\*[^*]{0,10000}\*/\}")
 _ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}\n]{0,200}\}[ \t]*$")
@@ -146,17 +146,22 @@ def _as_written(state: Any) -> None:
     """Links of wikis, callouts, comments and marks of what is no Markdown, before it is read."""
     quoted = False
     for token in state.tokens:
-        if token.type == "blockquote_open":
-            quoted = True
-        elif token.type == "inline":
+        if token.type == "inline":
             text = token.content
             if quoted and (found := _CALLOUT.match(text)):
-                text = (found[2] or found[1].capitalize()) + text[found.end() :]
-            if "[[" in text:
-                text = _WIKI.sub(lambda m: m[2] or m[1], text)
-            text = _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text)) if "`" not in text else text
-            token.content = _ATTRIBUTES.sub("", text)
-            quoted = False
+                text = f"{found[2] or found[1].capitalize()}: {text[found.end() :].lstrip()}"
+            parts = _CODED.split(_ATTRIBUTES.sub("", text))
+            parts[::2] = map(_without_marks, parts[::2])
+            token.content = "".join(parts).rstrip(": ") if quoted else "".join(parts)
+        quoted = token.type in ("blockquote_open", "paragraph_open") and (
+            quoted or token.type == "blockquote_open"
+        )
+
+
+def _without_marks(text: str) -> str:
+    if "[[" in text:
+        text = _WIKI.sub(lambda m: m[2] or m[1], text)
+    return _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text))
 
 
 READERS = dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd"), read_markdown)

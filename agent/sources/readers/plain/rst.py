@@ -28,6 +28,7 @@ _NOTE = re.compile(r"\.\.\s+\[(#?[\w.-]{0,60}|\*)\]\s*(.*)\Z")
 _BULLET = re.compile(r"([-*+•‣])(\s+)(?=\S)")
 _NUMBER = re.compile(r"(\(?(?:\d{1,4}|#|[a-zA-Z]|[ivxIVX]{1,6})[.)])(\s+)(?=\S)")
 _FIELD = re.compile(r":([^:\s][^:\n]{0,99}):(?:\s+(.*))?\Z")
+_LINE = re.compile(r"\|(?:\s|\Z)")
 _SIMPLE = re.compile(r"=+(?:\s+=+)+\s*\Z")
 _GRID = re.compile(r"\+(?:[-=]+\+)+\s*\Z")
 _INLINE = re.compile(
@@ -151,7 +152,7 @@ class _Rst:
             meaning = self.blocks(_dedented(lines[end:behind]), level + 1)
             return f"<dl><dt>{self.inline(lines[at].strip())}</dt><dd>{meaning}</dd></dl>", behind
         own = [line.strip() for line in lines[at:end]]
-        if own[0].startswith("|"):
+        if _LINE.match(own[0]):
             told = "<br>".join(self.inline(line.removeprefix("|").strip()) for line in own)
             return f"<p>{told}</p>\n", end
         text = " ".join(own)
@@ -258,7 +259,8 @@ class _Rst:
         headers = int(options.get("header-rows") or 0)
         if name == "csv-table":
             lines = [line for line in body if line.strip()]
-            rows = list(csv.reader([*([options["header"]] if "header" in options else ()), *lines]))
+            head = [options["header"]] if "header" in options else []
+            rows = list(csv.reader([*head, *lines], skipinitialspace=True))
             headers += "header" in options
         else:
             rows = [[" ".join(cell) for cell in _items(row)] for row in _items(body)]

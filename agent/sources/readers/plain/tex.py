@@ -5,7 +5,7 @@ pylatexenc was tried: it tells no notes and glues the cells of tables.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import escape
 
 from rubricem.agent.sources.readers.document import Document, Input, title_of
@@ -245,12 +245,14 @@ class _Tex:
         while self._source.startswith("\\item", self._at - 5):
             term = self._option()
             text = self._told(level, ends)
-            items.append((self._inner(term) if term else "", _paragraphs(text.strip())))
+            named = self._inner(term) if term else ""
+            lead = f"{named} " if named and base != "description" else ""
+            items.append((named, _paragraphs(f"{lead}{text.strip()}")))
         if base == "description":
             told = "".join(f"<dt>{a}</dt><dd>{b}</dd>" for a, b in items)
             return f"\n\n<dl>{told}</dl>\n\n"
         element = "ol" if base == "enumerate" else "ul"
-        told = "".join(f"<li>{a} {b}</li>" for a, b in items)
+        told = "".join(f"<li>{text}</li>" for _, text in items)
         return f"\n\n<{element}>{told}</{element}>\n\n"
 
     def _table(self, name: str) -> str:
@@ -334,8 +336,8 @@ class _Tex:
         self._option()
         number, *units = [self._argument() for _ in range(count)]
         number = re.sub(r"(?<=\d)[eE]([-+]?\d+)", r" x 10^\1", number)
-        units = [re.sub(r"[\\{}]", " ", each.replace("\\per", "/")).strip() for each in units]
-        return escape(" ".join((number, *units)), quote=False)
+        units = [re.sub(r"\s*/\s*", "/", re.sub(r"[\\{}]", " ", u.replace("\\per", "/"))) for u in units]
+        return escape(" ".join((number, *map(str.strip, units))), quote=False)
 
     def _verb(self) -> str:
         mark = self._source[self._at : self._at + 1]
@@ -395,10 +397,23 @@ def _paragraphs(told: str) -> str:
     return "".join(parts) + whole
 
 
+def _uncommented(text: str) -> Iterator[str]:
+    """The source without its comments, which are none where it is set as it is typed."""
+    at = 0
+    for begun in re.finditer(r"^[ \t]*\\begin\{(\w{1,20}\*?)\}", text, re.M):
+        if begun.start() >= at and begun[1].rstrip("*") in _VERBATIM:
+            end = text.find(f"\\end{{{begun[1]}}}", begun.end())
+            if end < 0:
+                break
+            yield _COMMENT.sub(r"\1", text[at : begun.start()])
+            yield text[begun.start() : end]
+            at = end
+    yield _COMMENT.sub(r"\1", text[at:])
+
+
 def read_tex(given: Input) -> Document:
     text, said = decode(given.content())
-    source = _COMMENT.sub(r"\1", text.replace("\r\n", "\n").replace("\r", "\n"))
-    reader = _Tex(source)
+    reader = _Tex("".join(_uncommented(text.replace("\r\n", "\n").replace("\r", "\n"))))
     sections = sections_of(f"<body>{reader.page()}</body>")
     return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
 
