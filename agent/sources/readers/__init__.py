@@ -20,7 +20,6 @@ TEXTS = (
 READERS: dict[str, str] = {
     suffix: module
     for module, suffixes in {
-        "text": ".md .markdown .rst .txt",
         "pages.markup": ".html .htm .xhtml",
         "plain.markdown": ".md .markdown .mdx .qmd .rmd",
         "plain.rst": ".rst .rest",
@@ -29,7 +28,6 @@ READERS: dict[str, str] = {
         "plain.rtf": ".rtf",
         "plain.data": ".json .geojson .jsonl .ndjson .yaml .yml .xml .rss .atom .ipynb",
         "plain.archives": ".zip",
-        "markup": ".html .htm",
         "pdf": ".pdf",
         "office.word": ".docx .docm .dotx",
         "office.slides": ".pptx .pptm .ppsx",

@@ -23,7 +23,7 @@ from rubricem.agent.sources.readers.tables import table_blocks
 from rubricem.memory.errors import SourceError
 
 _DEEPEST = 60
-_MOST_LINES = 200_000
+_MOST_VALUES = 1_000_000
 """of a file whose references to itself could make it endless"""
 _LONG = 300
 """characters from which on a value is a paragraph"""
@@ -64,7 +64,6 @@ class _Telling:
     def __init__(self) -> None:
         self.outline = Outline()
         self._lines: list[str] = []
-        self._left = _MOST_LINES
 
     def tell(self, value: Any, path: str = "", level: int = 0) -> None:
         if _is_rows(value) and level < _DEEPEST:
@@ -80,17 +79,11 @@ class _Telling:
                     self.tell(each, f"{path} {number}".strip(), level + 1)
         else:
             for line in told_lines(value, path, level):
-                self._count()
                 self._lines.append(line)
 
     def sections(self) -> Any:
         self._close()
         return self.outline.sections()
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise SourceError(f"It holds more than {_MOST_LINES:,} values.", "Split it.")
 
     def _close(self) -> None:
         self.outline.add(BlockKind.PARAGRAPH, "\n".join(self._lines))
@@ -108,7 +101,6 @@ class _Telling:
             self.outline.extend(table_blocks([[_joined(each) for each in row] for row in rows]))
 
     def _cells(self, row: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-        self._count()
         for name, value in row.items():
             named = f"{path}.{name}" if path else str(name)
             if isinstance(value, dict) and path.count(".") < _DEEPEST:
@@ -164,18 +156,47 @@ def read_json_lines(given: Input) -> Document:
     return _document(values if len(values) > 1 else values[0], given, note)
 
 
-def read_yaml(given: Input) -> Document:
+def load_yaml(text: str) -> list[Any]:
+    """The documents of a file in YAML; raises ValueError. Tags that name objects are none."""
     import yaml
 
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth = max(depth + (1 if bracket[0] in "[{" else -1), 0)
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST or re.search(
+        rf"(?:[-?] ){{{_DEEPEST}}}|^ {{{9 * _DEEPEST}}}", text, re.M
+    ):
+        raise ValueError("nested deeper than anybody writes")  # it would end its reader, in C
+    try:
+        return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError) as cause:
+        raise ValueError(str(cause)) from cause
+
+
+def read_yaml(given: Input) -> Document:
     text, note = decode(given.content())
     try:
-        values = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError:
+        values = load_yaml(text)
+    except ValueError:
         # Templates, and tags of other programs: as text it still says what it says.
         from rubricem.agent.sources.readers.plain.text import read_text
 
         return read_text(given)
+    _check_size(values)
     return _document(values if len(values) != 1 else values[0], given, note)
+
+
+def _check_size(value: Any) -> None:
+    """Raises SourceError if there are too many values, those counted anew that are referred to."""
+    waiting, left = [value], _MOST_VALUES
+    while waiting:
+        each = waiting.pop()
+        within = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        left -= 1 + len(within)
+        if left < 0:
+            raise SourceError(f"It holds more than {_MOST_VALUES:,} values.", "Split it.")
+        waiting.extend(within)
 
 
 def read_xml(given: Input) -> Document:
@@ -189,7 +210,7 @@ def read_xml(given: Input) -> Document:
             f"{given.name} is no XML: {cause}.", "Mend it, or save it as txt."
         ) from cause
     if etree.QName(root).localname == "html":
-        from rubricem.agent.sources.readers.markup import read_html
+        from rubricem.agent.sources.readers.pages.markup import read_html
 
         return read_html(given)
     value = _value(root)

@@ -20,6 +20,7 @@ from rubricem.agent.sources.readers.document import (
     title_of,
 )
 from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.data import load_yaml, told_lines
 from rubricem.agent.sources.readers.plain.writing import formula, sections_of
 from rubricem.memory.text import one_line
 
@@ -37,6 +38,9 @@ _HIGHLIGHT = re.compile(r"==(?=\S)([^=\n]{1,400})(?<=\S)==")
 _COMMENT = re.compile(r"%%[^%]{0,10000}%%|\{/\*[^*]{0,10000}\*/\}")
 _ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}\n]{0,200}\}[ \t]*$")
 _IMPORTS = re.compile(r"^(?:import|export)\s.*$\n?", re.M)
+_LONGEST_PARAGRAPH = 50_000
+"""characters; no person wrote a longer one, in which brackets that never close take long"""
+_MOST_BRACKETS = 2000
 _PART = 200_000
 """characters of HTML read at a time, from heading to heading"""
 
@@ -63,17 +67,12 @@ def markdown_sections(text: str) -> tuple[Section, ...]:
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
     """(the fields of YAML or TOML between rules at the beginning, the text below them)."""
-    import yaml
-
     head = text[:_LONGEST_FRONT].replace("\r\n", "\n").replace("\r", "\n")
     if not (found := _FRONT.match(head)) or not found[2].strip():
         return {}, text
     try:
-        if found[1] == "+++":
-            fields = tomllib.loads(found[2])
-        else:
-            fields = yaml.load(found[2], getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (ValueError, RecursionError, yaml.YAMLError):
+        fields = tomllib.loads(found[2]) if found[1] == "+++" else load_yaml(found[2])[0]
+    except (ValueError, RecursionError, IndexError):
         lines = (line.partition(":") for line in found[2].splitlines() if ":" in line)
         fields = {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
     if not isinstance(fields, dict):
@@ -84,8 +83,6 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
 
 def _told(fields: dict[str, Any]) -> Iterator[Section]:
     """What is said at the beginning of a text, as a section without a heading."""
-    from rubricem.agent.sources.readers.plain.data import told_lines
-
     if lines := list(told_lines(fields)):
         yield Section((), (Block(BlockKind.PARAGRAPH, "\n".join(lines)),))
 
@@ -146,7 +143,11 @@ def _as_written(state: Any) -> None:
     """Links of wikis, callouts, comments and marks of what is no Markdown, before it is read."""
     quoted = False
     for token in state.tokens:
-        if token.type == "inline":
+        if token.type == "inline" and (
+            len(token.content) > _LONGEST_PARAGRAPH or token.content.count("[") > _MOST_BRACKETS
+        ):
+            token.type = "text"
+        elif token.type == "inline":
             text = token.content
             if quoted and (found := _CALLOUT.match(text)):
                 text = f"{found[2] or found[1].capitalize()}: {text[found.end() :].lstrip()}"

@@ -238,16 +238,12 @@ class _Rst:
             signature = "\n".join([argument, *(s for s in settings if not s.startswith(":"))])
             return f"<dl><dt>{escape(signature)}</dt><dd>{self.blocks(body, level)}</dd></dl>"
         # An admonition, whose argument is the beginning of its text, or what is unknown.
-        lead = (
-            f"{name.capitalize()}: "
-            if name not in ("topic", "sidebar", "rubric", "admonition")
-            else ""
-        )
-        first = f"<p>{lead}{self.inline(argument)}</p>" if argument or lead else ""
-        if lead and not argument and body:
-            whole = self.blocks(body, level)
-            return f"<blockquote>{whole.replace('<p>', f'<p>{lead}', 1)}</blockquote>"
-        return f"<blockquote>{first}{self.blocks(body, level)}</blockquote>"
+        told = self.blocks([argument, *body] if argument else body, level)
+        if name in ("topic", "sidebar", "rubric", "admonition"):
+            return f"<blockquote>{told}</blockquote>"
+        lead = f"<p>{name.capitalize()}: "
+        told = told.replace("<p>", lead, 1) if told.startswith("<p>") else f"{lead}</p>{told}"
+        return f"<blockquote>{told}</blockquote>"
 
     def _table(
         self, name: str, argument: str, settings: list[str], body: list[str], level: int

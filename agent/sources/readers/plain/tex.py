@@ -75,8 +75,8 @@ _RULES = re.compile(
     r"|\\addlinespace(?:\[[^\]]{0,40}\])?"
 )
 _DEEPEST = 100
-_LONGEST = 100_000
-"""characters of one argument, environment or formula"""
+_LONGEST = 5000
+"""characters of one formula, or of an argument that is no text"""
 
 
 class _Tex:
@@ -85,45 +85,46 @@ class _Tex:
     def __init__(self, source: str) -> None:
         self._source = source
         self._at = 0
+        self._level = 0
         self.notes: list[str] = []
         self.title, self.date = "", ""
 
     def page(self) -> str:
         begins = self._source.find("\\begin{document}")
+        head = self._source[: max(begins, 0)]
         for name in ("title", "date"):
-            head = self._source[: begins if begins >= 0 else 0]
             if (at := head.rfind(f"\\{name}{{")) >= 0:
                 self._at = at + len(name) + 1
-                setattr(self, name, _bare(self._inner(self._argument())))
+                setattr(self, name, _bare(self._inner()))
         self._at = begins + len("\\begin{document}") if begins >= 0 else 0
-        told = _paragraphs(self._told(0))
-        return told + "".join(self.notes)
+        return _paragraphs(self._told()) + "".join(self.notes)
 
-    def _told(self, level: int, ends: Callable[[re.Match[str]], bool] = lambda token: False) -> str:
+    def _told(self, ends: Callable[[re.Match[str]], bool] = lambda token: False) -> str:
         """What is read until a token that ends it, or the end."""
-        if level > _DEEPEST:
+        if self._level > _DEEPEST:
             return ""
+        self._level += 1
         parts: list[str] = []
         while token := _TOKEN.match(self._source, self._at):
             self._at = token.end()
             if ends(token):
                 break
-            parts.append(self._token(token, level + 1))
+            parts.append(self._token(token))
+        self._level -= 1
         return "".join(parts)
 
-    def _token(self, token: re.Match[str], level: int) -> str:
+    def _token(self, token: re.Match[str]) -> str:
         if word := token["word"]:
-            return self._word(word, level)
+            return self._word(word)
         if sign := token["sign"]:
             if sign in "([":
                 return self._formula(")" if sign == "(" else "]", display=sign == "[")
             if sign in _ACCENTS:
                 return self._accented(_ACCENTS[sign])
-            return (
-                " " if sign in "\\,; \n:" else "" if sign in "-/@!" else escape(sign, quote=False)
-            )
+            gap = sign in "\\,; \n:"
+            return " " if gap else "" if sign in "-/@!" else escape(sign, quote=False)
         if token["open"]:
-            return self._told(level, lambda t: t["close"] is not None)
+            return self._told(_closes)
         if dollars := token["dollars"]:
             end = self._source.find(dollars, self._at, self._at + _LONGEST)
             if end < 0:
@@ -134,9 +135,9 @@ class _Tex:
             return "\n\n"
         return _typed(token["plain"] or "")
 
-    def _word(self, word: str, level: int) -> str:
+    def _word(self, word: str) -> str:
         if word == "begin":
-            return self._environment(self._argument(), level)
+            return self._environment(self._argument())
         if word in _SIGNS:
             self._skip_space()
             return escape(_SIGNS[word], quote=False)
@@ -144,8 +145,7 @@ class _Tex:
             return rule(self)
         if word in _LEVELS:
             self._option()
-            name = _bare(self._inner(self._argument()))
-            return f"\n\n<h{_LEVELS[word]}>{name}</h{_LEVELS[word]}>\n\n"
+            return f"\n\n<h{_LEVELS[word]}>{_bare(self._inner())}</h{_LEVELS[word]}>\n\n"
         if "cite" in word or word in ("ref", "eqref", "autoref", "cref", "Cref", "pageref"):
             self._option()
             self._option()
@@ -162,28 +162,28 @@ class _Tex:
         self._option()
         self.notes.append("")
         mark = str(len(self.notes))
-        self.notes[int(mark) - 1] = note(mark, self._inner(self._argument()))
+        self.notes[int(mark) - 1] = note(mark, self._inner())
         return note_link(mark)
 
     def _raised(self, element: str) -> str:
-        return f"<{element}>{self._inner(self._argument())}</{element}>"
+        return f"<{element}>{self._inner()}</{element}>"
 
     def _caption(self) -> str:
         self._option()
-        return f"\n\n{self._inner(self._argument())}\n\n"
+        return f"\n\n{self._inner()}\n\n"
 
     def _behind(self, count: int) -> str:
         """The argument behind so many that are no text."""
         for _ in range(count):
             self._argument()
-        return self._inner(self._argument())
+        return self._inner()
 
     def _end(self) -> str:
         """The end of nothing that was begun."""
         self._argument()
         return "\n\n"
 
-    def _environment(self, name: str, level: int) -> str:
+    def _environment(self, name: str) -> str:
         base = name.rstrip("*")
         if base in _FORMULAS:
             tex = self._raw(name)
@@ -209,21 +209,19 @@ class _Tex:
             self._argument()
             return self._table(name)
         if base in ("itemize", "enumerate", "description"):
-            return self._list(base, name, level)
+            return self._list(base)
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
             self._argument()
-        inner = self._told(level, self._end_of(name))
+        inner = self._told(self._ends)
         if base == "abstract":
             return f"\n\n<h2>Abstract</h2>\n\n{inner}\n\n"
         return f"\n\n{inner}\n\n"
 
-    def _end_of(self, name: str) -> Callable[[re.Match[str]], bool]:
-        def ends(token: re.Match[str]) -> bool:
-            if token["word"] == "end":
-                return bool(self._argument()) or True
-            return False
-
-        return ends
+    def _ends(self, token: re.Match[str]) -> bool:
+        """Whether a token ends an environment, whose name is then read as well."""
+        if token["word"] == "end":
+            self._argument()
+        return token["word"] == "end"
 
     def _raw(self, name: str) -> str:
         mark = f"\\end{{{name}}}"
@@ -232,24 +230,23 @@ class _Tex:
         raw, self._at = self._source[self._at : end], min(end + len(mark), len(self._source))
         return raw.strip("\n")
 
-    def _list(self, base: str, name: str, level: int) -> str:
+    def _list(self, base: str) -> str:
         items: list[tuple[str, str]] = []
-        term = ""
+        ended = ""
 
         def ends(token: re.Match[str]) -> bool:
-            return token["word"] == "item" or (
-                token["word"] == "end" and bool(self._argument() or 1)
-            )
+            nonlocal ended
+            ended = "end" if self._ends(token) else token["word"] or ""
+            return ended in ("end", "item")
 
-        self._told(level, ends)
-        while self._source.startswith("\\item", self._at - 5):
-            term = self._option()
-            text = self._told(level, ends)
-            named = self._inner(term) if term else ""
-            lead = f"{named} " if named and base != "description" else ""
-            items.append((named, _paragraphs(f"{lead}{text.strip()}")))
+        self._told(ends)
+        while ended == "item":
+            ended, term = "", self._aside(self._option())
+            text = self._told(ends).strip()
+            lead = f"{term} " if term and base != "description" else ""
+            items.append((term, _paragraphs(f"{lead}{text}")))
         if base == "description":
-            told = "".join(f"<dt>{a}</dt><dd>{b}</dd>" for a, b in items)
+            told = "".join(f"<dt>{term}</dt><dd>{text}</dd>" for term, text in items)
             return f"\n\n<dl>{told}</dl>\n\n"
         element = "ol" if base == "enumerate" else "ul"
         told = "".join(f"<li>{text}</li>" for _, text in items)
@@ -265,12 +262,12 @@ class _Tex:
             cells = [cell for each in several for cell in each]
             if any(cells) and cells not in told[:1]:  # a long table repeats its header
                 told.append(cells)
-        above = "".join(f"<p>{self._inner(each)}</p>" for each in captions[:1])
+        above = "".join(f"<p>{self._aside(each)}</p>" for each in captions[:1])
         return f"\n\n{above}{table(told)}\n\n"
 
     def _cell(self, source: str) -> list[str]:
         spans = re.match(r"\s*\\multicolumn\{(\d{1,3})\}", source)
-        return [_bare(self._inner(source))] * (int(spans[1]) if spans else 1)
+        return [_bare(self._aside(source))] * (int(spans[1]) if spans else 1)
 
     def _formula(self, close: str, *, display: bool) -> str:
         end = self._source.find(f"\\{close}", self._at, self._at + _LONGEST)
@@ -279,14 +276,21 @@ class _Tex:
         tex, self._at = self._source[self._at : end], end + 2
         return formula(tex, display=display)
 
-    def _inner(self, source: str) -> str:
-        """A part of the source told by itself."""
-        within = _Tex("")
-        within.notes = self.notes
-        within._source = source
-        if source == self._source or len(source) > _LONGEST:
-            return escape(source, quote=False)
-        return within._told(_DEEPEST // 2 if self._at == 0 else 1).strip()
+    def _inner(self) -> str:
+        """The argument that follows, told as text."""
+        self._skip_space()
+        if self._source[self._at : self._at + 1] != "{":
+            return self._aside(self._argument())
+        self._at += 1
+        return self._told(_closes).strip()
+
+    def _aside(self, source: str) -> str:
+        """Source from elsewhere told as text."""
+        if not source or self._level > _DEEPEST:
+            return ""
+        within = _Tex(source)
+        within.notes, within._level = self.notes, self._level + 10
+        return within._told().strip()
 
     def _argument(self) -> str:
         """The source within the braces that follow, or a single token."""
@@ -336,7 +340,9 @@ class _Tex:
         self._option()
         number, *units = [self._argument() for _ in range(count)]
         number = re.sub(r"(?<=\d)[eE]([-+]?\d+)", r" x 10^\1", number)
-        units = [re.sub(r"\s*/\s*", "/", re.sub(r"[\\{}]", " ", u.replace("\\per", "/"))) for u in units]
+        units = [
+            re.sub(r"\s*/\s*", "/", re.sub(r"[\\{}]", " ", u.replace("\\per", "/"))) for u in units
+        ]
         return escape(" ".join((number, *map(str.strip, units))), quote=False)
 
     def _verb(self) -> str:
@@ -350,6 +356,10 @@ class _Tex:
             return ""
         told, self._at = self._source[self._at + 1 : end], end + 1
         return f"<code>{escape(told, quote=False)}</code>"
+
+
+def _closes(token: re.Match[str]) -> bool:
+    return token["close"] is not None
 
 
 _COMMANDS: dict[str, Callable[[_Tex], str]] = {

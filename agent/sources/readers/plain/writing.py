@@ -49,7 +49,6 @@ def table(rows: Iterable[Sequence[str]], headers: int | None = None) -> str:
 
 def sections_of(page: str) -> tuple[Section, ...]:
     """The sections of a page without menus, banners and the like."""
-    from rubricem.agent.sources.readers.document import by_heading
-    from rubricem.agent.sources.readers.markup import html_lines, html_tree
+    from rubricem.agent.sources.readers.pages.markup import page_of
 
-    return by_heading(html_lines(html_tree(page))[1])
+    return page_of(page)[1]

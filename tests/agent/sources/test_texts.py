@@ -1,0 +1,436 @@
+# ruff: noqa: E501, RUF001
+"""Light markups, TeX, RTF, data, subtitles and archives: what is read is what they say."""
+
+import base64
+import json
+from collections.abc import Sequence
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+
+from rubricem.agent.sources.readers import READERS, read
+from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.memory.errors import SourceError
+
+NOTE, TABLE, LIST, CODE = BlockKind.NOTE, BlockKind.TABLE, BlockKind.LIST, BlockKind.CODE
+
+
+def told(name: str, content: str | bytes) -> Document:
+    return read(Input.of_bytes(name, content.encode() if isinstance(content, str) else content))
+
+
+def of_kind(document: Document, *kinds: BlockKind) -> list[str]:
+    return [b.text for s in document.sections for b in s.blocks if b.kind in kinds]
+
+
+def text_of(document: Document) -> str:
+    return "\n".join(section.text for section in document.sections)
+
+
+MARKDOWN = """---
+title: Third trial
+date: 2023-05-17
+tags: [pump, seal]
+aliases:
+  - P-101
+---
+
+The seal wore out after 300 hours[^v] at 10<sup>5</sup> Pa, H~2~O, x^2^, and ~~gone~~
+went on; $E=\\frac{1}{2}mv^2$, costs $5 and $6, `[[a]]`, see [[Seals|seal data]].
+
+[^v]: By the vendor.
+
+# Parts
+
+> [!note] Result
+> Back to 42 litres.
+
+| part | hours |
+|---|---|
+| seal | 300 |
+| rotor |  |
+
+Term
+:   Its meaning.
+
+- one
+  - deep
+- two
+
+````text
+```
+# no heading
+```
+````
+"""
+ORG = """#+TITLE: Third trial
+#+DATE: 2023-05-17
+#+FILETAGS: :pump:seal:
+The /seal/ wore out after 300 hours[fn:1] at 10^5 Pa, H_{2}O, x^{2}, and +gone+ went on; \\(E=\\frac{1}{2}mv^2\\), =[[a]]=.
+* Parts
+:PROPERTIES:
+:ID: secret
+:END:
+# gone
+| part  | hours |
+|-------+-------|
+| seal  | 300   |
+| rotor |       |
+
+- one
+  - deep
+- two
+- Term :: Its meaning.
+
+#+BEGIN_SRC
+# no heading
+#+END_SRC
+
+[fn:1] By the vendor.
+"""
+ADOC = """= Third trial
+:revdate: 2023-05-17
+:keywords: pump, seal
+
+The _seal_ wore out after 300 hoursfootnote:[By the vendor.] at 10^5^ Pa, H~2~O, x^2^, and [line-through]#gone# went on; stem:[E=\\frac{1}{2}mv^2].
+// gone
+
+== Parts
+
+|===
+|part |hours
+
+|seal |300
+|rotor |
+|===
+
+* one
+** deep
+* two
+
+Term:: Its meaning.
+
+----
+# no heading
+----
+"""
+RST = """===========
+Third trial
+===========
+:Date: 2023-05-17
+:Tags: pump, seal
+
+The *seal* wore out after 300 hours [1]_ at 10\\ :sup:`5` Pa, H\\ :sub:`2`\\ O, x\\ :sup:`2`, and
+went on; :math:`E=\\frac{1}{2}mv^2`.
+
+.. gone
+
+Parts
+=====
+
+===== =====
+part  hours
+===== =====
+seal  300
+rotor
+===== =====
+
+- one
+
+  - deep
+
+- two
+
+Term
+   Its meaning.
+
+::
+
+   # no heading
+
+.. [1] By the vendor.
+"""
+TEX = r"""\documentclass{article}
+\title{Third trial}\date{2023-05-17}
+\begin{document}
+The \emph{seal} wore out after 300~hours\footnote{By the vendor.} at $10^5$ Pa,
+H\textsubscript{2}O, x\textsuperscript{2}, and \sout{gone} % gone
+went on; \(E=\frac{1}{2}mv^2\).
+\section{Parts}
+\begin{tabular}{lr}\hline
+part & hours \\ \hline
+seal & 300 \\
+rotor & \\
+\end{tabular}
+\begin{itemize}
+\item one \begin{itemize}\item deep\end{itemize}
+\item two
+\end{itemize}
+\begin{description}\item[Term] Its meaning.\end{description}
+\begin{verbatim}
+# no heading
+\end{verbatim}
+\end{document}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.md", MARKDOWN), ("a.org", ORG), ("a.adoc", ADOC), ("a.rst", RST), ("a.tex", TEX)],
+)
+def test_a_text_says_the_same_in_every_light_markup(name: str, content: str) -> None:
+    document = told(name, content)
+    text = " ".join(text_of(document).split())
+    assert document.title == "Third trial"
+    assert document.date == "2023-05-17"
+    for said in ("300 hours[1] at 10^5 Pa, H2O, x^2, and", "E = (1)/(2)mv^2"):
+        assert said in text
+    assert "went on;" in text
+    assert "gone" not in text and "secret" not in text
+    assert of_kind(document, NOTE) == ["[1] By the vendor."]
+    assert of_kind(document, TABLE) == ["part: seal | hours: 300\npart: rotor"]
+    assert "- one\n  - deep\n- two" in of_kind(document, LIST)
+    assert "Term\n    Its meaning." in of_kind(document, LIST)
+    assert "# no heading" in "\n".join(of_kind(document, CODE))
+    assert {section.path[-1:] for section in document.sections} <= {
+        (),
+        ("Parts",),
+        ("Third trial",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.md", MARKDOWN), ("a.org", ORG), ("a.adoc", ADOC), ("a.rst", RST)]
+)
+def test_tags_are_metadata_and_the_date_is_found_as_text(name: str, content: str) -> None:
+    document = told(name, content)
+    assert document.tags == ("pump", "seal")
+    assert "2023-05-17" in text_of(document)
+    assert not any("2023" in name for section in document.sections for name in section.path)
+
+
+def test_marks_of_obsidian_are_read() -> None:
+    text = text_of(told("a.md", MARKDOWN))
+    assert "Result: Back to 42 litres." in text
+    assert "see seal data." in text
+    assert "[[a]]" in text, "code stays as it is"
+    assert "costs $5 and $6" in text, "money is no formula"
+
+
+def test_front_matter_may_be_toml_or_broken() -> None:
+    toml = told("a.md", '+++\ntitle = "Trial"\ndate = 2023-05-17\ntags = ["a"]\n+++\n\nText.\n')
+    assert (toml.title, toml.date, toml.tags) == ("Trial", "2023-05-17", ("a",))
+    broken = told("b.md", "---\ntitle: Trial: the third\nx: [\n---\n\nText.\n")
+    assert broken.title == "Trial: the third"
+    assert text_of(broken).endswith("Text.")
+    assert told("c.md", "---\n\nA rule above.\n\n---\nText.\n").title == "c"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("+------+-------+\n| part | hours |\n+======+=======+\n| seal | 300   |\n+------+-------+\n",
+         "part: seal | hours: 300"),
+        (".. list-table:: Parts\n   :header-rows: 1\n\n   * - part\n     - hours\n   * - seal\n     - 300\n",
+         "part: seal | hours: 300"),
+        ('.. csv-table::\n   :header: "part", "hours"\n\n   seal, "300, about"\n',
+         "part: seal | hours: 300, about"),
+    ],
+)  # fmt: skip
+def test_every_table_of_restructured_text_is_rows(rows: str, said: str) -> None:
+    assert of_kind(told("a.rst", f"Top\n===\n\n{rows}"), TABLE) == [said]
+
+
+def test_directives_of_sphinx_keep_their_text() -> None:
+    document = told(
+        "a.rst",
+        "Top\n---\n\n.. note:: Be careful,\n   very.\n\n.. py:function:: f(x)\n\n   Does f.\n\n"
+        ".. versionadded:: 3.5\n   The *thing*.\n\nSee :class:`~a.b.Seal` and `site <http://x>`_.\n"
+        "\n.. toctree::\n\n   gone\n",
+    )
+    text = text_of(document)
+    for said in ("Note: Be careful, very.", "f(x)\n    Does f.", "New in version 3.5: The thing."):
+        assert said in text
+    assert "See Seal and site." in text
+    assert "gone" not in text
+
+
+def test_tex_sets_accents_quantities_and_formulas() -> None:
+    document = told(
+        "a.tex",
+        r"\section{M\"uller} \'{e}t\'e, 5\,\% and \SI{42}{\litre\per\minute} ``so''---\verb|a_b|"
+        "\n\\begin{equation}\\label{e} \\sqrt{x^2+1} \\end{equation}\n"
+        r"\begin{verbatim}x % y\end{verbatim}",
+    )
+    assert document.sections[0].path == ("Müller",)
+    assert "été, 5 % and 42 litre/minute “so”—a_b" in text_of(document)
+    assert of_kind(document, BlockKind.FORMULA) == ["sqrt(x^2+1)"]
+
+
+RTF = rb"""{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Times;}{\f1\fcharset204 Arial;}}{\info{\title Trial}}
+{\pard\outlinelevel0 Parts\par}\pard Wore out after 300 hours{\super\chftn}{\footnote By the vendor.}
+ at 10{\super 5} Pa, H{\sub 2}O, {\strike gone}M\'fcller \u8364?5, {\f1\'cd\'e0}{\deleted gone}.\par
+\trowd\intbl part\cell hours\cell\row\trowd\intbl seal\cell 300\cell\row\pard one\line two\par}"""
+
+
+def test_rtf_keeps_scripts_notes_tables_and_code_pages() -> None:
+    document = told("a.rtf", RTF)
+    text = text_of(document)
+    assert "300 hours[1] at 10^5 Pa, H2O, Müller €5, На." in text
+    assert "one two" in text
+    assert "gone" not in text and "Times" not in text
+    assert of_kind(document, TABLE) == ["part: seal | hours: 300"]
+    assert of_kind(document, NOTE) == ["[1] By the vendor."]
+    assert document.sections[0].path == ("Parts",)
+
+
+def test_subtitles_are_running_text_with_their_times_as_place() -> None:
+    vtt = told(
+        "a.vtt",
+        "WEBVTT\n\n1\n00:01.000 --> 00:04.000\n<v Ann>The seal\nwore out\n\n"
+        "00:05.000 --> 00:07.500 align:start\n<i>in May.</i>\n",
+    )
+    (block,) = vtt.sections[0].blocks
+    assert (block.text, block.place) == ("Ann: The seal wore out in May.", "00:01 to 00:07")
+    srt = told("a.srt", "1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\nthere.\r\n")
+    assert text_of(srt) == "Hello there."
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '{"pump": {"id": "P-101", "ok": true, "none": null},'
+                   ' "parts": [{"part": "seal", "hours": 300}, {"part": "rotor"}], "n": [1, 2]}'),
+        ("a.yaml", "pump:\n  id: P-101\n  ok: true\nparts:\n- part: seal\n  hours: 300\n"
+                   "- part: rotor\nn: [1, 2]\n"),
+        ("a.xml", "<r><pump><id>P-101</id><ok>true</ok></pump><parts><p part='seal' hours='300'/>"
+                  "<p part='rotor'/></parts><n>1, 2</n></r>"),
+    ],
+)  # fmt: skip
+def test_data_is_lines_that_name_their_place_and_tables(name: str, content: str) -> None:
+    document = told(name, content)
+    text = text_of(document)
+    for line in ("pump.id: P-101", "pump.ok: true", "n: 1, 2"):
+        assert line in text.splitlines()
+    assert of_kind(document, TABLE) == ["part: seal | hours: 300\npart: rotor"]
+    assert "none" not in text
+
+
+def test_lines_of_json_are_rows_and_what_is_none_is_told() -> None:
+    document = told("a.jsonl", '{"trial": 3, "flow": 12}\nbroken\n{"trial": 4, "flow": 42}\n')
+    assert of_kind(document, TABLE) == ["trial: 3 | flow: 12\ntrial: 4 | flow: 42"]
+    assert "1 of its 3 lines" in document.note
+    with pytest.raises(SourceError):
+        told("a.jsonl", "no data\n")
+
+
+def test_words_among_the_elements_of_xml_are_running_text() -> None:
+    assert "note: Some bold words" in text_of(
+        told("a.xml", "<r><note>Some <b>bold</b> words</note></r>")
+    )
+    bomb = '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><r><t>&b; seen</t></r>'
+    assert "aaaa" not in text_of(told("a.xml", bomb))
+
+
+def test_aliases_of_yaml_do_not_grow_without_end() -> None:
+    levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))
+    with pytest.raises(SourceError):
+        told("a.yaml", f"a0: &a0 [{{x: 1}}, {{x: 2}}]\n{levels}\n")
+
+
+def test_a_notebook_is_its_cells_without_pictures() -> None:
+    picture = base64.b64encode(b"\x89PNG" * 5000).decode()
+    cells = [
+        {"cell_type": "markdown", "source": ["# Pump\n", "Seal ![x](data:image/png;base64,", picture, ")"]},
+        {"cell_type": "code", "source": "print(42)", "outputs": [
+            {"output_type": "stream", "text": ["\x1b[31m42\x1b[0m\n"]},
+            {"output_type": "display_data", "data": {"image/png": picture, "text/plain": ["<Figure>"]}},
+            {"output_type": "execute_result", "data": {
+                "text/html": "<table><tr><th>part</th></tr><tr><td>seal</td></tr></table>",
+                "text/plain": "gone"}}]},
+    ]  # fmt: skip
+    document = told("a.ipynb", json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
+    text = text_of(document)
+    assert document.title == "Pump"
+    assert of_kind(document, CODE) == ["print(42)", "42", "<Figure>"]
+    assert of_kind(document, TABLE) == ["part: seal"]
+    assert "Seal" in text and picture[:40] not in text and "gone" not in text
+    with pytest.raises(SourceError):
+        told("a.ipynb", "{}")
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ("# Title\n\nText.\n", ("Title",)),
+        ("Title\n=====\n\nText.\n", ("Title",)),
+        ("<!DOCTYPE html><h1>Title</h1><p>Text.", ("Title",)),
+        ("Text.\n", ()),
+    ],
+)
+def test_a_file_without_a_suffix_is_what_it_holds(content: str, path: Sequence[str]) -> None:
+    section = told("README", content).sections[-1]
+    assert (section.path, section.text) == (path, "Text.")
+
+
+def test_components_of_mdx_are_left_out() -> None:
+    text = text_of(
+        told("a.mdx", "import X from './x'\n\n# Top\n\n<Tabs>\n\nText. {/* gone */}\n\n</Tabs>\n")
+    )
+    assert text == "Text."
+
+
+def zipped(parts: dict[str, bytes]) -> bytes:
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_an_archive_is_its_files_under_their_paths() -> None:
+    inner = zipped({"deep.txt": b"Deep text.", "deeper.zip": zipped({"gone.txt": b"gone"})})
+    document = told(
+        "a.zip",
+        zipped(
+            {"b/notes.md": b"# Top\n\nText.", "in.zip": inner, ".git/x.md": b"gone", "x.dat": b"\0"}
+        ),
+    )
+    assert [(s.path, s.text) for s in document.sections] == [
+        (("b/notes.md", "Top"), "Text."),
+        (("in.zip/deep.txt",), "Deep text."),
+    ]
+    assert "in.zip/deeper.zip" in document.note and "x.dat" in document.note
+
+
+def test_bombs_and_broken_archives_are_refused() -> None:
+    for content in (
+        zipped({"a.txt": b"\0" * 20_000_000}),
+        zipped({f"{n}.txt": b"x" for n in range(1001)}),
+        zipped({"a.dat": b"x"}),
+        b"PK\x03\x04 broken",
+    ):
+        with pytest.raises(SourceError) as refused:
+            told("a.zip", content)
+        assert refused.value.remedy
+
+
+def test_a_program_is_code_with_its_lines() -> None:
+    document = told("a.py", "x = 1\n" * 50)
+    assert [section.heading for section in document.sections] == ["lines 1-40", "lines 41-50"]
+    assert of_kind(document, CODE)[1] == "\n".join(["x = 1"] * 10)
+
+
+def test_long_texts_are_read_in_parts_that_know_their_headings() -> None:
+    body = "".join(f"## Part {n}\n\n{'word ' * 2000}\n\n" for n in range(50))
+    document = told("a.md", f"# Top\n\n{body}")
+    assert [s.path for s in document.sections] == [("Top", f"Part {n}") for n in range(50)]
+
+
+def test_every_module_reads_the_kinds_that_are_its_own() -> None:
+    from importlib import import_module
+
+    for suffix, module in READERS.items():
+        readers = import_module(f"rubricem.agent.sources.readers.{module}").READERS
+        assert suffix in readers, suffix
