@@ -1,0 +1,71 @@
+"""Notebooks: JSON of cells, read as one Markdown text with what the cells gave."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rubricem.agent.sources.readers.document import Document, Input, title_of
+from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.markdown import markdown_sections
+from rubricem.memory.errors import SourceError
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+
+
+def read_notebook(given: Input) -> Document:
+    """The cells of a notebook in their order, with what they gave as text; no pictures."""
+    text, note = decode(given.content())
+    try:
+        notebook = json.loads(text)
+        cells = notebook.get("cells") or notebook["worksheets"][0]["cells"]
+        told = "\n\n".join(part for cell in cells for part in _cell(cell))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as cause:
+        raise SourceError(f"{given.name} is no notebook.", "Save it again in Jupyter.") from cause
+    sections = markdown_sections(told)
+    title = notebook.get("metadata", {}).get("title", "")
+    return Document(
+        title_of(sections, given.stem, title if isinstance(title, str) else ""), sections, note
+    )
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    source = _lines(cell.get("source") or cell.get("input") or "")
+    kind = cell.get("cell_type")
+    if kind == "code":
+        yield _fenced(source)
+        for each in cell.get("outputs") or ():
+            yield from _output(each)
+    elif kind == "heading":
+        yield "#" * int(cell.get("level") or 1) + " " + source
+    else:
+        yield _IMAGE.sub("", source)
+
+
+_IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\((?:data:|attachment:)[^()\s]*+\)|<img\b[^<>]*+>")
+
+
+def _output(output: dict[str, Any]) -> Iterator[str]:
+    given = output.get("data") or output
+    page, plain = _lines(given.get("text/html") or ""), _lines(given.get("text/plain") or "")
+    if "<table" in page:
+        yield page
+    elif markdown := _lines(given.get("text/markdown") or ""):
+        yield markdown
+    elif said := plain or _lines(output.get("text") or ""):
+        yield _fenced(_ANSI.sub("", said))
+    elif output.get("output_type") in ("error", "pyerr"):
+        yield _fenced(f"{output.get('ename')}: {output.get('evalue')}")
+
+
+def _lines(text: str | Iterable[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _fenced(text: str) -> str:
+    longest = max(map(len, re.findall("`+", text)), default=2)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text.rstrip()}\n{fence}" if text.strip() else ""
+
+
+READERS = {".ipynb": read_notebook}
