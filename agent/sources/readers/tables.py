@@ -51,9 +51,11 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
     """(the rows, merged cells repeated; how many of the first that have text are header).
 
     Both are for `table_blocks`. The count is None where no row, or each, is of header cells alone.
+    Where rows have names, and columns none, a row is as `Born: | 1815`.
     """
     grid: list[Row] = []
     headers: list[bool] = []
+    led: list[list[str]] = []
     hanging: dict[int, Cell] = {}
     """by column, what earlier rows let down into the next one"""
     left = MOST_REPEATED
@@ -79,9 +81,18 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
             grid.append([])
         else:
             whole = placed == 1 and len(cells) > 1
-            grid.append(cells[0].text if whole else [cell.text for cell in cells])
+            texts = [cell.text for cell in cells]
+            grid.append(cells[0].text if whole else texts)
             headers.append(all(cell.is_header for cell in cells if cell.text.strip()))
-    return grid, next((at for at, header in enumerate(headers) if not header), 0) or None
+            if placed > 1 and texts[0] and cells[0].is_header and not headers[-1]:
+                led.append(texts)
+    count = next((at for at, header in enumerate(headers) if not header), 0)
+    columns = next((row for row in grid if row and not isinstance(row, str)), None)
+    if led and led[0] is columns:  # rows that are named, under no names of columns
+        for each in led:
+            each[0] = each[0].rstrip(" :") + ":"
+        return grid, count
+    return grid, count or None
 
 
 def table_blocks(

@@ -87,6 +87,10 @@ def test_a_long_table_is_told_in_blocks_that_say_their_rows() -> None:
           [Cell("r", is_header=True), Cell("1")]],
          [["h", "i"], ["r", "1"]], 1),
         ([[Cell("h", is_header=True)], [Cell("i", is_header=True)]], [["h"], ["i"]], None),
+        ([[Cell("Ada", columns=2, is_header=True)], [Cell("Born", is_header=True), Cell("1815")],
+          [Cell("Died:", is_header=True), Cell("1852")]],
+         ["Ada", ["Born:", "1815"], ["Died:", "1852"]], 1),
+        ([[Cell("Born", is_header=True), Cell("1815")]], [["Born:", "1815"]], 0),
         ([[Cell("a"), Cell("b", rows=3)], [Cell("c")], [Cell("")]],
          [["a", "b"], ["c", "b"], ["", "b"]], None),
         ([[Cell("a"), Cell("b"), Cell("c", rows=9)], [Cell("d")]],
@@ -98,6 +102,15 @@ def test_merged_cells_repeat_over_what_they_cover(
     cells: list[list[Cell]], grid: list[Row], headers: int | None
 ) -> None:
     assert grid_of(cells) == (grid, headers)
+
+
+def test_a_row_that_is_named_is_told_by_its_name_alone() -> None:
+    rows = [("Born", "1815"), ("Place", "London")]
+    cells = [[Cell(name, is_header=True), Cell(value)] for name, value in rows]
+    assert told(*grid_of([[Cell("Ada", columns=2, is_header=True)], *cells])) == (
+        "Ada\n\nBorn: 1815\nPlace: London"
+    )
+    assert told(*grid_of(cells)) == "Born: 1815\nPlace: London"
 
 
 def test_cells_that_claim_to_cover_everything_take_no_more_time_than_the_table() -> None:

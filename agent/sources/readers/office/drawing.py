@@ -20,7 +20,7 @@ from rubricem.agent.sources.readers.packages import (
     tag_of,
     value_of,
 )
-from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
+from rubricem.agent.sources.readers.tables import MOST_COLUMNS, Cell, grid_of, table_blocks
 
 PLAIN, RAISED, LOWERED, NOTED = 0, 1, -1, 2
 """how a run stands; `NOTED` is a superscript that leads to a note"""
@@ -29,6 +29,7 @@ _SEEN = 40
 _MOST_POINTS = 10_000
 """of a chart"""
 
+_MOST_DIGITS = 9
 Run = tuple[int, str]
 
 
@@ -161,8 +162,8 @@ def drawn_table(table: etree._Element) -> Iterator[Block]:
         [
             Cell(
                 " ".join(paragraphs_of(cell)),
-                _count(attribute(cell, "rowSpan")),
-                _count(attribute(cell, "gridSpan")),
+                cells_of(attribute(cell, "rowSpan")),
+                cells_of(attribute(cell, "gridSpan")),
             )
             for cell in row.iterchildren("{*}tc")
             if not {attribute(cell, "hMerge"), attribute(cell, "vMerge")} & {"1", "true"}
@@ -172,8 +173,10 @@ def drawn_table(table: etree._Element) -> Iterator[Block]:
     return table_blocks(*grid_of(rows))
 
 
-def _count(number: str) -> int:
-    return int(number) if number.isdecimal() and len(number) < 9 else 1
+def cells_of(number: str, least: int = 1) -> int:
+    """How many cells an attribute says, as far as a table can have so many."""
+    known = number.isdecimal() and len(number) < _MOST_DIGITS
+    return min(max(int(number), least), MOST_COLUMNS) if known else least
 
 
 def drawn_parts(package: ZipFile, part: str, shape: etree._Element, name: str) -> Iterator[Block]:

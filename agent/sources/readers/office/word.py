@@ -26,6 +26,7 @@ from rubricem.agent.sources.readers.office.drawing import (
     RAISED,
     Run,
     RunningOutline,
+    cells_of,
     counted,
     drawn_parts,
     is_on,
@@ -41,7 +42,7 @@ from rubricem.agent.sources.readers.packages import (
     tag_of,
     value_of,
 )
-from rubricem.agent.sources.readers.tables import MOST_COLUMNS, Cell, grid_of, table_blocks
+from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
 from rubricem.memory.errors import SourceError
 
 _BODY_TEXT = 9
@@ -297,7 +298,7 @@ class _Body:
             for n, row in enumerate(cells)
         ]
         for (_, layout), before in zip(rows, told, strict=True):
-            skipped = _count(value_of(layout, "gridBefore"), 0)
+            skipped = cells_of(value_of(layout, "gridBefore"), 0)
             before[:0] = [(Cell(""), "")] * skipped
         self.outline.extend(table_blocks(*grid_of(_merge_down(told))))
         self._read_boxes()
@@ -305,7 +306,7 @@ class _Body:
     def _own_cell(self, cell: etree._Element, *, is_header: bool) -> tuple[Cell, str]:
         """A cell, and whether it begins ("restart") or continues ("continue") one over rows."""
         layout = child_of(cell, "tcPr")
-        wide = _count(value_of(layout, "gridSpan"), 1)
+        wide = cells_of(value_of(layout, "gridSpan"))
         merged = child_of(layout, "vMerge")
         kind = "" if merged is None else attribute(merged, "val") or "continue"
         return Cell(self._cell(cell), 1, wide, is_header), kind
@@ -407,11 +408,6 @@ def _merge_down(rows: list[list[tuple[Cell, str]]]) -> list[list[Cell]]:
                 told[-1].append(cell)
             column += cell.columns
     return told
-
-
-def _count(number: str, least: int) -> int:
-    known = number.isdecimal() and len(number) <= len(str(MOST_COLUMNS))
-    return min(max(int(number), least), MOST_COLUMNS) if known else least
 
 
 def _content(parent: etree._Element) -> Iterator[etree._Element]:
