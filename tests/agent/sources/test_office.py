@@ -56,6 +56,8 @@ STYLES = f"""<w:styles {W}>
   <w:basedOn w:val="Loop"/></w:style>
 <w:style w:type="paragraph" w:styleId="Listed"><w:name w:val="List Number"/>
   <w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Deeper"><w:name w:val="List Bullet 2"/>
+  <w:pPr><w:numPr><w:numId w:val="8"/></w:numPr></w:pPr></w:style>
 <w:style w:type="paragraph" w:styleId="Term"><w:name w:val="Definition Term"/></w:style>
 <w:style w:type="paragraph" w:styleId="Meaning"><w:name w:val="Definition"/></w:style>
 <w:style w:type="paragraph" w:styleId="Code"><w:name w:val="Source Code"/></w:style>
@@ -161,12 +163,13 @@ def test_a_paragraph_of_word_says_what_a_person_reads(paragraph: str, text: str)
 def test_lists_of_word_are_numbered_and_indented_as_they_are_shown() -> None:
     document = docx(
         item("first", 0), item("within", 1), item("also", 1), item("deep", 2), item("second", 0),
-        item("anew", 1), p("By its style.", style="Listed"), p("Between."), item("restarted", 0, 2),
+        item("anew", 1), p("By its style.", style="Listed"), p("Deeper.", style="Deeper"),
+        p("Between."), item("restarted", 0, 2),
         item("no number", 0, 9), item("none", 0, 0),
     )  # fmt: skip
     assert [(b.kind, b.text) for s in document.sections for b in s.blocks] == [
         (BlockKind.LIST, "1. first\n  a) within\n  b) also\n    1.III deep\n2. second\n  a) anew\n"
-         "3. By its style."),
+         "3. By its style.\n  - Deeper."),
         (BlockKind.PARAGRAPH, "Between."),
         (BlockKind.LIST, "1. restarted\n- no number"),
         (BlockKind.PARAGRAPH, "none"),
@@ -435,6 +438,31 @@ def test_tables_charts_and_diagrams_of_slides_are_told() -> None:
     assert text_of(document) == (
         f"Trials\n\nsite: Bonn | flow: 41\nsite: Bonn | flow: 12\n\n{TOLD_BARS}\n\n- Plan\n- Build"
     )
+
+
+def test_categories_within_others_name_both() -> None:
+    def level(*points: tuple[int, str]) -> str:
+        told = (f'<c:pt idx="{n}"><c:v>{text}</c:v></c:pt>' for n, text in points)
+        return f"<c:lvl>{''.join(told)}</c:lvl>"
+
+    inner, outer = level((0, "CA"), (1, "NY"), (2, "BE")), level((0, "USA"), (2, "DE"))
+    values = "".join(f'<c:pt idx="{n}"><c:v>{n + 7}</c:v></c:pt>' for n in range(3))
+    series = (
+        f"<c:ser><c:cat><c:multiLvlStrCache>{inner}{outer}</c:multiLvlStrCache></c:cat>"
+        f"<c:val><c:numCache>{values}</c:numCache></c:val></c:ser>"
+    )
+    document = pptx(
+        '<a:graphicData><c:chart xmlns:c="c" r:id="c"/></a:graphicData>',
+        **{
+            "ppt/slides/_rels/slide1.xml.rels": relations(c="../charts/c.xml"),
+            "ppt/charts/c.xml": CHART.format(series),
+        },
+    )
+    head = "Flow of the pump"
+    told = [
+        f"trial: {each} | {head}: {n}" for n, each in enumerate(("USA CA", "USA NY", "DE BE"), 7)
+    ]
+    assert text_of(document).split("\n\n")[1].splitlines() == told
 
 
 def test_a_scatter_chart_has_its_own_places_for_each_series() -> None:

@@ -241,11 +241,18 @@ def _points(reference: etree._Element | None) -> dict[int, str]:
     """The values that a chart keeps, by their place, as their format shows them."""
     if reference is None:
         return {}
-    told: dict[int, str] = {}
     code = next((e.text or "" for e in reference.iter("{*}formatCode")), "")
-    for point in islice(reference.iter("{*}pt"), _MOST_POINTS):
-        value = next((e.text or "" for e in point if tag_of(e) == "v"), "")
-        if (place := attribute(point, "idx")).isdecimal():
-            # Levels of categories have the same places; the innermost come first.
-            told[int(place)] = " ".join(filter(None, (show(value, code), told.get(int(place)))))
-    return told or {n: e.text or "" for n, e in enumerate(reference) if tag_of(e) == "v"}
+    told: dict[int, str] = {}
+    for number, level in enumerate([*reference.iter("{*}lvl")] or [reference]):
+        kept = {
+            int(place): show("".join(e.text or "" for e in point.iterchildren("{*}v")), code)
+            for point in islice(level.iter("{*}pt"), _MOST_POINTS)
+            if (place := attribute(point, "idx")).isdecimal()
+        }
+        # The innermost categories come first; those around them begin at their first one.
+        above = ""
+        for place in sorted(told):
+            above = kept.get(place, above)
+            told[place] = f"{above} {told[place]}".strip()
+        told = told if number else kept
+    return told or {n: e.text or "" for n, e in enumerate(reference.iterchildren("{*}v"))}

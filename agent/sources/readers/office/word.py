@@ -50,6 +50,7 @@ _BODY_TEXT = 9
 _FAR = 10
 """styles that one is based on at most, as far as its layout goes"""
 _NUMBER = re.compile("[0-9]{1,3}")
+_DEEPER = re.compile("list (?:bullet|number) ([2-5])")
 _PART = "word/document.xml"
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag", "body"})
 _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "sdtPr", "instrText", "rt"})
@@ -281,7 +282,11 @@ class _Body:
                 deep = int(level) if _NUMBER.fullmatch(level) else 0
                 if number == "0":
                     return ""
-                return "  " * min(deep, _BODY_TEXT) + self._numbering.mark(number, deep)
+                mark = self._numbering.mark(number, deep)
+                # Word's own styles for deeper lists have numberings of one level.
+                shown = _DEEPER.fullmatch(self._styles.name(style))
+                deep = max(deep, int(shown[1]) - 1) if shown else deep
+                return "  " * min(deep, _BODY_TEXT) + mark
         return ""
 
     def _table(self, table: etree._Element) -> None:
