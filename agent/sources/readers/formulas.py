@@ -8,11 +8,15 @@ formulas need style sheets of XSLT, or write TeX.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
 
 from lxml import etree
 
 _DEEPEST = 100
 """levels of a formula; of what is deeper only the characters are told"""
+_LONGEST_TEX = 2000
+"""characters of a formula in TeX that are read as such"""
 _RELATIONS = "=≠≈≡≅∼≃<>≤≥≪≫∝→⇒⇔↔←∈∉⊂⊆:="
 _SPACED = frozenset({*_RELATIONS, ":=", "<=", ">=", "==", "!="})
 _LARGE = {"∑": "sum", "∏": "prod", "∫": "int", "∬": "iint", "∭": "iiint", "∮": "oint"}
@@ -35,9 +39,12 @@ _ACCENTS = {
 _SIGNS = str.maketrans({"\u2061": "", "\u2062": "", "\u2063": ",", "\u2064": " ", "−": "-"})
 _SPACE = re.compile(r"\s+")
 _BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-")
-_UNBOUND = re.compile(r"[\^_][-+]?\w+\Z")
+_SCRIPT_ENDS = re.compile(r"[\^_](?:[-+]?\w+|\([^()]*\))\Z")
+_WORD_ENDS = re.compile(r"[^\W\d_]{2,}\Z")
+_LOOKED_AT = 40
+"""characters before and after something that are looked at"""
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_ATOM = re.compile(r"\w+(?:[.,]\d+)?|[^\w\s]?|[a-z]*\([^()]*\)|\[[^\[\]]*\]|\w+_\w+")
+_ATOM = re.compile(r"\w+(?:[.,]\d+)?|[^\w\s]?|[a-z]+\([^()]*\)")
 
 
 def script(sign: str, text: str, *, bound: bool = False) -> str:
@@ -61,26 +68,31 @@ def root(of: str, degree: str = "") -> str:
 
 def _joined(parts: Iterable[str]) -> str:
     """Parts beside each other, parted where they would be read as one."""
-    line = ""
+    line = before = ""
     for part in parts:
         ends, begins = line[-1:], part[:1]
         if begins.isalnum() and (ends.isalnum() or ends == ")"):
-            tail = line[-40:]
-            words = re.search(r"[^\W\d_]{2,}\Z", tail) or _WORD.match(part)
-            limits = re.search(r"[\^_]\([^()]*\)\Z", tail)
-            apart = _UNBOUND.search(tail) or (words and ends.isalpha()) or limits
-            line += " " if apart else ""
+            words = ends.isalpha() and (_WORD_ENDS.search(before) or _WORD.match(part))
+            line += " " if words or _SCRIPT_ENDS.search(line[-_LOOKED_AT:]) else ""
         elif begins == "(" and ends.isdigit() and ")/(" in part:
             line += " "
-        line += part
+        line, before = line + part, part or before
     return line
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a power of it needs no brackets around it."""
+    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]"):
+        return _ATOM.fullmatch(text) is not None
+    depths = [*accumulate((c in "([") - (c in ")]") for c in text)]
+    return 0 not in depths[:-1]
 
 
 def _with_scripts(base: str, lower: str, upper: str) -> str:
     if base in _LIMITED:
         found = script("_", lower, bound=True) + script("^", upper, bound=True)
         return f"{base}{found} " if found else base
-    if not _ATOM.fullmatch(base.strip()):
+    if not _is_whole(base.strip()):
         base = f"({base.strip()})"
     # `e^iwt` would be the power of a word, whereas `v_max` is no product.
     several = _WORD.fullmatch(upper.strip()) is not None
@@ -128,6 +140,17 @@ def linear_mathml(element: etree._Element) -> str:
         notes = (each for each in element.iter() if _tag(each) == "annotation")
         told = next((" ".join((each.text or "").split()) for each in notes), "")
     return told
+
+
+@lru_cache(1000)
+def linear_tex(tex: str) -> str:
+    """A formula in TeX as `linear_mathml` tells it, or as it is where it cannot be read."""
+    from latex2mathml.converter import convert
+
+    try:
+        return linear_mathml(etree.fromstring(convert(tex))) if len(tex) <= _LONGEST_TEX else tex
+    except Exception:  # it raises what it will on what is no TeX
+        return tex
 
 
 def _mathml(element: etree._Element, level: int) -> str:
@@ -379,6 +402,7 @@ _UNIT = re.compile(
 _ORDINAL = re.compile(r"st|nd|rd|th|ers?|[eè]?res?|ère|i?[eè]mes?|es?|n?de|os?|[ºª]|ter?", re.I)
 _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\bSt|\bn?th)\Z")
 _TRADE = {"TM": "™", "(TM)": "™", "SM": "℠", "R": "®", "(R)": "®", "C": "©", "(C)": "©"}
+_MARKS = "*†‡§¶"
 _PLUS_OR_MINUS = "+-−"
 _SIGNED = re.compile(r"[-−+]\s?\w")
 _ION = re.compile(r"\d*[-−+]")
@@ -397,11 +421,11 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     a link, a class or otherwise that it is the mark of a note. A bare number is one too, unless its
     base is 10, 2, a letter, a unit or a bracket, or an operator stands beside it.
     """
-    text, base = _SPACE.sub(" ", text).strip(), before[-40:]
-    if not text or (text[0] in "[™®©℠*†‡§¶\u200b" and not noted):
-        return text
-    if noted:
+    text, base = _SPACE.sub(" ", text).strip(), before[-_LOOKED_AT:]
+    if noted or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
         return note_mark(text)
+    if not text or text[0] in "[™®©℠\u200b":
+        return text
     if text in _TRADE and base[-1:].isalpha():
         return _TRADE[text]
     if text in ("o", "O", "º", "°") and base.rstrip()[-1:].isdigit():
@@ -451,11 +475,11 @@ _FORMULA_AFTER = re.compile(r"[A-Za-z0-9()\[\]]*")
 
 def lowered(text: str, before: str, after: str = "") -> str:
     """A subscript as it follows `before`: `_max`, `_(n+1)`, or digits alone in `H2O`."""
-    text, base = _SPACE.sub(" ", text).strip(), before[-40:]
+    text, base = _SPACE.sub(" ", text).strip(), before[-_LOOKED_AT:]
     if not text or not base[-1:].strip():
         return text
     if text.isdigit() and (led := _FORMULA_BEFORE.search(base)):
-        follows = _FORMULA_AFTER.match(after[:40])
+        follows = _FORMULA_AFTER.match(after[:_LOOKED_AT])
         whole = f"{led[0]}{text}{follows[0] if follows else ''}"
         several = len(_SYMBOLS.findall(whole)) > 1 and _FORMULA.fullmatch(whole)
         if text != "1" and text[0] != "0" and (several or _MOLECULE.fullmatch(whole)):

@@ -3,7 +3,13 @@
 import pytest
 from lxml import etree, html
 
-from rubricem.agent.sources.readers.formulas import linear_mathml, linear_omml, lowered, raised
+from rubricem.agent.sources.readers.formulas import (
+    linear_mathml,
+    linear_omml,
+    linear_tex,
+    lowered,
+    raised,
+)
 
 HALF = "<mfrac><mn>1</mn><mn>2</mn></mfrac>"
 SQUARE = "<msup><mi>{}</mi><mn>2</mn></msup>"
@@ -31,6 +37,8 @@ SQUARE = "<msup><mi>{}</mi><mn>2</mn></msup>"
         ("<msup><mi>x</mi><mrow><mi>n</mi><mo>+</mo><mn>1</mn></mrow></msup>", "x^(n+1)"),
         ("<msup><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></msup>", "(a+b)^2"),
         (f"<msup>{HALF}<mn>2</mn></msup>", "((1)/(2))^2"),
+        (f"<msup><mrow><mo>(</mo>{HALF}<mo>)</mo></mrow><mn>2</mn></msup>", "((1)/(2))^2"),
+        ("<mi>m</mi><mi>a</mi><mi>x</mi><mo>{</mo><mi>y</mi>", "max{y"),
         (f"<mn>3</mn>{HALF}", "3 (1)/(2)"),
         ("<mi>sin</mi><mo>\u2061</mo><mi>x</mi><mo>≤</mo><mn>1</mn>", "sin x ≤ 1"),
         ("<mover><mi>x</mi><mo>¯</mo></mover>", "bar(x)"),
@@ -56,6 +64,20 @@ def test_mathml_is_told_as_it_is_seen(markup: str, text: str) -> None:
     assert linear_mathml(html.fragment_fromstring(f"<math>{markup}</math>")) == text
     named = f"<math xmlns='http://www.w3.org/1998/Math/MathML'>{markup}</math>"
     assert linear_mathml(etree.fromstring(named)) == text
+
+
+@pytest.mark.parametrize(
+    ("tex", "text"),
+    [
+        (r"E = \frac{1}{2} m v^2", "E = (1)/(2)mv^2"),
+        (r"{\displaystyle \sum_{i=1}^n x_i}", "sum_(i=1)^(n) x_i"),
+        (r"\left(\frac{a}{b}\right)^2", "((a)/(b))^2"),
+        (r"10^{-3}\,\mathrm{m}", "10^-3 m"),
+        ("x^2" * 1000, "x^2" * 1000),
+    ],
+)
+def test_tex_is_told_alike(tex: str, text: str) -> None:
+    assert linear_tex(tex) == text
 
 
 def run(text: str) -> str:
@@ -160,7 +182,9 @@ def test_a_formula_may_be_nested_without_end() -> None:
         ("Foo", "TM", " is", "™"),
         ("Foo", "®", " is", "®"),
         ("at 20", "o", "C", "°"),
-        ("was 42", "*", " l", "*"),
+        ("was 42", "*", " l", "[*]"),
+        ("was 63", "†", " l", "[†]"),
+        ("x", "*", " l", "^*"),
         ("Of ", "14", "C dating", "^14"),
         ("", "1", " See there", "[1]"),
         ("Word", "beta", " is", " beta"),

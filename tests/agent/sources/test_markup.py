@@ -45,7 +45,9 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
         ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
         ("she said <q>no</q>.", "she said “no”."),
         ("so \\(x^2\\) and $$y^2$$", "so \\(x^2\\) and $$y^2$$"),
-        ("so <script type='math/tex'>x^2</script> is", "so \\(x^2\\) is"),
+        ("so <script type='math/tex'>\\frac{1}{x}</script> is", "so (1)/(x) is"),
+        ('so <span class="math inline">$\\frac{1}{x}$</span> is', "so (1)/(x) is"),
+        ("<script src='MathJax.js'></script>so \\(x^{n+1}\\) and $$y_1$$", "so x^(n+1) and y_1"),
         (
             "so <span class='katex'><span class='katex-mathml'><math><semantics><msup><mi>x</mi>"
             "<mn>2</mn></msup><annotation>x^2</annotation></semantics></math></span>"
@@ -55,7 +57,7 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
         (
             "so <span style='display:none'><math><mi>E</mi></math></span>"
             "<img class='mwe-math-fallback-image-inline' alt='{\\displaystyle E=mc^{2}}'> is",
-            "so E=mc^{2} is",
+            "so E = mc^2 is",
         ),
     ],
 )
@@ -212,6 +214,9 @@ def test_lists_tables_terms_and_code_of_the_main_part_stay(tag: str) -> None:
         ("<ul class='toc menu'><li><a href='#a'>One</a></ul><p id=a>text</p>", ["- One", "text"]),
         (f"<header><h1>Pump</h1><p>By A. Müller</p></header><p>{SENTENCE}</p>",
          ["By A. Müller", SENTENCE.strip()]),
+        (f"<p>{SENTENCE}</p><div id=cookies><h2>Cookies</h2><p>They are crumbs.</p></div>"
+         "<p id=sharing>They are shared.</p><p class=author>A. Müller</p>",
+         [SENTENCE.strip(), "They are crumbs.", "They are shared.", "A. Müller"]),
         (f"<main>x</main><p>{SENTENCE}</p>", ["x", SENTENCE.strip()]),
     ],
 )  # fmt: skip

