@@ -74,7 +74,7 @@ def _joined(parts: Iterable[str]) -> str:
         if begins.isalnum() and (ends.isalnum() or ends == ")"):
             words = ends.isalpha() and (_WORD_ENDS.search(before) or _WORD.match(part))
             line += " " if words or _SCRIPT_ENDS.search(line[-_LOOKED_AT:]) else ""
-        elif begins == "(" and ends.isdigit() and ")/(" in part:
+        elif begins == "(" and ")/(" in part and (ends.isdigit() or _WORD_ENDS.search(before)):
             line += " "
         line, before = line + part, part or before
     return line

@@ -40,6 +40,7 @@ SQUARE = "<msup><mi>{}</mi><mn>2</mn></msup>"
         (f"<msup><mrow><mo>(</mo>{HALF}<mo>)</mo></mrow><mn>2</mn></msup>", "((1)/(2))^2"),
         ("<mi>m</mi><mi>a</mi><mi>x</mi><mo>{</mo><mi>y</mi>", "max{y"),
         (f"<mn>3</mn>{HALF}", "3 (1)/(2)"),
+        (f"<mi>log</mi>{HALF}", "log (1)/(2)"),
         ("<mi>sin</mi><mo>\u2061</mo><mi>x</mi><mo>≤</mo><mn>1</mn>", "sin x ≤ 1"),
         ("<mover><mi>x</mi><mo>¯</mo></mover>", "bar(x)"),
         (

@@ -80,7 +80,8 @@ def test_a_formula_on_its_own_is_a_block() -> None:
         ),
         (
             "<sup id='cite_ref-1'><a href='#cite_note-1'>[1]</a></sup>",
-            "<ol><li id='cite_note-1'><b><a href='#cite_ref-1'>^</a></b> By the vendor.</li></ol>",
+            "<ol><li id='cite_note-1'>^ <a href='#cite_ref-1'><sup>a</sup></a> By the vendor.</li>"
+            "</ol>",
         ),
         (
             "<a class='footnote-reference' href='#f' id='r' role='doc-noteref'>[1]</a>",

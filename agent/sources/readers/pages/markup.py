@@ -155,12 +155,12 @@ def _tell_notes(root: etree._Element) -> None:
     for link in root.xpath(_REFERENCES):
         target = str(link.get("href")).rpartition("#")[2]
         found = _MARK.fullmatch(" ".join(text_of(link).split()))
-        if not found or not target or _is_back(link):
+        if not found or not target or target in origins or _is_back(link):
             continue
         marks[target] = found[1] if marks.get(target, found[1]) == found[1] else ""
         above = link.getparent()
         around = (link, above, *link.iter("sup"))
-        origins.update(each.get(name, "") for each in around for name in ("id", "name"))
+        origins.update(filter(None, (e.get(name) for e in around for name in ("id", "name"))))
         if above.tag != "sup":
             link.clear(keep_tail=True)
             link.tag, link.text = "sup", found[1]
@@ -191,8 +191,8 @@ def _is_back(link: etree._Element) -> bool:
 
 def _leads_back(link: etree._Element, origins: set[str]) -> bool:
     to = str(link.get("href", "")).rpartition("#")[2]
-    arrow = to and _ARROWS.fullmatch(text_of(link))
-    return bool(to in origins if to else False) or bool(arrow) or _is_back(link)
+    back = to and (to in origins or _ARROWS.fullmatch(text_of(link)))
+    return bool(back) or _is_back(link)
 
 
 # Running text
