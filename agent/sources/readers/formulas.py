@@ -212,8 +212,9 @@ def _mathml_table(element: etree._Element, parts: Sequence[etree._Element], leve
     above = element.getparent()
     if earlier is None and above is not None and _tag(above) in ("mrow", "mstyle", "mpadded"):
         earlier = above.getprevious()
-    fenced = earlier is not None and _tag(earlier) == "mo" and "".join(earlier.itertext()).strip()
-    fenced = fenced or (above is not None and _tag(above) == "mfenced")
+    fenced = above is not None and _tag(above) == "mfenced"
+    if earlier is not None and _tag(earlier) == "mo":
+        fenced = fenced or bool("".join(map(str, earlier.itertext())).strip())
     rows = ([_mathml(cell, level + 1) for cell in row if _tag(cell) == "mtd"] for row in parts)
     return _rows(rows, ", " if fenced else " ")
 

@@ -7,11 +7,12 @@ it is read by itself, under its name. How much is read is bounded.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 
 from rubricem.agent.sources.readers import READERS as KINDS
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import (
+    Block,
     BlockKind,
     Document,
     Input,
@@ -31,7 +32,7 @@ _NAMED = 3
 _TOLD = ("From", "To", "Cc", "Date")
 
 
-def _bytes_of(part: EmailMessage) -> bytes:
+def _bytes_of(part: MIMEPart) -> bytes:
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""
 
@@ -43,11 +44,11 @@ def _header(message: EmailMessage, name: str) -> str:
         return ""
 
 
-def _declared(part: EmailMessage) -> str:
+def _declared(part: MIMEPart) -> str:
     return f"{part.get_content_type()}; charset={part.get_content_charset('')}"
 
 
-def _text_of(part: EmailMessage) -> tuple[str, tuple[Section, ...]]:
+def _text_of(part: MIMEPart) -> tuple[str, tuple[Section, ...]]:
     """(the title of a page, or ""; sections) of a part that is text."""
     text, _ = decode(_bytes_of(part), _declared(part))
     if part.get_content_subtype() == "html":
@@ -68,19 +69,20 @@ class _Mail:
     attached: int = 0
 
     def add(self, message: EmailMessage, above: tuple[str, ...] = ()) -> None:
-        head = Outline()
-        lines = (f"{name}: {told}" for name in _TOLD if (told := _header(message, name)))
-        head.add(BlockKind.PARAGRAPH, "\n".join(lines))
+        lines = (f"{name}: {value}" for name in _TOLD if (value := _header(message, name)))
+        head = [Block(BlockKind.PARAGRAPH, "\n".join(lines))]
         bodies = [each for kind in ("html", "plain") if (each := message.get_body((kind,)))]
         text = next((found for each in bodies if (found := _text_of(each)[1])), ())
-        begin = tuple(block for section in head.sections() for block in section.blocks)
         if text and not text[0].path:
-            begin, text = (*begin, *text[0].blocks), text[1:]
-        told = (*([Section((), begin)] if begin else []), *text)
+            head, text = [*head, *text[0].blocks], text[1:]
+        blocks = tuple(block for block in head if block.text)
+        told = (*([Section((), blocks)] if blocks else []), *text)
         self.sections += (Section((*above, *s.path), s.blocks) for s in told)
         for part in message.iter_attachments():
             self.attached += 1
-            if isinstance(part, EmailMessage) and self.attached <= MOST_ATTACHED:
+            if self.attached > MOST_ATTACHED or not isinstance(part, EmailMessage):
+                self.unread.append(part.get_filename("") or "an attachment")
+            else:
                 self._attach(part, above)
             self.given.get_on()
 

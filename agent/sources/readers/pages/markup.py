@@ -521,7 +521,7 @@ class _Walk:
         self._leave_heading(element)
         if self.table is None and not self.pre:
             self.close()
-            self.heading = int(element.tag[1])
+            self.heading = int(str(element.tag)[1])
         return False
 
     def end_head(self, element: etree._Element) -> None:
