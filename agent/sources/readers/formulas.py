@@ -58,8 +58,9 @@ def script(sign: str, text: str, *, bound: bool = False) -> str:
     return f"{sign}{text}" if _BARE.fullmatch(text) and not bound else f"{sign}({text})"
 
 
-def fraction(above: str, below: str) -> str:
-    return f"({above.strip()})/({below.strip()})"
+def fraction(above: str, below: str, *, barless: bool = False) -> str:
+    form = "binom({}, {})" if barless else "({})/({})"
+    return form.format(above.strip(), below.strip())
 
 
 def root(of: str, degree: str = "") -> str:
@@ -219,14 +220,10 @@ def _mathml_table(element: etree._Element, parts: Sequence[etree._Element], leve
     return _rows(rows, ", " if fenced else " ")
 
 
-def _binomial(above: str, below: str) -> str:
-    return f"binom({above.strip()}, {below.strip()})"
-
-
 def _mathml_fraction(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
     two = _mathml(parts[0], level), _mathml(parts[1], level)
     barless = re.match(r"0+(?:\.0*)?(?:[a-z%]|\Z)", _attribute(element, "linethickness", "1"))
-    return _binomial(*two) if barless else fraction(*two)
+    return fraction(*two, barless=barless is not None)
 
 
 def _applied(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
@@ -308,15 +305,6 @@ def _property(element: etree._Element, name: str, default: str = "") -> str:
     return next(found, default)
 
 
-def _office_fraction(element: etree._Element, level: int) -> str:
-    two = _part(element, "num", level), _part(element, "den", level)
-    return _binomial(*two) if _property(element, "type") == "noBar" else fraction(*two)
-
-
-def _office_root(element: etree._Element, level: int) -> str:
-    return root(_part(element, "e", level), _part(element, "deg", level))
-
-
 def _office_scripts(element: etree._Element, level: int) -> str:
     base = _part(element, "e", level)
     lower, upper = _part(element, "sub", level), _part(element, "sup", level)
@@ -331,16 +319,6 @@ def _nary(element: etree._Element, level: int) -> str:
     limits = script("_", _part(element, "sub", level), bound=True)
     limits += script("^", _part(element, "sup", level), bound=True)
     return f"{base}{limits} {_part(element, 'e', level)}"
-
-
-def _delimited(element: etree._Element, level: int) -> str:
-    begin, end = _property(element, "begChr", "("), _property(element, "endChr", ")")
-    between = _property(element, "sepChr", "|")
-    return f"{begin}{between.join(_parts(element, 'e', level))}{end}"
-
-
-def _function(element: etree._Element, level: int) -> str:
-    return _joined((_part(element, "fName", level), _part(element, "e", level)))
 
 
 def _limit(element: etree._Element, level: int) -> str:
@@ -358,34 +336,27 @@ def _office_accent(element: etree._Element, level: int) -> str:
     return base
 
 
-def _office_matrix(element: etree._Element, level: int) -> str:
-    rows = [_parts(row, "e", level + 1) for row in element if _tag(row) == "mr"]
-    return _rows(rows, ", ")
-
-
-def _phantom(element: etree._Element, level: int) -> str:
-    hidden = _property(element, "show", "1") in ("0", "off", "false")
-    return "" if hidden else _part(element, "e", level)
-
-
+_HIDDEN = ("0", "off", "false")
 _OMML: dict[str, Told] = {
-    "f": _office_fraction,
-    "rad": _office_root,
-    "sSup": _office_scripts,
-    "sSub": _office_scripts,
-    "sSubSup": _office_scripts,
-    "sPre": _office_scripts,
+    "f": lambda e, n: fraction(
+        _part(e, "num", n), _part(e, "den", n), barless=_property(e, "type") == "noBar"
+    ),
+    "rad": lambda e, n: root(_part(e, "e", n), _part(e, "deg", n)),
     "nary": _nary,
-    "d": _delimited,
-    "func": _function,
-    "limLow": _limit,
-    "limUpp": _limit,
-    "acc": _office_accent,
-    "bar": _office_accent,
-    "groupChr": _office_accent,
-    "m": _office_matrix,
-    "eqArr": lambda element, level: _rows([[each] for each in _parts(element, "e", level)], ""),
-    "phant": _phantom,
+    "d": lambda e, n: "".join(
+        (
+            _property(e, "begChr", "("),
+            _property(e, "sepChr", "|").join(_parts(e, "e", n)),
+            _property(e, "endChr", ")"),
+        )
+    ),
+    "func": lambda e, n: _joined((_part(e, "fName", n), _part(e, "e", n))),
+    "m": lambda e, n: _rows([_parts(row, "e", n + 1) for row in e if _tag(row) == "mr"], ", "),
+    "eqArr": lambda e, n: _rows([[each] for each in _parts(e, "e", n)], ""),
+    "phant": lambda e, n: "" if _property(e, "show", "1") in _HIDDEN else _part(e, "e", n),
+    **dict.fromkeys(("sSup", "sSub", "sSubSup", "sPre"), _office_scripts),
+    **dict.fromkeys(("limLow", "limUpp"), _limit),
+    **dict.fromkeys(("acc", "bar", "groupChr"), _office_accent),
 }
 
 # Superscripts and subscripts of running text
@@ -397,8 +368,8 @@ _NUMBER = re.compile(r"(?<![\w.,])[\d.,]*\d\Z")
 _TEN_OR_TWO = re.compile(r"(?<![\w.,])(?:10|2)\Z|[×·x*]\s?10\Z")
 _VARIABLE = re.compile(r"(?:(?<![^\W\d_])[^\W\d_]|[)\]}|]|[\^_][-+]?\w+)\Z")
 _UNIT = re.compile(
-    r"(?<![^\W\d_])(?:[µμmcdknMGh]?(?:m|g|s|l|V|A|W|N|J|Pa|Hz|mol|eV|rad|bar|K|T|Ω)|°C|ft|yd|mi|min"
-    r"|sec|ha|px|(?<=\d )in|(?<=\d)in|sinh?|cosh?|tanh?|log|ln)\Z"
+    r"(?<![^\W\d_])(?:[µμmcdknMGh]?(?:m|g|s|l|V|A|W|N|J|Pa|Hz|mol|eV|K|T|Ω)|°C|ft|yd|px|sinh?|cosh?"
+    r"|tanh?|log|ln)\Z|\d\s?(?:in|mi|min|sec|ha|bar|rad)\Z"
 )
 _ORDINAL = re.compile(r"st|nd|rd|th|ers?|[eè]?res?|ère|i?[eè]mes?|es?|n?de|os?|[ºª]|ter?", re.I)
 _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\bSt|\bn?th)\Z")
@@ -407,6 +378,8 @@ _MARKS = "*†‡§¶"
 _PLUS_OR_MINUS = "+-−"
 _SIGNED = re.compile(r"[-−+]\s?\w")
 _ION = re.compile(r"\d*[-−+]")
+_BETWEEN_MARKS = (",", ";", "–")
+_MARK_ENDS = re.compile(r"\[\w{1,4}\][,;–]?\Z")
 _SEVERAL_MARKS = re.compile(r"[\d,;\s–-]+")
 
 
@@ -425,8 +398,10 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     text, base = _SPACE.sub(" ", text).strip(), before[-_LOOKED_AT:]
     if noted or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
         return note_mark(text)
-    if not text or text[0] in "[™®©℠\u200b":
+    if not text or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
         return text
+    if _MARK_ENDS.search(base) and _SEVERAL_MARKS.fullmatch(text):
+        return note_mark(text)
     if text in _TRADE and base[-1:].isalpha():
         return _TRADE[text]
     if text in ("o", "O", "º", "°") and base.rstrip()[-1:].isdigit():
