@@ -4,7 +4,6 @@ Of a mail: who wrote when, its text from HTML where it has some, and what is att
 it is read by itself, under its name. How much is read is bounded.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
@@ -131,17 +130,11 @@ def read_mail(given: Input) -> Document:
     return Document(title, tuple(mail.sections), mail.note(), _header(message, "Date"))
 
 
-def _pages(message: EmailMessage) -> Iterator[EmailMessage]:
-    for part in message.walk():
-        if isinstance(part, EmailMessage) and part.get_content_maintype() == "text":
-            yield part
-
-
 def read_saved_page(given: Input) -> Document:
     """The first part of a saved web page that has a text; the others are its frames and styles."""
     message = _message(given)
-    for part in _pages(message):
-        if part.get_content_subtype() in ("html", "plain"):
+    for part in message.walk():
+        if part.get_content_type() in ("text/html", "text/plain") and isinstance(part, MIMEPart):
             title, sections = _text_of(part)
             if sections:
                 title = title or _header(message, "Subject")

@@ -276,7 +276,6 @@ class _Table:
     rows: list[list[Cell]] = field(default_factory=list)
     cell: list[str] | None = None
     """the lines of the cell that is being read"""
-    in_head: bool = False
     depth: int = 0
     """tables within its cells that are being read"""
 
@@ -579,21 +578,12 @@ class _Walk:
         self.flush()
         table = self.table
         if table is not None and not table.depth and table.cell is not None:
-            named = element.tag == "th" or table.in_head
+            named = element.tag == "th" or next(element.iterancestors("thead"), None) is not None
             rows = min(_number(element.get("rowspan"), 1) or _MOST_ROWS, _MOST_ROWS)
             columns = min(_number(element.get("colspan"), 1), _MOST_COLUMNS)
             table.rows = table.rows or [[]]
             table.rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), rows, columns, named))
             table.cell = None
-
-    def table_head(self, element: etree._Element) -> bool:
-        if self.table is not None and not self.table.depth:
-            self.table.in_head = True
-        return False
-
-    def end_table_head(self, element: etree._Element) -> None:
-        if self.table is not None and not self.table.depth:
-            self.table.in_head = False
 
     def break_line(self, element: etree._Element) -> bool:
         if self.pre or self.heading:
@@ -689,7 +679,6 @@ _BOTH: dict[str, tuple[_Start, _End]] = {
     "pre listing xmp": (_Walk.preformatted, _Walk.end_preformatted),
     "h1 h2 h3 h4 h5 h6": (_Walk.head, _Walk.end_head),
     "table": (_Walk.begin_table, _Walk.end_table),
-    "thead": (_Walk.table_head, _Walk.end_table_head),
     "tr": (_Walk.row, _Walk.end_block),
     "td th": (_Walk.cell, _Walk.end_cell),
     "address": (_Walk.begin_address, _Walk.end_address),
