@@ -32,6 +32,10 @@ _LIKE = 0.9
 """how nearly as constant as the best delimiter's columns another one's have to be"""
 
 
+class _Unquoted(csv.excel):
+    quoting = csv.QUOTE_NONE
+
+
 class _Unclosed(Exception):
     """A cell goes on over too many lines."""
 
@@ -100,8 +104,8 @@ def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator
     named = re.match(r"\ufeff?sep=(.)\r?\n", sample)
     lines = islice(lines, 1 if named else 0, None)
     delimiter = named[1] if named else _delimiter(sample)
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    for row in csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True):
+    dialect = csv.excel if quoted else _Unquoted
+    for row in csv.reader(lines, dialect, delimiter=delimiter, skipinitialspace=True):
         if not quoted:
             row = [cell.strip('" ') for cell in row]
         elif any(len(cell) > _MOST_BREAKS and cell.count("\n") > _MOST_BREAKS for cell in row):

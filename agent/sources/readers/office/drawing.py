@@ -245,9 +245,9 @@ def _points(reference: etree._Element | None) -> dict[int, str]:
     told: dict[int, str] = {}
     for number, level in enumerate([*reference.iter("{*}lvl")] or [reference]):
         kept = {
-            int(place): show("".join(e.text or "" for e in point.iterchildren("{*}v")), code)
+            int(index): show("".join(e.text or "" for e in point.iterchildren("{*}v")), code)
             for point in islice(level.iter("{*}pt"), _MOST_POINTS)
-            if (place := attribute(point, "idx")).isdecimal()
+            if (index := attribute(point, "idx")).isdecimal()
         }
         # The innermost categories come first; those around them begin at their first one.
         above = ""
