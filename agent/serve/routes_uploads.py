@@ -83,8 +83,8 @@ _FIELDS = 4
 _NEW = ".new-"
 _LOOKED_AT = 8192
 _PACKAGES = (
-    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ods",
-    ".odp", ".zip",
+    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ott",
+    ".ods", ".ots", ".odp", ".zip",
 )  # fmt: skip
 _PACKED = dict.fromkeys(_PACKAGES, b"PK\x03\x04")
 _BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
