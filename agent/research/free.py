@@ -184,7 +184,7 @@ class FreeDecoder:
         return await run.search(query)
 
     async def observe(self, run: Run, found: Found) -> None:
-        text = tool_output(found, run.ask.passage_words, placed=True)
+        text = tool_output(found, run.passage_words, placed=True)
         await run.prompt(Stage.RESEARCH, "\n" + text, Author.TOOL)
 
     async def research(self, run: Run) -> str | None:

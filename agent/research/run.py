@@ -130,6 +130,8 @@ def _dump(said: Completion) -> Reply:
     return written
 
 
+SHARE_OF_A_SEARCH, TOKENS_A_WORD, LEAST_WORDS = 1 / 16, 1.5, 160
+"""of the context that a search may fill; of a word, about; shown of a passage at least"""
 WIDE = 3
 """passages found for each one shown, where those of one section are shown as one"""
 
@@ -259,6 +261,15 @@ class Run:
         if self.policy.context_tokens is None:
             return None
         return self.policy.context_tokens - sum(len(s.token_ids or ()) for s in self.kept)
+
+    @property
+    def passage_words(self) -> int:
+        """Words shown of each passage: so many that a search takes a small share of the context."""
+        asked, context = self.ask.passage_words, self.policy.context_tokens
+        if context is None or asked <= LEAST_WORDS:
+            return asked
+        share = int(context * SHARE_OF_A_SEARCH / self.ask.passages / TOKENS_A_WORD)
+        return min(asked, max(share, LEAST_WORDS))
 
     async def prompt(self, stage: Stage, text: str, author: Author = Author.PROMPT) -> None:
         """Append text that the policy did not write: tags, notes (PROMPT) or tool output (TOOL)."""
@@ -520,7 +531,7 @@ class Run:
             parts = search_any(tool, [alone, beside], most) if apart else None
             found = await (parts or tool.search(query, most))
             if wide:
-                found = await around(tool, found, self.ask.passage_words)
+                found = await around(tool, found, self.passage_words)
             await place.reached.wait()
             seen_now = {*self.sources} if all_seen else seen
             return reply_of(self.evidence.choose(found, limit, seen_now))

@@ -291,7 +291,11 @@ def _lines(questions: Sequence[Question]) -> str:
 def _shape(manifest: Manifest, known: Collection[str]) -> dict[str, Any]:
     """What two manifests must share for one run: no addresses, and of settings those `known`."""
     shape = {name: getattr(manifest, name) for name in Manifest.model_fields}
-    settings = {name: manifest.settings.get(name) for name in known}
+    # A setting that is newer than the run is as if it had been left alone.
+    settings = {name: manifest.settings.get(name) or None for name in known}
     settings["base_url"] = bool(manifest.settings.get("base_url"))
+    # ec15fe0e wrote down what `auto` meant then.
+    if settings.get("retrieval") in ("auto", "lexical"):
+        settings["retrieval"] = "auto"
     models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
     return {**shape, **models, "settings": settings}

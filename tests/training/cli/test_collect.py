@@ -138,7 +138,8 @@ def test_a_collection_of_ec15fe0e_is_shown_exported_and_goes_on(folder: Path):
     assert "2 conversations" in rubricem("export", "old", "--to", "sft").stdout
     (folder / "questions.txt").write_text(f"{QUESTION}\nWhat does maxsize bound?\n")
     shape = ("--group-size", "2", "step_size=1", "reflections=1", "settings.seed=4",
-             "settings.memory=off", "settings.tool_calls=2", "system_prompt=short")  # fmt: skip
+             "settings.memory=off", "settings.tool_calls=2", "settings.max_tokens=4096",
+             "system_prompt=short")  # fmt: skip
     with ScriptedServer(scripted) as server:
         where = ["--base-url", server.base_url, "--source", "documents"]
         done = collect_into(folder / "old", folder, where, *shape)

@@ -92,9 +92,11 @@ def test_two_processes_train_the_weights_of_one(tmp_path: Path, server: str, alo
     ours, theirs = weights(alone), weights(out)
     assert furthest(ours, theirs) < 1e-5 < 1e-4 < max(float(w.abs().max()) for w in theirs.values())
     for one, other in zip(metrics(alone), metrics(out), strict=True):
-        assert other["rows/policy"] == one["rows/policy"] > 0
-        assert other["loss"] == pytest.approx(one["loss"], abs=1e-5)
-        assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+        assert other["rows/policy"] == one["rows/policy"]
+        if one["rows/policy"]:  # replies differ with the server's port, and some not at all
+            assert other["loss"] == pytest.approx(one["loss"], abs=1e-5)
+            assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+    assert sum(one["rows/policy"] for one in metrics(alone)) > 0
     assert calls(server) == 2 * asked, "no call is made by the process that follows"
 
 
