@@ -276,12 +276,19 @@ class _Table:
     rows: list[list[Cell]] = field(default_factory=list)
     cell: list[str] | None = None
     """the lines of the cell that is being read"""
+    in_head: bool = False
     depth: int = 0
     """tables within its cells that are being read"""
 
 
 _MOST_ROWS, _MOST_COLUMNS = 65_534, 1000
 """over which a cell goes; those of HTML's standard"""
+
+
+def _span(text: str | None, most: int) -> int:
+    return 1 if text is None else min(_number(text, 1) or most, most)
+
+
 _LONGEST_CELL = 1500
 """characters; what is longer is a part of the page, and its table only lays that out"""
 _ROWS = etree.XPath("tr | thead/tr | tbody/tr | tfoot/tr")
@@ -566,6 +573,8 @@ class _Walk:
         self.flush()
         if self.table is not None and not self.table.depth:
             self.table.rows.append([])
+            above = element.getparent()
+            self.table.in_head = above is not None and above.tag == "thead"
         return False
 
     def cell(self, element: etree._Element) -> bool:
@@ -578,9 +587,9 @@ class _Walk:
         self.flush()
         table = self.table
         if table is not None and not table.depth and table.cell is not None:
-            named = element.tag == "th" or next(element.iterancestors("thead"), None) is not None
-            rows = min(_number(element.get("rowspan"), 1) or _MOST_ROWS, _MOST_ROWS)
-            columns = min(_number(element.get("colspan"), 1), _MOST_COLUMNS)
+            named = element.tag == "th" or table.in_head
+            rows = _span(element.get("rowspan"), _MOST_ROWS)
+            columns = _span(element.get("colspan"), _MOST_COLUMNS)
             table.rows = table.rows or [[]]
             table.rows[-1].append(Cell(" ".join(table.cell).rstrip(";"), rows, columns, named))
             table.cell = None
