@@ -38,6 +38,7 @@ from rubricem.agent.sources.index import (
 from rubricem.agent.sources.likeness import Sketch, copies_among, print_of
 from rubricem.agent.sources.readers import READERS, TEXTS, is_hidden
 from rubricem.agent.sources.readers.document import Block, BlockKind, Section
+from rubricem.agent.sources.readers.encoding import GUESSED
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
@@ -533,7 +534,8 @@ class Folder(Indexed):
             well = [file for file in files if file.location not in failed]
             copies = self._documents.copies(well)
             lexical = self._lexical([file for file in well if file.location not in copies])
-            notes = sorted(lexical.notes)
+            # What was lost comes before what was found out.
+            notes = sorted(lexical.notes, key=lambda note: (GUESSED in note, note))
             self.reading = self._read(found, failed, notes)
             said = sorted((*notes[_NAMED:], *failed.values(), *_told_copies(copies)))
             self.problems = tuple(filter(None, (*self.reading, found.said, *said)))
@@ -545,7 +547,7 @@ class Folder(Indexed):
         return self._index
 
     def section(self, passage: Passage) -> Section | None:
-        """The whole section that a passage is of; None if its file changed or is gone."""
+        """The whole section that a passage is of, as it was read; None if it is of none."""
         for file in self._found.files:
             if file.location != passage.location:
                 continue

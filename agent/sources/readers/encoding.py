@@ -79,6 +79,8 @@ _MIXED = 0.2
 _SURELY_MIXED = 100
 _MOST_LEFT_OUT = 0.05
 """of the lines of a file in mixed encodings"""
+GUESSED = "not UTF-8: read as "
+"""how a note begins that tells which encoding a text was taken to be in"""
 _UNTOLD = "The encoding of its text cannot be told."
 _REMEDY = "Save it as UTF-8, or leave it out."
 
@@ -124,7 +126,7 @@ def _told(content: bytes, declared: str) -> tuple[str, str]:
     if len(content) > start + _SAMPLE:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     encoding, sure = _detect(sample, [*_declared(content, declared)])
-    return encoding, "" if sure else f"not UTF-8: read as {_label(encoding)}"
+    return encoding, "" if sure else f"{GUESSED}{_label(encoding)}"
 
 
 def _label(encoding: str) -> str:

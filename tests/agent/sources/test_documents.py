@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,67 @@ async def test_a_folder_without_a_document_that_can_be_read_says_what_to_do(
     with pytest.raises(SourceError, match=said) as caught:
         await Folder(tmp_path / folder, tmp_path / "cache").search("x", 1)
     assert remedy in caught.value.remedy
+
+
+async def test_what_is_not_read_is_counted_by_kind_in_one_line(
+    documents: Path, tmp_path: Path
+) -> None:
+    for name in ("a.doc", "b.7z", "c.7z", "d.png", "e.png", "f.pyc", "g.odd", ".h.odd", "~$i.docx"):
+        (documents / name).write_bytes(b"\0\1\2")
+    (documents / "program").write_bytes(b"\x7fELF\0\0")
+    (documents / "README").write_text("Drones have no sting.\n")
+    source = Folder(documents, tmp_path / "cache")
+    assert [p.location for p in await source.search("sting", 1)] == ["README"]
+    (read,) = source.problems
+    assert source.reading == (read,)
+    head, _, unread = read.partition("; not read: ")
+    assert head == "read 3 files of documents"
+    assert unread.rstrip(".").split(", ") == [
+        "2 .7z (a .zip can be read)", "2 pictures", "2 programs", "1 .doc (a .docx can be read)",
+        "1 .odd",
+    ]  # fmt: skip
+
+
+async def test_a_folder_of_nothing_that_is_read_names_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "old.doc").write_bytes(b"\xd0\xcf\x11\xe0")
+    with pytest.raises(SourceError, match=r"old\.doc"):
+        await Folder(tmp_path / "in", tmp_path / "cache").prepare()
+
+
+STORY = (
+    "The queen of a hive lays up to two thousand eggs on a warm day in May, and lives for "
+    "about four years, while a worker of the summer is worn out within six weeks."
+)
+
+
+async def test_one_text_in_several_formats_is_one_source(documents: Path, tmp_path: Path) -> None:
+    (documents / "queen.md").write_text(
+        f"---\ntitle: Queens\ntags: [hive]\n---\n\n# Eggs\n\n{STORY}\n"
+    )
+    (documents / "queen.html").write_text(f"<title>Eggs</title><h1>Eggs</h1><p>{STORY}</p>")
+    (documents / "copy.txt").write_text(STORY)
+    newer = STORY.replace("six weeks", "seven weeks")
+    (documents / "newer.txt").write_text(newer)
+    source = Folder(documents, tmp_path / "cache")
+    assert [p.location for p in await source.search("hive worn out six weeks", 1)] == ["queen.md"]
+    found = [p.location for p in await source.search("seven weeks", 1)]
+    assert found == ["newer.txt"], "a new version of a text is no copy of it"
+    assert source.problems == ("copy.txt, queen.html say the same as queen.md: one source.",)
+
+
+async def test_a_passage_leads_to_its_whole_section(documents: Path, tmp_path: Path) -> None:
+    wax = " ".join(f"Comb number {n} of the hive is of wax." for n in range(100))
+    (documents / "wax.md").write_text(f"# Wax\n\n{wax}\n\n| comb | wax |\n|---|---|\n| a | 3 g |\n")
+    source = Folder(documents, tmp_path / "cache")
+    (passage,) = await source.search("comb number 57", 1)
+    section = source.section(passage)
+    assert section is not None
+    assert passage.text in section.text and len(passage.text) < len(section.text)
+    assert section.path == ("Wax",)
+    assert [block.kind for block in section.blocks] == ["paragraph", "table"]
+    assert source.section(replace(passage, place="Honey")) is None
+    assert source.section(replace(passage, location="gone.md")) is None
 
 
 def test_hidden_files_and_links_out_of_the_folder_are_left_out(

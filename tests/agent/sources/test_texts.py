@@ -271,7 +271,9 @@ def test_tex_sets_accents_quantities_and_formulas() -> None:
 RTF = rb"""{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Times;}{\f1\fcharset204 Arial;}}{\info{\title Trial}}
 {\pard\outlinelevel0 Parts\par}\pard Wore out after 300 hours{\super\chftn}{\footnote By the vendor.}
  at 10{\super 5} Pa, H{\sub 2}O, {\strike gone}M\'fcller \u8364?5, {\f1\'cd\'e0}{\deleted gone}.\par
-\trowd\intbl part\cell hours\cell\row\trowd\intbl seal\cell 300\cell\row\pard one\line two\par}"""
+\trowd\intbl part\cell hours\cell\row\trowd\intbl seal\cell 300\cell\row\pard one\line two\par
+{\pard\li360{\pntext\bullet\tab}first\par}{\pard\li720{\listtext\'b7\tab}deep\par}
+{\pard\li360{\pntext\bullet\tab}second\par}}"""
 
 
 def test_rtf_keeps_scripts_notes_tables_and_code_pages() -> None:
@@ -282,6 +284,7 @@ def test_rtf_keeps_scripts_notes_tables_and_code_pages() -> None:
     assert "gone" not in text and "Times" not in text
     assert of_kind(document, TABLE) == ["part: seal | hours: 300"]
     assert of_kind(document, NOTE) == ["[1] By the vendor."]
+    assert of_kind(document, LIST) == ["- first\n  - deep\n- second"]
     assert document.sections[0].path == ("Parts",)
 
 

@@ -164,6 +164,7 @@ def _org_line(line: str, listed: bool, out: list[str]) -> bool:
         return False
     item = _ORG_ITEM.match(line)
     listed = bool(item) or (listed and (not line.strip() or line[:1].isspace()))
+    line = line.removesuffix("\\\\")
     told = _inline(line[:_LONGEST], _ORG_CODE, _org_marks) + line[_LONGEST:]
     out.append(told if listed else told.lstrip())
     return listed

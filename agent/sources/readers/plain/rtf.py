@@ -31,12 +31,15 @@ _SIGNS = {
 _STYLES = frozenset(
     ("super", "sub", "nosupersub", "up", "dn", "plain", "strike", "striked", "deleted")
 )
+_NUMBERED = frozenset(("ansicpg", "f", "fcharset", "u", "uc", "li", "ilvl", "outlinelevel"))
+_CODECS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 _CHARSETS = {
     0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gb18030", 136: "big5",
     161: "cp1253", 162: "cp1254", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251",
     222: "cp874", 238: "cp1250",
 }  # fmt: skip
 _DEEPEST = 500
+_DEEPEST_LIST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class _State:
     struck: bool = False
     font: int = -1
     unicode_skip: int = 1
+    marker: bool = False
+    """within what stands before an item of a list"""
     note: bool = False
 
 
@@ -64,6 +69,10 @@ class _Rtf:
         self._cells: list[str] = []
         self._rows: list[list[str]] = []
         self._in_table = False
+        self._marker = ""
+        self._indent = 0
+        self._items: list[tuple[int, str, str]] = []
+        """of a list: indent, its element and text"""
         self._states = [_State()]
         self._codec = "cp1252"
         self._fonts: dict[int, str] = {}
@@ -98,6 +107,7 @@ class _Rtf:
                 self._word(word.decode(), int(number) if number else None)
         self._flush()
         self._paragraph()
+        self._end_list()
         self._end_table()
 
     def _set(self, **changed: bool | int | str) -> None:
@@ -115,24 +125,27 @@ class _Rtf:
     def _word(self, word: str, number: int | None) -> None:
         if word in _SKIPPED:
             self._set(skipped=True)
+        elif number is not None and word in _NUMBERED:
+            self._numbered(word, number)
         elif word in _SIGNS:
             self._add(_SIGNS[word])
         elif word in _STYLES:
             self._style(word, number)
         elif word in ("par", "cell", "row", "sect", "page"):
             self._break(word)
-        elif word in ("mac", "pc", "pca"):
-            self._codec = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}[word]
-        elif word == "footnote":
-            self._begin_note()
-        elif word in ("pard", "intbl"):
-            self._in_table = word == "intbl"
-            self._heading = self._heading if self._in_table else 0
-        elif number is not None:
-            self._numbered(word, number)
+        elif word in _CODECS:
+            self._codec = _CODECS[word]
+        elif word in ("footnote", "listtext", "pntext"):
+            self._begin(word)
+        elif word == "intbl":
+            self._in_table = True
+        elif word == "pard":
+            self._in_table, self._heading, self._indent, self._marker = False, 0, 0, ""
 
-    def _begin_note(self) -> None:
-        if not (self._states[-1].skipped or self._states[-1].note):
+    def _begin(self, word: str) -> None:
+        if word != "footnote":
+            self._set(marker=True, skipped=False)
+        elif not (self._states[-1].skipped or self._states[-1].note):
             self._above.append(self._line)
             self._line = []
             self._set(note=True)
@@ -150,6 +163,8 @@ class _Rtf:
             self._unicode(number)
         elif word == "uc":
             self._set(unicode_skip=number)
+        elif word in ("li", "ilvl"):
+            self._indent = max(self._indent, number * (360 if word == "ilvl" else 1))
         elif word == "outlinelevel":
             self._heading = min(max(number, 0), 8) + 1
 
@@ -191,6 +206,9 @@ class _Rtf:
         state = self._states[-1]
         if state.skipped or state.struck or not text:
             return
+        if state.marker:
+            self._marker += text
+            return
         text = escape(text, quote=False)
         self._line.append(f"<{state.raised}>{text}</{state.raised}>" if state.raised else text)
 
@@ -216,8 +234,28 @@ class _Rtf:
         if not text:
             return
         self._end_table()
+        if marker := self._marker.strip():
+            self._items.append((self._indent, "ol" if marker[:1].isalnum() else "ul", text))
+            self._marker = ""
+            return
+        self._end_list()
         element = f"h{min(self._heading, 6)}" if self._heading else "p"
         self.page.append(f"<{element}>{text}</{element}>\n")
+
+    def _end_list(self) -> None:
+        """Write the items so far as lists within lists, by how far they are indented."""
+        within: list[tuple[int, str]] = []
+        for indent, element, text in self._items:
+            while len(within) > 1 and within[-1][0] > indent:
+                self.page.append(f"</li></{within.pop()[1]}>")
+            if within and (within[-1][0] >= indent or len(within) >= _DEEPEST_LIST):
+                self.page.append("</li>")
+            else:
+                self.page.append(f"<{element}>")
+                within.append((indent, element))
+            self.page.append(f"<li>{text}")
+        self.page += (f"</li></{element}>\n" for _, element in reversed(within))
+        self._items = []
 
     def _end_table(self) -> None:
         if self._rows:
