@@ -195,3 +195,14 @@ def test_copies_are_told_where_the_source_is_listed():
     for text in (markdown(made).replace("\\", ""), page(made)):
         assert "also at https://b.test/x, https://c.test/" in text
     assert as_json(made)["citations"][0]["source"]["copies"] == list(first.copies)
+
+
+def test_what_of_the_sources_was_not_read_is_told_in_every_form():
+    line = "read 3 files of notes; not read: 1 .doc (a .docx can be read)."
+    run = trajectory('<cite id="S1">It is not bounded.</cite>').model_copy(
+        update={"reading": (line,)}
+    )
+    told = notes(run, cited_answer(run))[-1]
+    assert told[1:] == line[1:]
+    assert told.startswith("Read 3") and told in printed(run, True)
+    assert "not read: 1 .doc" in markdown(run) and "not read: 1 .doc" in page(run)
