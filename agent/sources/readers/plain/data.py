@@ -229,12 +229,11 @@ def _value(element: etree._Element, level: int = 0) -> Any:
     fields: dict[str, Any] = {etree.QName(k).localname: str(v) for k, v in element.attrib.items()}
     for each in children:
         name, value = etree.QName(each).localname, _value(each, level + 1)
-        if name in fields:
-            known = fields[name]
-            fields[name] = [*known, value] if isinstance(known, _Several) else [known, value]
-            fields[name] = _Several(fields[name])
-        else:
-            fields[name] = value
+        known = fields.get(name, _Several())
+        several = isinstance(known, _Several)
+        fields[name] = (
+            value if name not in fields else _Several([*(known if several else [known]), value])
+        )
     if own:
         fields["text"] = own
     alone = len(fields) == 1 and isinstance(next(iter(fields.values())), _Several)

@@ -13,14 +13,7 @@ from textwrap import dedent
 
 from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.plain.writing import (
-    code,
-    formula,
-    note,
-    note_link,
-    sections_of,
-    table,
-)
+from rubricem.agent.sources.readers.plain import writing
 
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>!$%&,;?@/|\\])\1{2,}\s*\Z")
 _DIRECTIVE = re.compile(r"\.\.\s+(?:\|([^|]{1,99})\|\s+)?([\w:.+-]{1,60})::(?:\s+(.*))?\Z")
@@ -75,7 +68,7 @@ class _Rst:
 
     def blocks(self, lines: Sequence[str], level: int) -> str:
         if level > _DEEPEST:
-            return code("\n".join(lines))
+            return writing.code("\n".join(lines))
         parts: list[str] = []
         at = 0
         while at < len(lines):
@@ -102,15 +95,15 @@ class _Rst:
             end = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
             if _SIMPLE.match(line):
                 end = _end_of_simple(lines, at)
-                return table(*self._simple(lines[at:end])), end
-            return table(*self._grid(lines[at:end])), end
-        if found := _BULLET.match(line) or _NUMBER.match(line):
-            return self._list(lines, at, found, level)
+                return writing.table(*self._simple(lines[at:end])), end
+            return writing.table(*self._grid(lines[at:end])), end
+        if _BULLET.match(line) or _NUMBER.match(line):
+            return self._list(lines, at, level)
         if found := _FIELD.match(line):
             return self._field(lines, at, found)
         if line.startswith(">>> "):
             end = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
-            return code("\n".join(lines[at:end])), end
+            return writing.code("\n".join(lines[at:end])), end
         return self._paragraph(lines, at, level)
 
     def _heading(self, lines: Sequence[str], at: int) -> tuple[str, int] | None:
@@ -160,28 +153,21 @@ class _Rst:
             return f"<p>{self.inline(text)}</p>\n", end
         behind = _indented(lines, end)
         text = "" if text == "::" else text[:-1]
-        literal = code(dedent("\n".join(lines[end:behind])).strip("\n"))
+        literal = writing.code(dedent("\n".join(lines[end:behind])).strip("\n"))
         return (f"<p>{self.inline(text)}</p>\n" if text else "") + literal, behind
 
-    def _list(
-        self, lines: Sequence[str], at: int, found: re.Match[str], level: int
-    ) -> tuple[str, int]:
+    def _list(self, lines: Sequence[str], at: int, level: int) -> tuple[str, int]:
         element = "ul" if _BULLET.match(lines[at]) else "ol"
         kind = _BULLET if element == "ul" else _NUMBER
         items: list[str] = []
-        while at < len(lines) and (found_here := kind.match(lines[at])):
+        while at < len(lines) and (found := kind.match(lines[at])):
             end = _indented(lines, at + 1)
-            body = [" " * found_here.end() + lines[at][found_here.end() :], *lines[at + 1 : end]]
-            items.append(f"<li>{self._item(_dedented(body), level + 1)}</li>")
+            body = [" " * found.end() + lines[at][found.end() :], *lines[at + 1 : end]]
+            items.append(f"<li>{self.blocks(_dedented(body), level + 1)}</li>")
             at = end
             while at < len(lines) and not lines[at].strip():
                 at += 1
-        del found
         return f"<{element}>{''.join(items)}</{element}>\n", at
-
-    def _item(self, lines: Sequence[str], level: int) -> str:
-        """Of an item, wrapped lines that begin less far in than the first belong to it as well."""
-        return self.blocks(lines, level)
 
     def _field(self, lines: Sequence[str], at: int, found: re.Match[str]) -> tuple[str, int]:
         end = _indented(lines, at + 1)
@@ -195,7 +181,9 @@ class _Rst:
         """A directive, a note or a comment."""
         if found := _NOTE.match(line):
             text = " ".join([found[2], *(each.strip() for each in body)]).strip()
-            self.notes.append(note(self._mark(found[1]), self.inline(text), self._mark(found[1])))
+            self.notes.append(
+                writing.note(self._mark(found[1]), self.inline(text), self._mark(found[1]))
+            )
             return ""
         if not (found := _DIRECTIVE.match(line)):
             return ""
@@ -213,11 +201,11 @@ class _Rst:
         if name in _LEFT_OUT or name in ("replace", "unicode"):
             return ""
         if name in _VERBATIM:
-            return code(dedent(text))
+            return writing.code(dedent(text))
         if name == "math":
             parts = re.split(r"\n\s*\n", "\n".join(filter(None, (argument, text))))
             return "".join(
-                f"<p>{formula(each, display=True)}</p>" for each in parts if each.strip()
+                f"<p>{writing.formula(each, display=True)}</p>" for each in parts if each.strip()
             )
         if name in ("image", "figure"):
             alt = next((s.partition("alt:")[2] for s in settings if s.startswith(":alt:")), "")
@@ -260,7 +248,7 @@ class _Rst:
             headers += "header" in options
         else:
             rows = [[" ".join(cell) for cell in _items(row)] for row in _items(body)]
-        return above + table(
+        return above + writing.table(
             [[self.inline(cell.strip()) for cell in row] for row in rows], headers or None
         )
 
@@ -320,7 +308,7 @@ class _Rst:
         if told := found["of"] or found["link"]:
             return _of_role(found["role"] or found["after"] or "", told)
         if (name := found["note"]) is not None:
-            return note_link(self._mark(name))
+            return writing.note_link(self._mark(name))
         if known := found["known"]:
             return escape(self._known.get(known, known), quote=False)
         if (plain := found["plain"]) is not None:
@@ -335,7 +323,7 @@ def _of_role(role: str, text: str) -> str:
         element = base[:3]
         return f"<{element}>{escape(text, quote=False)}</{element}>"
     if base == "math":
-        return formula(text)
+        return writing.formula(text)
     if base in ("code", "literal", "samp"):
         return f"<code>{escape(text, quote=False)}</code>"
     told = re.sub(r"\s*<[^<>]{1,400}>\Z", "", text) or text.strip("<>")
@@ -387,13 +375,13 @@ def _items(lines: Sequence[str]) -> Iterator[list[str]]:
 
 def rst_sections(text: str) -> tuple[Section, ...]:
     """Sections by underlined heading; the first use of an underline decides its level."""
-    return sections_of(f"<body>{_Rst().page(text.expandtabs(8).splitlines())}</body>")
+    return writing.sections_of(f"<body>{_Rst().page(text.expandtabs(8).splitlines())}</body>")
 
 
 def read_rst(given: Input) -> Document:
     text, said = decode(given.content())
     reader = _Rst()
-    sections = sections_of(f"<body>{reader.page(text.expandtabs(8).splitlines())}</body>")
+    sections = writing.sections_of(f"<body>{reader.page(text.expandtabs(8).splitlines())}</body>")
     fields = reader.fields
     tags = tuple(
         filter(None, re.split(r"[,;]\s*", fields.get("tags") or fields.get("keywords", "")))

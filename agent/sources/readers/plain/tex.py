@@ -10,14 +10,7 @@ from html import escape
 
 from rubricem.agent.sources.readers.document import Document, Input, title_of
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.plain.writing import (
-    code,
-    formula,
-    note,
-    note_link,
-    sections_of,
-    table,
-)
+from rubricem.agent.sources.readers.plain import writing
 
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*+)%[^\n]*\n?[ \t]*")
 _TOKEN = re.compile(
@@ -28,9 +21,10 @@ _LEVELS = {
     "part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5,
     "subparagraph": 6,
 }  # fmt: skip
-_FORMULAS = frozenset(
-    ("equation align gather multline eqnarray displaymath math flalign alignat").split()  # noqa: SIM905
-)
+_FORMULAS = frozenset((
+    "equation", "align", "gather", "multline", "eqnarray", "displaymath", "math", "flalign",
+    "alignat",
+))  # fmt: skip
 _VERBATIM = frozenset(("verbatim", "lstlisting", "minted", "Verbatim", "alltt", "code"))
 _TABLES = frozenset(
     ("tabular", "tabularx", "longtable", "tabulary", "array", "supertabular", "tblr")
@@ -51,19 +45,17 @@ _ACCENTS = {
     ".": "\u0307", "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "k": "\u0328",
     "r": "\u030a", "d": "\u0323", "b": "\u0331",
 }  # fmt: skip
-_DROPPED = {
-    "label": 1, "vspace": 1, "hspace": 1, "usepackage": 1, "documentclass": 1, "input": 1,
-    "include": 1, "bibliographystyle": 1, "bibliography": 1, "hypertarget": 1,
-    "includegraphics": 1,
-    "setlength": 2, "setcounter": 2, "addtolength": 2, "newcommand": 2, "renewcommand": 2,
-    "providecommand": 2, "def": 1, "pagestyle": 1, "thispagestyle": 1, "cline": 1, "cmidrule": 1,
-    "graphicspath": 1, "color": 1, "rule": 2, "index": 1, "phantom": 1, "hypersetup": 1,
-    "newtheorem": 2, "addcontentsline": 3, "markboth": 2, "sout": 1, "st": 1, "xout": 1, "todo": 1,
-    "fontsize": 2, "selectlanguage": 1, "PassOptionsToPackage": 2, "geometry": 1,
-    "addbibresource": 1,
-    "nocite": 1, "textcolor": 1, "resizebox": 2, "raisebox": 1, "parbox": 1, "definecolor": 3,
-    "vskip": 0, "hskip": 0, "thanks": 1,
-}  # fmt: skip
+_DROPPED = dict.fromkeys((
+    "label", "vspace", "hspace", "usepackage", "documentclass", "input", "include",
+    "bibliographystyle", "bibliography", "hypertarget", "includegraphics", "def", "pagestyle",
+    "thispagestyle", "cline", "cmidrule", "graphicspath", "color", "index", "phantom",
+    "hypersetup", "sout", "st", "xout", "todo", "selectlanguage", "geometry", "addbibresource",
+    "nocite", "textcolor", "raisebox", "parbox", "thanks",
+), 1) | dict.fromkeys((
+    "setlength", "setcounter", "addtolength", "newcommand", "renewcommand", "providecommand",
+    "rule", "newtheorem", "addcontentsline", "markboth", "fontsize", "PassOptionsToPackage",
+    "resizebox", "definecolor",
+), 2)  # fmt: skip
 """how many of a command's arguments are no text"""
 _CAPTION = re.compile(
     r"\\caption(?:\[[^\]]{0,400}\])?\{([^{}]{1,1000})\}(?:\\label\{[^{}]{0,99}\})?"
@@ -130,7 +122,7 @@ class _Tex:
             if end < 0:
                 return "$"
             tex, self._at = self._source[self._at : end], end + len(dollars)
-            return formula(tex, display=len(dollars) == 2)
+            return writing.formula(tex, display=len(dollars) == 2)
         if token["gap"]:
             return "\n\n"
         return _typed(token["plain"] or "")
@@ -162,8 +154,8 @@ class _Tex:
         self._option()
         self.notes.append("")
         mark = str(len(self.notes))
-        self.notes[int(mark) - 1] = note(mark, self._inner())
-        return note_link(mark)
+        self.notes[int(mark) - 1] = writing.note(mark, self._inner())
+        return writing.note_link(mark)
 
     def _raised(self, element: str) -> str:
         return f"<{element}>{self._inner()}</{element}>"
@@ -193,12 +185,12 @@ class _Tex:
             ]
             return (
                 "\n\n"
-                + "\n\n".join(formula(row, display=True) for row in rows if row.strip())
+                + "\n\n".join(writing.formula(row, display=True) for row in rows if row.strip())
                 + "\n\n"
             )
         if base in _VERBATIM:
             self._option()
-            return f"\n\n{code(self._raw(name))}\n\n"
+            return f"\n\n{writing.code(self._raw(name))}\n\n"
         if base in _LEFT_OUT:
             self._raw(name)
             return ""
@@ -263,7 +255,7 @@ class _Tex:
             if any(cells) and cells not in told[:1]:  # a long table repeats its header
                 told.append(cells)
         above = "".join(f"<p>{self._aside(each)}</p>" for each in captions[:1])
-        return f"\n\n{above}{table(told)}\n\n"
+        return f"\n\n{above}{writing.table(told)}\n\n"
 
     def _cell(self, source: str) -> list[str]:
         spans = re.match(r"\s*\\multicolumn\{(\d{1,3})\}", source)
@@ -274,7 +266,7 @@ class _Tex:
         if end < 0:
             return ""
         tex, self._at = self._source[self._at : end], end + 2
-        return formula(tex, display=display)
+        return writing.formula(tex, display=display)
 
     def _inner(self) -> str:
         """The argument that follows, told as text."""
@@ -370,7 +362,7 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     **dict.fromkeys(("num", "si", "unit"), lambda tex: tex._quantity(1)),
     "textsuperscript": lambda tex: tex._raised("sup"),
     "textsubscript": lambda tex: tex._raised("sub"),
-    "ensuremath": lambda tex: formula(tex._argument()),
+    "ensuremath": lambda tex: writing.formula(tex._argument()),
     "href": lambda tex: tex._behind(1),
     "multicolumn": lambda tex: tex._behind(2),
     "multirow": lambda tex: tex._behind(2),
@@ -424,7 +416,7 @@ def _uncommented(text: str) -> Iterator[str]:
 def read_tex(given: Input) -> Document:
     text, said = decode(given.content())
     reader = _Tex("".join(_uncommented(text.replace("\r\n", "\n").replace("\r", "\n"))))
-    sections = sections_of(f"<body>{reader.page()}</body>")
+    sections = writing.sections_of(f"<body>{reader.page()}</body>")
     return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
 
 

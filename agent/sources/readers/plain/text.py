@@ -54,8 +54,7 @@ def read_subtitles(given: Input) -> Document:
         for _, _, words in part:
             if words and words != (said or [""])[-1]:  # a caption that rolls repeats its line
                 said.append(words)
-        joined = " ".join(said)
-        outline.add(BlockKind.PARAGRAPH, joined, f"{part[0][0]} to {part[-1][1]}")
+        outline.add(BlockKind.PARAGRAPH, " ".join(said), f"{part[0][0]} to {part[-1][1]}")
     if not cues:
         raise SourceError(f"{given.name} has no subtitles.", "Save it as txt, or leave it out.")
     return Document(given.stem, outline.sections(), note)
