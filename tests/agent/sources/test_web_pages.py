@@ -10,7 +10,7 @@ from lxml.html import tostring
 
 from rubricem.agent.sources.fetch import KEPT_SECONDS, PageCache
 from rubricem.agent.sources.readers.document import Document, Input
-from rubricem.agent.sources.readers.pages.markup import visible
+from rubricem.agent.sources.readers.pages.seen import visible
 from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.sandbox.web_text import (
     document_of,

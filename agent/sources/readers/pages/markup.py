@@ -1,13 +1,11 @@
 """HTML and XHTML, from the disk, from books and mails and from the web: `html_document` of all.
 
-What readers do not see is left out first, as text hidden by its markup is there for machines:
-comments, scripts, `hidden` elements and those that an inline style takes out of sight or strikes
-through. Style sheets are not computed, so what only they hide stays. Then goes what surrounds the
-text (`surroundings.py`). What is left is read in one walk over its elements, into blocks.
+What readers do not see is left out first (`seen.py`), then what surrounds the text
+(`surroundings.py`). What is left is read in one walk over its elements, into blocks.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lxml import etree
@@ -29,173 +27,18 @@ from rubricem.agent.sources.readers.formulas import (
     raised,
     script,
 )
+from rubricem.agent.sources.readers.pages.seen import (
+    CONTROLS,
+    MARK,
+    NAMED_NOTE,
+    NOTE_MARK,
+    SIGNS_OF_TEX,
+    empty,
+    tell_notes,
+    visible,
+)
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
-from rubricem.memory.errors import SourceError
-
-_OUT_OF_SIGHT = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
-    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
-    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
-    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%"
-    r"|text-decoration(?:-line)?\s*:[^;]*line-through)",
-    re.I,
-)
-_UNSEEN = (
-    "script style template noscript del s strike svg iframe object canvas audio video select"
-    " textarea button datalist rp"
-)
-_STYLED = "descendant::*[@hidden or @style]"
-_TEX = (
-    "descendant::script[starts-with(@type, 'math/tex')]"
-    " | descendant::span[starts-with(@class, 'math')]"
-)
-_SIGNS_OF_TEX = ("math/tex", "athJax", "athjax", "katex", 'class="math')
-_DRAWN = "descendant::*[@class='katex-html' or (self::nobr and @aria-hidden)]"
-_DRAWN_OF_TEX = "descendant::*[@class='MathJax' or starts-with(@class, 'MathJax_')][not(.//math)]"
-"""what scripts draw from a formula, which stays in the page as well"""
-_XHTML = "http://www.w3.org/1999/xhtml"
-_XML = re.compile(r"\s*<\?xml[^>]*>")
-_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
-_EMPTY_ELEMENT = re.compile(rf"<(?!(?:{_VOID})\b)([a-zA-Z][\w:-]*)([^<>]*)/>", re.I)
-"""as XHTML writes it, whereas HTML would wait for its end"""
-_CONTROLS = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-
-
-def html_tree(text: str) -> etree._Element | None:
-    """The document, without its comments; None if there is none.
-
-    Broken HTML is parsed much as by browsers. Raises SourceError where elements lie in each other
-    deeper than the parser follows, some 2,000 levels.
-    """
-    if (declared := _XML.match(text)) or _XHTML in text[:1000]:
-        # lxml refuses a text that declares an encoding, as it is decoded already.
-        text = text[declared.end() if declared else 0 :]
-        text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", text)
-    text = text.replace("\0", "")
-    if not text.strip():
-        return None
-    # Without `huge_tree`, all that follows 256 levels of elements is lost without a word.
-    parser = etree.HTMLParser(
-        no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
-    )
-    tree = etree.fromstring(text, parser)
-    last = parser.error_log.last_error
-    if last is not None and last.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT:
-        raise SourceError(
-            "Its elements lie in each other too deeply.", "Save it in another format."
-        )
-    return tree
-
-
-def empty(elements: Iterable[etree._Element]) -> None:
-    """Clear the elements, and leave them in place.
-
-    Removing each would move its following text to the preceding element, which takes quadratic time
-    on a page of nothing else.
-    """
-    for element in elements:
-        if element.getparent() is not None:
-            element.clear(keep_tail=True)
-            element.tag = "span"
-
-
-def visible(text: str, *, tex: bool = False) -> etree._Element | None:
-    """The document that a reader sees; None where there is none.
-
-    `tex`: whether it has formulas in TeX, which a script of its readers draws.
-    """
-    if (tree := html_tree(text)) is None:
-        return None
-    if tex:
-        for source in tree.xpath(_TEX):
-            told = _CONTROLS.sub("", text_of(source)).strip()
-            if source.tag == "script" or (told[:1] == told[-1:] == "$"):
-                empty(source.iterchildren())
-                source.tag, source.text = "span", f"\\({told.strip('$')}\\)"
-        empty(tree.xpath(_DRAWN_OF_TEX))
-    if "aria-hidden" in text:
-        empty(tree.xpath(_DRAWN))
-    empty([*tree.iter(*_UNSEEN.split())])
-    empty(filter(_is_out_of_sight, tree.xpath(_STYLED)))
-    return tree
-
-
-def _is_out_of_sight(element: etree._Element) -> bool:
-    return element.get("hidden") is not None or bool(_OUT_OF_SIGHT.search(element.get("style", "")))
-
-
-# Notes
-
-_NOTE = "note-mark"
-"""an attribute of our own, for the element that holds a note"""
-_MARK = re.compile(r"[\[(]?\s*(\w{1,4}|[*†‡§¶#]{1,3})\s*[\])]?")
-_REFERENCES = (
-    ".//a[contains(@href, '#') and (ancestor::sup or descendant::sup or @role='doc-noteref'"
-    " or contains(@class, 'note') or contains(@class, 'fnref')"
-    " or contains(@*[name()='epub:type'], 'noteref'))]"
-)
-_NAMED_NOTE = re.compile(r"note|fnref|reference|cite")
-_ARROWS = re.compile(r"[\s\[↩↑⏎⤴^\]\ufe0e\ufe0f]*")
-_HOLDERS = frozenset(("li", "p", "div", "aside", "section"))
-_HIGHEST = 8
-"""elements above the target of a link, among which its note is looked for"""
-_LONGEST_NOTE = 4000
-"""characters; what is longer is no note, but all of them"""
-
-
-def _tell_notes(root: etree._Element) -> None:
-    """Make each link to a note a `sup`, and give each note its mark.
-
-    What leads from a note back to the text is emptied.
-    """
-    marks: dict[str, str] = {}
-    origins: set[str] = set()
-    for link in root.xpath(_REFERENCES):
-        target = str(link.get("href")).rpartition("#")[2]
-        found = _MARK.fullmatch(" ".join(text_of(link).split()))
-        if not found or not target or target in origins or _is_back(link):
-            continue
-        marks[target] = found[1] if marks.get(target, found[1]) == found[1] else ""
-        above = link.getparent()
-        around = (link, above, *link.iter("sup"))
-        origins.update(filter(None, (e.get(name) for e in around for name in ("id", "name"))))
-        if above.tag != "sup":
-            link.clear(keep_tail=True)
-            link.tag, link.text = "sup", found[1]
-            link.set("class", "note")
-    for element in root.xpath(".//*[@id or @name]") if marks else ():
-        mark = marks.get(element.get("id", "")) or marks.get(element.get("name", ""))
-        if mark and (holder := _holder(element)) is not None:
-            holder.set(_NOTE, mark)
-            empty([link for link in holder.iter("a", "sup") if _leads_back(link, origins)])
-
-
-def _holder(element: etree._Element) -> etree._Element | None:
-    """The block that begins with an element, or is it."""
-    holder = element
-    for _ in range(_HIGHEST):
-        if holder.tag in _HOLDERS:
-            return holder if len(text_of(holder)) < _LONGEST_NOTE else None
-        above = holder.getparent()
-        if above is None or (above.text or "").strip() or holder.getprevious() is not None:
-            break
-        holder = above
-    return None
-
-
-def _is_back(link: etree._Element) -> bool:
-    return link.get("role") == "doc-backlink" or "back" in link.get("class", "")
-
-
-def _leads_back(link: etree._Element, origins: set[str]) -> bool:
-    to = str(link.get("href", "")).rpartition("#")[2]
-    back = to and (to in origins or _ARROWS.fullmatch(text_of(link)))
-    return bool(back) or _is_back(link)
-
-
-# Running text
 
 _DEEPEST = 20
 """levels of elements within a superscript that are told apart"""
@@ -214,7 +57,7 @@ _WIDEST = 40
 
 def _folded(text: str) -> str:
     folded = " ".join(text.split())
-    return folded if folded.isprintable() else _CONTROLS.sub("", folded).strip()
+    return folded if folded.isprintable() else CONTROLS.sub("", folded).strip()
 
 
 def _told(element: etree._Element, level: int = 0) -> str:
@@ -401,7 +244,7 @@ class _Walk:
 
     def _unlabelled(self, line: str) -> str:
         """The first line of a note without its mark, which it is told with."""
-        mark = re.escape("" if self.note is None else self.note.get(_NOTE, ""))
+        mark = re.escape("" if self.note is None else self.note.get(NOTE_MARK, ""))
         return re.sub(rf"\A[\s^↑]*(?:\[\s*(?:{mark})?\s*\]|{mark}[.):](?=\s))?\s*", "", line)
 
     def close(self) -> None:
@@ -414,7 +257,7 @@ class _Walk:
 
     def block(self, element: etree._Element) -> bool:
         self.flush()
-        if (mark := element.get(_NOTE)) and self.note is None and self.table is None:
+        if (mark := element.get(NOTE_MARK)) and self.note is None and self.table is None:
             self.close()
             self.note, self.first = element, f"[{mark}] "
             self.indents.append("")
@@ -518,7 +361,7 @@ class _Walk:
         self.pre -= 1
         if self.pre or self.heading:
             return
-        text = _CONTROLS.sub("", "".join(self.pieces)).expandtabs()
+        text = CONTROLS.sub("", "".join(self.pieces)).expandtabs()
         self.pieces.clear()
         if text.strip():
             self.put(text.strip("\n").splitlines(), BlockKind.CODE)
@@ -621,7 +464,7 @@ class _Walk:
         named = f"{element.get('class', '')} {element.get('id', '')}".lower()
         linked = next(element.iter("a"), None) is not None
         known = text in self.marks and before[-1:].isdigit()
-        noted = bool(linked or known or _NAMED_NOTE.search(named)) and bool(_MARK.fullmatch(text))
+        noted = bool(linked or known or NAMED_NOTE.search(named)) and bool(MARK.fullmatch(text))
         told = raised(text, before, after, noted=noted)
         self.is_note = told[:1] == "[" and not (self.heading or before.strip())
         self.pieces.append(told)
@@ -640,7 +483,7 @@ class _Walk:
     def image(self, element: etree._Element) -> bool:
         """An image is read where it is one of a formula, whose text it carries."""
         if _TEX_IMAGE.search(element.get("class", "")):
-            self.pieces.append(linear_tex(_CONTROLS.sub("", element.get("alt", ""))))
+            self.pieces.append(linear_tex(CONTROLS.sub("", element.get("alt", ""))))
         return True
 
     def control(self, element: etree._Element) -> bool:
@@ -703,14 +546,14 @@ _STARTS |= {"br": _Walk.break_line, "img": _Walk.image, "input": _Walk.control, 
 
 def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
     """(the page's title or "", its sections)."""
-    tex = any(sign in text for sign in _SIGNS_OF_TEX)
+    tex = any(sign in text for sign in SIGNS_OF_TEX)
     if (tree := visible(text, tex=tex)) is None:
         return "", ()
     title = _folded(tree.findtext(".//title") or "")
     for in_full in (False, True):
         body = tree.find("body")
         root = tree if body is None else body
-        _tell_notes(root)
+        tell_notes(root)
         if not in_full:
             empty([*surroundings_of(root)])
             root = main_of(root)
