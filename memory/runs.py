@@ -220,11 +220,13 @@ class RunStore:
             kept = self.request(thread)
             if kept == dict(request):
                 return
-            # Budgets may differ, and an older request says less, or what is no longer said. A
-            # server may have moved: what is found under its model's name is found elsewhere, too.
+            # Budgets and the answer's length may differ, and an older request says less, or what is
+            # no longer said. A server may have moved: what is found under its model's name is found
+            # elsewhere, too.
             same = all(
                 name not in request[part]
                 or request[part][name] == value
+                or name == "max_tokens"
                 or (name == "base_url" and value and request[part].get(name))
                 for part in ("ask", "choices")
                 for name, value in kept.get(part, {}).items()

@@ -139,7 +139,7 @@ class Dialect:
         near = [n for n in numbers if LIKELY[0] <= n / max(size / 4, 1) <= LIKELY[1]]
         fits = [(w, p) for p in near for w in numbers if p < w < p + asked]
         if of_window and fits:
-            self.window, prompt = min(fits)
+            self.window, prompt = max(fits)
             self.per_byte = prompt / size
         elif of_reply and not of_window and (less := [n for n in numbers if 0 < n < asked]):
             self.most = max(less)

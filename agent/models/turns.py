@@ -85,7 +85,7 @@ def read_turn(
     if _ESCAPED_TAG.search(text) and not parse(text).blocks:
         text = html.unescape(text)
     text = _with_whole_thought(text)
-    text = _with_own_calls(text, tools)
+    text = _EDGE_MARKS.sub("", _with_own_calls(text, tools))
     return _tidy(text, known, cut)
 
 
@@ -99,7 +99,7 @@ def _without_channels(text: str) -> str:
     text = _CHANNEL.sub(message, text)
     if bare := _BARE_CHANNELS.match(text):
         text = f"<think>{neutralise(bare[1])}</think>\n{text[bare.end() :]}"
-    return _EDGE_MARKS.sub("", text)
+    return text
 
 
 def _with_whole_thought(text: str) -> str:
@@ -108,8 +108,8 @@ def _with_whole_thought(text: str) -> str:
     if first is None or not first[1]:
         return text
     thought = text[: first.start()]
-    if parse(thought).find("answer"):
-        return text
+    if parse(thought).find("answer") and not parse(text[first.end() :]).blocks:
+        return text  # an answer that speaks of the tag
     return f"<think>{neutralise(thought.strip())}</think>{text[first.end() :]}"
 
 
@@ -141,8 +141,8 @@ def _element_call(tag: str, head: str, body: str, tools: Collection[str]) -> str
     """The call that an element is; "" if it is none."""
     named = _NAMED.search(head) or _NAMED.search(body[: body.find(">") + 1])
     name = named[1] if named else SEARCH if tag == SEARCH else ""
-    if "{" in body and (call := _json_calls(body[body.index("{") :], tools, name)):
-        return call
+    if (at := _start_of_json(body)) >= 0:
+        return _json_calls(body[at:], tools, name)
     pairs = {
         (m[1] or m[3] or m[5]).strip(): (m[2] or m[4] or m[6] or "").strip()
         for m in _PARAMETER.finditer(body)
@@ -177,7 +177,7 @@ def _with_bare_call(text: str, tools: Collection[str]) -> str:
     """A call that stands as JSON behind everything else, in a fence or not."""
     document = parse(text)
     behind = document.blocks[-1].end if document.blocks else 0
-    at = min((i for c in "{[" if (i := text.find(c, behind)) >= 0), default=-1)
+    at = _start_of_json(text, behind)
     if at < 0 or document.find("answer"):
         return text
     value, end = _first_json(text, at)
@@ -186,6 +186,10 @@ def _with_bare_call(text: str, tools: Collection[str]) -> str:
     if not all(isinstance(one, dict) and _name_of(one) in known for one in each) or not each:
         return text
     return text[:at] + _calls_of(value, tools, SEARCH) + text[end:]
+
+
+def _start_of_json(text: str, at: int = 0) -> int:
+    return min((i for c in "{[" if (i := text.find(c, at)) >= 0), default=-1)
 
 
 def _first_json(text: str, at: int) -> tuple[Any, int]:
@@ -289,7 +293,14 @@ def _words(document: ScaffoldDocument, start: int, end: int) -> str:
     for at in reversed([at for at in document.orphans if start <= at < end]):
         after = document.text.find(">", at) + 1 or end
         text = text[: at - start] + text[after - start :]
-    text = _FENCE_LINE.sub("", text)
+    lines = text.strip().splitlines()
+    fences = [bool(_FENCE_LINE.fullmatch(line)) for line in lines]
+    # A fence around the whole goes; those of code within it stay.
+    if lines and fences[0] and (sum(fences) % 2 or fences[-1]):
+        del lines[0], fences[0]
+    if lines and fences[-1] and sum(fences) % 2:
+        del lines[-1]
+    text = "\n".join(lines)
     return text.strip() if _HEADING_LINE.sub("", text).strip(" \n\t`*_#") else ""
 
 

@@ -44,7 +44,6 @@ from rubricem.agent.transcript.scaffold import (
 from rubricem.agent.transcript.words import narrow_query
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
-    NO_USAGE,
     AnswerFormat,
     Author,
     Completion,
@@ -97,7 +96,7 @@ _BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
 _END_OF_TURN = re.compile(r"</\s*(call_tool|answer|review)\s*>|(?=<tool_output\b)", re.I)
 """a tool output that the model invents ends its turn too: only the runner writes those"""
 _LONGEST_TAG = 40
-_BEGINNING = re.compile(r"\s*(?:<think\b.*?</think>\s*)?(?:```\w*\n)?", re.S)
+_BEGINNING = re.compile(r"\s*<think\b.*?</think>\s*", re.S)
 _THOUGHT = re.compile(r"<\s*(/?)\s*think", re.I)
 
 
@@ -176,6 +175,7 @@ class FreeDecoder:
             if run.policy.chat is None or error.kind not in ("empty", "thinking"):
                 raise
             # A model that fails to plan may still answer from what is found.
+            run.charge(error)
             run.end_early(f"there is no plan: {error}")
             return run.alone
         return _actions(run, turn) or run.alone
@@ -315,8 +315,9 @@ class FreeDecoder:
             left = most - len(whole.text.encode(errors="replace")) // BYTES_OF_A_TOKEN
             if left < min(LEAST_PIECE, most):
                 break
-            wide = longer or stage is Stage.ANSWER or "<answer" in whole.text
-            sampling = replace(self._sampling, max_tokens=left if wide else min(left, TURN_TOKENS))
+            wide = stage is Stage.ANSWER or "<answer" in whole.text
+            room = (left if wide else min(left, TURN_TOKENS)) + (most if longer else 0)
+            sampling = replace(self._sampling, max_tokens=room)
             end = TurnEnd(reviews=may_return, calls=True)
             try:
                 more = await run.write(stage, sampling, end, begun=whole.text)
@@ -325,11 +326,11 @@ class FreeDecoder:
                 raise
             except PolicyError as error:
                 if whole.text:
-                    run.spending.usage += error.usage or NO_USAGE
+                    run.charge(error)
                     break
-                if error.kind != "thinking" or longer or wide or most <= TURN_TOKENS:
+                if error.kind != "thinking" or longer:
                     raise
-                run.spending.usage += error.usage or NO_USAGE
+                run.charge(error)
                 longer = True
                 continue
             text = join_pieces(whole.text, more.text)
@@ -354,8 +355,12 @@ class FreeDecoder:
             return replace(written, text="")
         answers = document.find("answer")
         if written.stop_reason == "length" and answers and not answers[-1].closed:
-            limit = f"{run.ask.max_tokens:,} tokens (max_tokens)"
-            run.end_early(f"the answer was cut off, within {limit}", by="max_tokens")
+            used = len(written.text.encode()) // BYTES_OF_A_TOKEN + LEAST_PIECE
+            if used >= run.ask.max_tokens:
+                reason = f"the answer reached its limit of {run.ask.max_tokens:,} tokens"
+                run.end_early(reason, by="max_tokens")
+            else:
+                run.end_early("the server cut the answer off, and the model did not go on")
             within = answers[-1].children and not answers[-1].children[-1].closed
             text = written.text + "</cite>" * bool(within) + _BREAKS_OFF
             return replace(written, text=text)
@@ -479,7 +484,7 @@ def _retry_note(written: str, faults: Sequence[str]) -> str:
 
 PROBE = 80
 """characters by which the place is found where a continuation begins anew"""
-LEAST_OVERLAP = 12
+LEAST_OVERLAP = 8
 
 
 def join_pieces(text: str, more: str) -> str:
@@ -492,13 +497,19 @@ def join_pieces(text: str, more: str) -> str:
         return more
     begun = _BEGINNING.match(more)
     more = more[begun.end() :] if begun else more
-    if "<answer" in text and (restart := more.rfind("<answer")) >= 0:
-        more = more[more.find(">", restart) + 1 :]
-    at = text.rfind(more[:PROBE]) if len(more) >= PROBE else -1
-    if at >= 0:
-        joined = text[:at] + more
-        return joined if len(joined) > len(text) else text
-    longest = min(len(more), PROBE * 5)
+    anew = more.rfind("<answer") if "<answer" in text else -1
+    more = more[more.find(">", anew) + 1 :] if anew >= 0 else more
+    at = text.find(more[:PROBE]) if len(more) >= PROBE else -1
+    while at >= 0:
+        if more.startswith(text[at:]):
+            return text[:at] + more
+        if text.startswith(more, at):
+            return text
+        at = text.find(more[:PROBE], at + 1)
+    if anew >= 0:
+        start = text.find(">", text.find("<answer")) + 1
+        return text[:start] + more if len(more) > len(text) - start else text
+    longest = min(len(more), PROBE)
     over = next((n for n in range(longest, LEAST_OVERLAP, -1) if text.endswith(more[:n])), 0)
     return text + more[over:]
 

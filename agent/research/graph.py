@@ -43,7 +43,6 @@ from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutral
 from rubricem.agent.transcript.words import closest_sentence, nearest
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.schema import (
-    NO_USAGE,
     Decoding,
     Message,
     Passage,
@@ -274,7 +273,7 @@ async def take_step(run: Run, decoder: Decoder, name: str, query: str | None) ->
             # What a server's model found before it failed is worth a report.
             if run.policy.chat is None or not run.evidence.own or name == "verify":
                 raise
-            run.spending.usage += error.usage or NO_USAGE
+            run.charge(error)
             stage = STAGE_OF_STEP.get(name, Stage.RESEARCH)
             await close(run, decoder, RunCut("failure", stage, reason=error.told()))
             query = ""

@@ -120,6 +120,8 @@ MOST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN = 5.5, 4.0
 """of UTF-8: what English prose has at most in a tokeniser of 200,000 words, and what is usual"""
 CUT_RATIO = 1.5
 """times as many bytes a token as were seen before, above which a prompt must have been cut"""
+GROWN = 1.15
+"""times the size of the prompt before, from which it must have more tokens"""
 LEAST_COMPARED = 8000
 """bytes of a prompt that are worth a comparison"""
 
@@ -206,7 +208,7 @@ class Run:
     def __post_init__(self) -> None:
         self.alone = self.alone or self.ask.question
         self.evidence = Evidence(self.background)
-        self._bytes_a_token = MOST_BYTES_A_TOKEN
+        self._bytes_a_token, self._compared = MOST_BYTES_A_TOKEN, (0, 0)
         self.spending = Spending(self.ask.budgets)
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
@@ -301,7 +303,7 @@ class Run:
             except PolicyError as error:
                 if error.kind != "context" or not self._leave_out():
                     raise
-                self.spending.usage += error.usage or NO_USAGE
+                self.charge(error)
 
     def _leave_out(self) -> bool:
         """Send half of the tool outputs no more, the oldest; False: none is left to leave out."""
@@ -367,12 +369,15 @@ class Run:
     def _compare(self, usage: Usage, sent: Sequence[str]) -> None:
         """Note where a server read far fewer tokens than it was sent, and did not say so.
 
-        What a token holds is learnt from the fullest ones that were seen.
+        What a token holds is learnt from the fewest bytes that were seen of one; and a server that
+        reads no more though the prompt has grown has cut it, whatever a token holds.
         """
         size, read = sum(len(text.encode(errors="replace")) for text in sent), usage.prompt_tokens
         if not read or size < LEAST_COMPARED:
             return
-        if size / read > CUT_RATIO * self._bytes_a_token:
+        before, self._compared = self._compared, (size, read)
+        same = read <= before[1] and size > GROWN * before[0] > 0
+        if same or size / read > CUT_RATIO * self._bytes_a_token:
             about = round(size / min(self._bytes_a_token, USUAL_BYTES_A_TOKEN))
             if self.cut_prompt is None:
                 said = f"the server read {read:,} of about {about:,} tokens: it cuts what is long"
@@ -457,6 +462,12 @@ class Run:
         reply = reply | {"at": at, "took": max(at - began, 0.0)}
         await self.journal.append(key, reply)
         return reply
+
+    def charge(self, failed: PolicyError) -> None:
+        """Count what a call cost that failed, where the run goes on."""
+        usage = usage_of_error(failed)
+        self.spending.count(usage, 0.0)
+        self.spending.usage += usage
 
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call, made now or replayed, against the budgets and in the usage."""

@@ -152,6 +152,8 @@ class Reply:
     """the pieces are sent again and again"""
     error_after: Mapping[str, Any] | None = None
     """an error event after the pieces, instead of an end"""
+    calls: Sequence[Mapping[str, Any]] = ()
+    """the server's own tool calls, in one event"""
 
     def parts(self) -> list[str]:
         if self.pieces is not None:
@@ -305,6 +307,8 @@ class _Chatting(Streaming):
         for i in range(0, len(reply.reasoning), 8):
             self._event({reply.reasoning_field: reply.reasoning[i : i + 8]})
         if self._pieces(reply):
+            if reply.calls:
+                self._event({"tool_calls": list(reply.calls)})
             self._end(reply, bool((request.get("stream_options") or {}).get("include_usage")))
 
     def _pieces(self, reply: Reply) -> bool:

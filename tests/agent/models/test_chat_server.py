@@ -1,6 +1,7 @@
 """One model on one server: what is asked, what is heard, what is told of what goes wrong."""
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.schema import Completion, OnText, Sampling, StopPredicate, Usage
+from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from tests.support.policies import ASKED, KEY, SAMPLING, client
 from tests.support.scripted_server import Fault, Hang, Reply, Script, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
@@ -381,3 +382,131 @@ async def test_a_silent_server_is_given_up_after_the_timeout(reply: Hang | Reply
     error = await failure([reply], timeout=0.2, retry=Retry(tries=1))
     assert 0.2 <= time.monotonic() - start < 60
     assert "sent nothing for 0.2 s" in str(error)
+
+
+def whole(message: dict[str, Any], **more: Any) -> Fault:
+    """A completion in one JSON value, of a server that does not stream."""
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return Fault(200, body=json.dumps({"choices": [choice], **more}, indent=1))
+
+
+CALLED = {"function": {"name": "search", "arguments": {"query": "bees"}}}
+PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"text": "Bees."}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "reasoning"),
+    [
+        (whole({"content": "Bees."}), "Bees.", ""),
+        (whole({"content": "Bees.", "reasoning": "Hm."}), "Bees.", "Hm."),
+        (whole({"content": PARTS}), "Bees.", "Hm."),
+        (Reply(pieces=[PARTS[:1], PARTS[1:]]), "Bees.", "Hm."),
+        (Reply(pieces=["Be", [{"type": "text", "text": "es."}], None]), "Bees.", ""),
+        (whole({"content": None, "tool_calls": [CALLED]}), "bees", ""),
+        (Reply(calls=[{"index": 0, **CALLED}], finish="tool_calls"), "bees", ""),
+    ],
+)
+async def test_a_reply_is_read_in_whatever_shape_it_comes(
+    reply: Scripted, text: str, reasoning: str
+) -> None:
+    got = await replied([reply])
+    if text == "bees":
+        call = json.loads(got.text.strip().removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        assert call["name"] == "search" and json.loads(call["arguments"]) == {"query": "bees"}
+    else:
+        assert (got.text, got.stop_reason, got.reasoning) == (text, "eos", reasoning)
+
+
+HTML = Fault(200, body="<!DOCTYPE html><p>Log in", headers={"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "tries"),
+    [
+        (HTML, "sent a web page", 1),
+        (Fault(200, "the model is not supported"), "the model is not supported", 1),
+        (Fault(200, "worker lost its mind"), "worker lost its mind", 4),
+        (Reply(error_after={"message": "invalid prompt"}, pieces=[]), "invalid prompt", 1),
+        (Fault(200, body='{"detail": "no such adapter: invalid"}'), "no such adapter", 1),
+        (Fault(200, body='{"error": {"message": "who?", "code": 401}}'), "refused the API key", 1),
+        (Fault(429, "Request too large: Limit 10, Requested 90"), "Limit 10, Requested 90", 1),
+        (Fault(413, "Payload"), "Payload", 1),
+    ],
+)
+async def test_what_comes_in_place_of_a_reply_is_quoted_and_asked_again_only_if_it_may_help(
+    fault: Scripted, told: str, tries: int
+) -> None:
+    async with serving([fault] * 4) as (server, chat):
+        with pytest.raises(PolicyError, match=told):
+            await chat.chat(ASKED, SAMPLING)
+        assert len(server.requests) == tries
+
+
+async def test_a_template_without_a_system_role_gets_it_in_the_first_user_message() -> None:
+    def script(body: Any, number: int) -> Scripted:
+        named = [message["role"] for message in body["messages"]]
+        return Fault(500, "jinja: System role not supported") if "system" in named else "fine"
+
+    async with serving(script) as (server, chat):
+        for _ in range(2):
+            assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
+        assert len(server.requests) == 3, "it is learnt once"
+    [said] = server.requests[-1].body["messages"]
+    assert said["content"] == "Be brief.\n\nWhat is evicted first?"
+
+
+LONG = [Message("system", "Be brief."), Message("user", "word " * 800)]
+
+
+@pytest.mark.parametrize(
+    ("complaint", "least", "most"),
+    [
+        (
+            "This model's maximum context length is 4096 tokens. However, you requested 5100 tokens"
+            " (1100 in the messages, 4000 in the completion).", 2900, 2996,
+        ),
+        (
+            "'max_tokens' is too large: 4000. This model's maximum context length is 4096 tokens "
+            "and your request has 1,100 input tokens (4000 > 4096 - 1100).", 2900, 2996,
+        ),
+        ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 1100 `inputs` tokens and 4000"
+         " `max_new_tokens`", 2900, 2996),
+        ("input length and `max_tokens` exceed context limit: 1100 + 4000 > 4096", 2900, 2996),
+        ("max_tokens is too large: 4000. This model supports at most 2048 completion tokens, "
+         "whereas you provided 4000.", 2048, 2048),
+        ("`max_tokens` must be less than or equal to `2048`", 2048, 2048),
+        ("the request exceeds the context window of 4096", 2900, 3100),
+    ],
+)  # fmt: skip
+async def test_a_reply_that_may_not_be_so_long_is_asked_for_shorter_once(
+    complaint: str, least: int, most: int
+) -> None:
+    def script(body: Any, number: int) -> Scripted:
+        return Fault(400, complaint) if body["max_tokens"] > 3100 else "fine"
+
+    async with serving(script) as (server, chat):
+        for _ in range(2):
+            await chat.chat(LONG, Sampling(max_tokens=4000))
+        sent = [request.body["max_tokens"] for request in server.requests]
+    assert len(sent) == 3 and sent[0] == 4000 and sent[1] == sent[2]
+    assert least <= sent[1] <= most
+
+
+async def test_a_prompt_that_fills_the_window_is_asked_once_more_at_most() -> None:
+    complaint = "maximum context length is 900 tokens, your prompt has 1000"
+    async with serving([Fault(400, complaint)] * 3) as (server, chat):
+        with pytest.raises(PolicyError, match="900 tokens") as failed:
+            await chat.chat(LONG, Sampling(max_tokens=4000))
+        assert failed.value.kind == "context" and len(server.requests) <= 2
+
+
+async def test_what_a_user_adds_stands_in_every_body_until_it_is_refused() -> None:
+    extra = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}
+    script = [Fault(400, "unknown parameter: reasoning_effort"), "fine", "fine"]
+    async with serving(script, extra_body=extra) as (server, chat):
+        for _ in range(2):
+            await chat.chat(ASKED, SAMPLING)
+        first, *later = [request.body for request in server.requests]
+    assert extra.items() <= first.items()
+    assert all("reasoning_effort" not in body for body in later)
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in later)
