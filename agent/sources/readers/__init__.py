@@ -44,9 +44,12 @@ READERS |= dict.fromkeys(TEXTS, "plain.text")
 """The module that reads each supported suffix, in lower case; "" is that of a file without one."""
 
 
+_OWN = ("__MACOSX", "__pycache__", "node_modules", "Thumbs.db", "desktop.ini")
+
+
 def is_hidden(name: str) -> bool:
     """Whether it is of a program's own, such as the lock that Office sets beside a file."""
-    return name.startswith((".", "~$")) or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+    return name.startswith((".", "~$")) or name in _OWN
 
 
 def read(given: Input) -> Document:

@@ -237,7 +237,8 @@ class _Rst:
         self, name: str, argument: str, settings: list[str], body: list[str], level: int
     ) -> str:
         above = f"<p>{self.inline(argument)}</p>" if argument else ""
-        options = dict(re.match(r":([\w-]+):\s*(.*)", each).groups() for each in settings)  # type: ignore[union-attr]
+        parted = (each[1:].partition(":") for each in settings)
+        options = {option: value.strip() for option, _, value in parted}
         if name == "table":
             return above + self.blocks(body, level)
         headers = int(options.get("header-rows") or 0)
