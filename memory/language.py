@@ -105,6 +105,7 @@ def language_of(text: str) -> str:
 
     By the script of most of its letters; Chinese and Japanese may contain more of another one.
     """
+    text = plain_letters(text)
     if not text.isascii():
         told = {code: len(script.findall(text)) for code, script in _SCRIPTS.items()}
         for code in ("ja", "zh", "ko"):
@@ -145,9 +146,54 @@ def foreign(words: AbstractSet[str], first: str, text: str) -> str:
     return best
 
 
+_RAISED_SIGNS = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]+")
+_BESIDE_DIGITS = re.compile(
+    "(?<=\\d)[\u00bc-\u00be\u2150-\u215f\u2189\u2460-\u24ff]|[\u2122\u2120]"
+)
+_UNSEEN = re.compile("[\u00ad\u200b\u2060\ufeff]")
+_BROKEN = re.compile(r"(?<=[^\W\d_])-\n\s{0,99}(?=[a-z\u00df-\u00ff\u03ac-\u03ce\u0430-\u045f])")
+"""a hyphen at the end of a line within a word"""
+
+
 def plain_letters(text: str) -> str:
-    """The text with each letter in a canonical form, and without what a script may leave out."""
-    return _POINTS.sub("", unicodedata.normalize("NFC", text))
+    """The text with each letter, digit and sign in its canonical form, as texts are compared.
+
+    That is NFKC: ligatures, full and half widths and presentation forms are plain. What it would
+    glue stays apart: a power is 10^5, two and a half is 2 1/2, a trade mark is no letters.
+    Soft hyphens and what scripts may leave out are gone.
+    """
+    if text.isascii():
+        return text
+    text = _UNSEEN.sub("", text)
+    if not unicodedata.is_normalized("NFKC", text):
+        text = _BESIDE_DIGITS.sub(r" \g<0>", _RAISED_SIGNS.sub(r"^\g<0>", text))
+        text = unicodedata.normalize("NFKC", text).replace("\u2044", "/")
+    return _POINTS.sub("", text).replace("\u2010", "-")
+
+
+def compared(text: str) -> str:
+    """`plain_letters` of a text whose words are not broken at the ends of lines."""
+    text = plain_letters(text)
+    return _BROKEN.sub("", text) if "-\n" in text else text
+
+
+def hyphenless(plain: str) -> list[str]:
+    """The hyphenated words of a text in plain letters, in lower case and as one: "wellknown".
+
+    So such a word is found where it was broken at the end of a line, or is written as one.
+    """
+    if "-" not in plain:
+        return []
+    if "-\n" in plain:
+        plain = _BROKEN.sub("-", plain)
+    parted = " ".join([word for word in plain.split() if "-" in word])
+    found = _COMPOUND.findall(parted)
+    return [word.replace("-", "").lower() for word in found if len(word) < LONGEST_COMPOUND]
+
+
+LONGEST_COMPOUND = 40
+"""characters of a word with hyphens that is also found without them"""
+_COMPOUND = re.compile(r"(?<![^\W\d_])[^\W\d_]++(?:-[^\W\d_]++)++")
 
 
 def apart(text: str) -> str:
@@ -162,7 +208,8 @@ def apart(text: str) -> str:
 
 def stands(word: str, text: str) -> bool:
     """Whether a text has the whole word; 12 is not in 128, but is in a date in Chinese."""
-    return bool(re.search(rf"(?<!{LETTER}){re.escape(word)}(?!{LETTER})", text, re.I))
+    word = re.escape(plain_letters(word))
+    return bool(re.search(rf"(?<!{LETTER}){word}(?!{LETTER})", plain_letters(text), re.I))
 
 
 def is_foreign(text: str, *wholes: str) -> bool:
@@ -183,8 +230,10 @@ def words_in(text: str, language: str = "") -> frozenset[str]:
 
     `language`: that of its context, or of the text it is compared with; "": its own.
     """
+    text = plain_letters(text)
+    if "-\n" in text:  # a word has both forms
+        text = f"{text} {_BROKEN.sub('', text)}"
     far = not text.isascii() and _FAR.search(text)
-    text = plain_letters(text) if far else text
     written = (WORD if far else _NEAR_WORD).findall(text)
     # Each distinct word once: prose says most of its words again.
     words = {*written}
@@ -206,7 +255,7 @@ def form(written: str, language: str) -> str:
 
 @lru_cache(2**16)
 def _english(written: str) -> str:
-    word = written.lower().replace("\u2019", "'")
+    word = unicodedata.normalize("NFKC", written).lower().replace("\u2019", "'")
     if word in STOP_WORDS:
         return word if word in ("no", "nor", "not") else ""
     if word.endswith("n't"):
@@ -243,7 +292,7 @@ def _form(written: str, language: str) -> str:
 def _number(word: str) -> str:
     """The number without thousands separators, in Western digits."""
     word = word.replace(",", "")
-    return word if word.isascii() else "".join(str(unicodedata.digit(c, c)) for c in word)
+    return word if word.isascii() else "".join(str(unicodedata.decimal(c, c)) for c in word)
 
 
 @lru_cache

@@ -25,9 +25,11 @@ from rubricem.agent.transcript.words import content_words
 from rubricem.memory.language import (
     LETTER,
     STOP_WORDS,
+    compared,
     is_foreign,
     language_of,
     language_with,
+    plain_letters,
     sentences,
     stem,
     stop_words,
@@ -75,13 +77,14 @@ _OF_A_COUNTRY = re.compile(r"(?:i?an|ean|ish|ese)s?$")
 
 def numbers(text: str) -> frozenset[str]:
     """The numbers of a text in one form; a percentage is included with and without its sign."""
-    return frozenset(value for match in _NUMBER.finditer(text) for value in _values(match))
+    found = _NUMBER.finditer(plain_letters(text))
+    return frozenset(value for match in found for value in _values(match))
 
 
 def missing_numbers(claim: str, text: str) -> list[str]:
-    """Numbers of the claim, as written there, that the text lacks."""
-    held = numbers(text)
-    return [m[0].strip() for m in _NUMBER.finditer(claim) if _values(m)[0] not in held]
+    """Numbers of the claim, in plain digits, that the text lacks."""
+    held, found = numbers(text), _NUMBER.finditer(plain_letters(claim))
+    return [match[0].strip() for match in found if _values(match)[0] not in held]
 
 
 def missing_quotations(claim: str, text: str) -> list[str]:
@@ -103,6 +106,7 @@ def missing_quotations(claim: str, text: str) -> list[str]:
 
 def missing_names(claim: str, text: str) -> list[str]:
     """Names of the claim that the text does not contain whole."""
+    claim, text = compared(claim), compared(text)
     language = language_with(claim, text)
     return [
         name for name in dict.fromkeys(_names(claim, language)) if not _stands(name, text, language)
@@ -117,7 +121,8 @@ def _is_title(quoted: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _write_out_dates(text: str) -> str:
-    """The text with months written out, and dates in digits followed by the same in words."""
+    """The text as it is compared, months and dates in digits in words."""
+    text = compared(text)
 
     def in_words(date: re.Match[str]) -> str:
         month = list(_MONTHS.values())[int(date[2]) - 1]
@@ -173,9 +178,16 @@ def _stands(name: str, text: str, language: str) -> bool:
     return content_words(last, language) <= content_words(text, language)
 
 
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+
+
 def _plain(text: str) -> str:
-    """Lower case, single spaces, straight quotation marks, no final punctuation."""
-    straight = text.replace("\u2019", "'").replace("\u2018", "'")
+    """Lower case, single spaces, straight quotation marks, no hyphens or final punctuation.
+
+    Whether a hyphen at the end of a line is one of the word, a quotation need not know.
+    """
+    straight = compared(text).replace("\u2019", "'").replace("\u2018", "'")
+    straight = _HYPHEN.sub("", straight)
     return " ".join(straight.lower().split()).strip(" .,;:!?")
 
 
@@ -213,6 +225,7 @@ def contradiction(claim: str, sentence: str) -> str:
     """How an English claim reverses the sentence, in a phrase; "" if it does not."""
     if is_foreign(claim, sentence):
         return ""
+    claim, sentence = compared(claim), compared(sentence)
     denied_there, said_there = _split_by_negation(sentence)
     denied_here, said_here = _split_by_negation(claim)
     if turned := denied_here & said_there:
@@ -334,8 +347,9 @@ class Pair:
 
         Less than a sentence may be reversed by the rest of it.
         """
-        claim, text = (" ".join(each.split()) for each in (self.claim, self.source.text))
-        told = (" ".join(said.split()).rstrip(".") for said in sentences(self.source.text))
+        claim, whole_text = compared(self.claim), compared(self.source.text)
+        claim, text = (" ".join(each.split()) for each in (claim, whole_text))
+        told = (" ".join(said.split()).rstrip(".") for said in sentences(whole_text))
         whole = claim in text and any(claim.startswith(said) for said in told if said)
         return whole and len(content_words(claim)) >= LEAST_QUOTED
 

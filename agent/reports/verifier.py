@@ -46,6 +46,7 @@ from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
 from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
 from rubricem.memory.errors import PolicyError
+from rubricem.memory.language import plain_letters
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
@@ -226,13 +227,21 @@ LONGEST_QUOTE = 600
 def verbatim(quote: str, text: str) -> str:
     """The part of a text that a quote repeats, as it stands there; "" if it does not.
 
-    White space does not count, nor do quotation marks around it.
+    White space does not count, nor do quotation marks around it, nor how letters are drawn.
     """
     words = quote.strip("\"'\u201c\u201d\u2018\u2019 .").split()
     if not words or len(quote) > LONGEST_QUOTE:
         return ""
-    found = re.search(r"\s+".join(map(re.escape, words)), text)
-    return found[0] if found else ""
+    if found := re.search(r"\s+".join(map(re.escape, words)), text):
+        return found[0]
+    if quote.isascii() and text.isascii():
+        return ""
+    spans = [word.span() for word in re.finditer(r"\S+", text)]
+    plain = [plain_letters(text[start:end]).replace(" ", "") for start, end in spans]
+    sought = "".join(f" {plain_letters(word).replace(' ', '')}" for word in words)
+    before, there, _ = "".join(f" {word}" for word in plain).partition(sought)
+    first = before.count(" ")
+    return text[spans[first][0] : spans[first + len(words) - 1][1]] if there else ""
 
 
 def list_pairs(pairs: Sequence[Pair]) -> str:

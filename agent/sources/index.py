@@ -43,6 +43,7 @@ from rubricem.memory.language import (
     beginning,
     foreign,
     form,
+    hyphenless,
     language_of,
     length,
     pairs,
@@ -70,8 +71,8 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
     for passage in passages:
         if len(kept) == limit:
             break
-        text = passage.text.lower()
-        runs = () if text.isascii() else PAIRED_RUN.findall(plain_letters(text))
+        text = plain_letters(passage.text).lower()
+        runs = () if text.isascii() else PAIRED_RUN.findall(text)
         found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
         found = found.union(pair for run in runs for pair in pairs(run))
         # Two without a word are the same: 0 >= 0.
@@ -117,7 +118,7 @@ def joined(passages: Sequence[Passage], chosen: Passage) -> Passage:
     return replace(chosen, place=passages[0].place, text=text.strip("\n"))
 
 
-WORDS_VERSION = 3
+WORDS_VERSION = 4
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+|\d++(?:[.,]\d++)*+")
 _FAR_RAW = re.compile(
@@ -127,10 +128,19 @@ _CASE_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_FOUND_BY = frozenset(("", "no", "nor", "not"))
 
 
-def _raw(text: str) -> list[str]:
-    if text.isascii():
-        return _RAW.findall(text)
-    return (_FAR_RAW if PAIRED_RUN.search(text) else _RAW).findall(plain_letters(text))
+def _raw(plain: str) -> list[str]:
+    """The raw words of a text in plain letters."""
+    if plain.isascii():
+        return _RAW.findall(plain)
+    return (_FAR_RAW if PAIRED_RUN.search(plain) else _RAW).findall(plain)
+
+
+def _raw_and_joined(text: str) -> list[str]:
+    """The raw words, and words with hyphens once more without them."""
+    plain = plain_letters(text)
+    raws = _raw(plain)
+    raws += hyphenless(plain)
+    return raws
 
 
 def expand(raw: str, language: str = "") -> tuple[str, ...]:
@@ -164,7 +174,7 @@ def _latin(raws: Sequence[str]) -> str:
 
 def words(text: str, language: str = "") -> list[str]:
     """The words of a text in a language in order, without stop words."""
-    return [word for raw in _raw(text) for word in expand(raw, language)]
+    return [word for raw in _raw_and_joined(text) for word in expand(raw, language)]
 
 
 INDEX_VERSION = 4
@@ -282,7 +292,7 @@ class LexicalIndex:
     def rank(self, query: str, limit: int) -> Ranking:
         """At most `limit` rows that share a word with the query, with their scores, best first."""
         languages = self._languages(query)
-        names = _exact_names(_raw(query))
+        names = _exact_names(_raw(plain_letters(query)))
         known = [found for name in names for found in self._indexed_names(name)]
         # A passage has a word in one of its forms.
         said = reduce(or_, (Counter(words(query, code)) for code in languages)).elements()
@@ -446,7 +456,7 @@ def _exact_names(names: Iterable[str]) -> list[str]:
 @lru_cache(maxsize=4096)
 def _heading_words(text: str, language: str) -> tuple[str, ...]:
     """One word for each word of a heading that is no stop word."""
-    return tuple(found[0] for raw in _raw(text) if (found := expand(raw, language)))
+    return tuple(found[0] for raw in _raw(plain_letters(text)) if (found := expand(raw, language)))
 
 
 def _headings(passage: Passage, language: str) -> set[str]:
@@ -530,7 +540,7 @@ def _write_segment(
 def _opening(passage: Passage) -> list[str]:
     """The words of a page's title and first sentences, marked as words of the opening."""
     text = beginning(passage.text, _OPENING_WORDS)
-    code = _latin(_raw(matched_text(passage)))
+    code = _latin(_raw(plain_letters(matched_text(passage))))
     return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
@@ -561,7 +571,7 @@ class _WordCounts:
             self.lengths.append(sum(self.times[before:]))
 
     def _add(self, passage: Passage, *, full: bool) -> None:
-        raws = _raw(matched_text(passage))
+        raws = _raw_and_joined(matched_text(passage))
         known = self._known_in[code := _latin(raws)]
         different = {*raws}
         new = different.difference(known)

@@ -22,6 +22,7 @@ from rubricem.memory.language import (
     language_of,
     language_with,
     length,
+    plain_letters,
     sentences,
     stands,
     words_in,
@@ -92,6 +93,7 @@ def exact_names(text: str, question: str) -> frozenset[str]:
 
     That is options, numbers, identifiers, and the words of what stands between backticks.
     """
+    text = plain_letters(text)
     typed = (word.strip(".,;:()\"'") for piece in text.split("`")[1::2] for word in piece.split())
     exact = {*_EXACT.findall(text), *filter(None, typed)}
     return frozenset(word for word in exact if not stands(word, question))
@@ -152,7 +154,7 @@ def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator
 
 def fold(query: str) -> str:
     """A query as it is compared with others."""
-    return " ".join(query.casefold().split())
+    return " ".join(plain_letters(query).casefold().split())
 
 
 def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:

@@ -3,7 +3,10 @@
 import pytest
 
 from rubricem.memory.language import (
+    compared,
+    hyphenless,
     language_of,
+    plain_letters,
     sentences,
     words_in,
 )
@@ -73,3 +76,43 @@ def test_sentences_end_where_their_language_ends_them(text: str, count: int):
     found = list(sentences(text))
     assert len(found) == count, found
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("eﬃciency of the oﬃce", "efficiency of the office"),
+        ("ＡＢＣ－７ ４２％", "ABC-7 42%"),
+        ("ｶﾀｶﾅ", "カタカナ"),
+        ("10⁵ Pa, 10⁻³ m, 42² l", "10^5 Pa, 10^−3 m, 42^2 l"),
+        ("2½ hours", "2 1/2 hours"),
+        ("H₂O", "H2O"),
+        ("Rotor™ of 5 ㎏", "Rotor TM of 5 kg"),
+        ("sub\u00admersible im\u200bpeller", "submersible impeller"),
+        ("well\u2011known", "well-known"),
+        ("Du\u0308se", "Düse"),
+        ("plain", "plain"),
+    ],
+)
+def test_letters_are_plain_however_they_are_drawn_and_no_sign_is_glued(written: str, plain: str):
+    assert plain_letters(written) == plain == plain_letters(plain)
+
+
+def test_a_number_with_a_raised_sign_is_no_longer_number():
+    assert words_in("42¹ litres") == {"42", "1", "litr"}
+    assert words_in("10⁵") == words_in("10^5") != words_in("105")
+
+
+def test_words_broken_at_the_end_of_a_line_have_both_forms():
+    broken = "the investi-\n  gation of a well-\nknown seal in the North-\nRhine works"
+    assert compared(broken) == ("the investigation of a wellknown seal in the North-\nRhine works")
+    assert words_in("investigation") | words_in("well-known seal") <= words_in(broken)
+    assert hyphenless(broken) == ["investigation", "wellknown"]
+    assert hyphenless("A well-known, Self-Contained P-101 - a pump, and 3-4 more") == [
+        "wellknown",
+        "selfcontained",
+    ]
+
+
+def test_the_language_of_half_wide_letters_is_that_of_wide_ones():
+    assert language_of("ｼｰﾙﾉﾚｯｶ") == "ja"

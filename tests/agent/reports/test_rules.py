@@ -60,6 +60,13 @@ def test_numbers_are_the_same_however_they_are_written():
         ("the ninth of them", "the 9th of them", []),
         ("on 1 March", "on 2017-03-01", []),
         ("12 of them", "12% of them", []),
+        ("42 litres", "４２ litres", []),
+        ("４２％ of them", "42 % of them", []),
+        ("105 Pa", "10⁵ Pa", ["105"]),
+        ("10^5 Pa", "10⁵ Pa", []),
+        ("421 litres", "42¹ litres", ["421"]),
+        ("421 litres", "42[1] litres", ["421"]),
+        ("42 litres", "42[1] litres", []),
     ],
 )
 def test_a_number_must_be_there_whole_with_its_scale_and_sign(
@@ -75,6 +82,10 @@ def test_a_quotation_must_stand_there_word_for_word():
     assert missing_quotations('They found it "much better"', text) == ["much better"]
     assert missing_quotations('"Better Expected"', text) == []
     assert missing_quotations('"Better Dancing"', text) == ["Better Dancing"]
+    drawn = "An eﬃcient investi-\ngation of the self-\ncontained seal by ＡＢＣ."
+    assert missing_quotations('"efficient investigation of the self-contained seal"', drawn) == []
+    assert missing_quotations('"efficient investigation of the lid"', drawn) != []
+    assert missing_names("It is of ABC.", drawn) == []
 
 
 @pytest.mark.parametrize(
@@ -179,6 +190,8 @@ def test_a_quotation_of_whole_sentences_is_told_from_a_part_that_the_rest_turns_
     assert Pair("The queue is a list of items.", source(text)).verbatim()
     assert not Pair("items get lost when it is full.", source(text)).verbatim()
     assert not Pair("The queue is a tree of items.", source(text)).verbatim()
+    drawn = source("An eﬃcient queue\nholds ４２ items.")
+    assert Pair("An efficient queue holds 42 items.", drawn).verbatim()
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,36 @@ def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_
     )
     strange = part("", "Never found here.")
     assert index.around([strange], 40) == [strange]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("efficiency office", 0),
+        ("oﬃce eﬃciency", 0),
+        ("ABC-7", 1),
+        ("４２", 1),
+        ("カタカナ", 1),
+        ("investigation", 2),
+        ("submersible", 2),
+        ("well-known", 3),
+        ("wellknown", 3),
+        ("selfcontained", 4),
+        ("self-contained", 4),
+        ("self contained", 4),
+    ],
+)
+def test_a_word_is_found_however_it_is_drawn_broken_or_joined(
+    query: str, found: int, tmp_path: Path
+) -> None:
+    texts = (
+        "The eﬃciency of the oﬃce was fixed.",
+        "Type ＡＢＣ－７ holds ４２ litres (ｶﾀｶﾅ).",
+        "The investi-\ngation of a sub\u00admersible pump.",
+        "It is a wellknown and a well-\nknown seal.",
+        "Each has a self-contained lid.",
+        "Nothing of these stands in here.",
+    )
+    passages = [Passage("Notes", f"{n}.md", "", text) for n, text in enumerate(texts)]
+    index = build_index(passages, tmp_path, "drawn", "a")
+    assert [passage.location for passage in index.search(query, 1)] == [f"{found}.md"]
