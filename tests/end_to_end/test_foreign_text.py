@@ -249,7 +249,7 @@ def of_text(each: str) -> None:
                  same_page, report.prose, report.literal, report.web_address):  # fmt: skip
         read(each)
     text.fence({"a": each}), row(each, each, each), report.link(each, each)
-    list(language.sentences(each))
+    list(language.sentences(each)), language.compared(each), language.hyphenless(each)
 
 
 def of_document(parts: tuple[str, list[str]]) -> None:

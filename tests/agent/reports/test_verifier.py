@@ -23,6 +23,7 @@ from rubricem.agent.reports.verifier import (
     finding_at,
     list_pairs,
     pairs_of,
+    verbatim,
 )
 from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import PolicyError
@@ -168,6 +169,13 @@ async def test_what_decides_is_quoted_if_the_source_says_it(quoted: str, kept: s
     told = "There is a cache. If it is so, the cache can grow without any limit."
     found = await ChatChecker(model).check([claim_pair("It is unbounded.", told)])
     assert [(one.verdict, one.quote) for one in found.each] == [("supported", kept)]
+
+
+def test_a_quote_in_plain_letters_is_found_as_its_source_draws_it():
+    told = "It is an e\ufb03cient pump\nof 2\u00bd bar and type \uff21\uff22, which holds."
+    assert verbatim("efficient pump of 2 bar", told) == ""
+    assert verbatim("efficient pump of", told) == "e\ufb03cient pump\nof"
+    assert verbatim("type AB", told) == "type \uff21\uff22,"
 
 
 def test_the_deciding_words_are_the_quote_of_a_citation():
