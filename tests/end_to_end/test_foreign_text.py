@@ -60,6 +60,7 @@ from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.language import compared, hyphenless
 from rubricem.memory.schema import AnswerKind
 from rubricem.memory.text import split_thinking
 from tests.support.pdfs import pdf
@@ -249,7 +250,7 @@ def of_text(each: str) -> None:
                  same_page, report.prose, report.literal, report.web_address):  # fmt: skip
         read(each)
     text.fence({"a": each}), row(each, each, each), report.link(each, each)
-    list(language.sentences(each)), language.compared(each), language.hyphenless(each)
+    list(language.sentences(each)), compared(each), hyphenless(each)
 
 
 def of_document(parts: tuple[str, list[str]]) -> None:
