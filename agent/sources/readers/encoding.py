@@ -282,6 +282,11 @@ def _detect_whole(sample: bytes, declared: Collection[str]) -> tuple[str, bool]:
     few = len({byte for byte in sample if byte > 127}) - bool(_TURKISH & {*texts[name]})
     if few <= _FEW and not _east(texts[name]):
         return _of_few(fits, texts, name), False
+    told = texts[name]
+    # UTF-16 of East Asia, without a mark and a zero, is as good as never text in single bytes.
+    typed = sum(c.isascii() for c in told) * 4 > len(told) and len(told.split()) == 1
+    if typed and _east(told) and (wide := _wide(sample)):
+        return wide, False
     if _halves_differ(sample, name):
         raise SourceError("Its text is in mixed encodings.", _REMEDY)
     return name, False
