@@ -150,7 +150,6 @@ _RAISED_SIGNS = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]+")
 _BESIDE_DIGITS = re.compile(
     "(?<=\\d)[\u00bc-\u00be\u2150-\u215f\u2189\u2460-\u24ff]|[\u2122\u2120]"
 )
-_UNSEEN = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _BROKEN = re.compile(r"(?<=[^\W\d_])-\n\s{0,99}(?=[a-z\u00df-\u00ff\u03ac-\u03ce\u0430-\u045f])")
 """a hyphen at the end of a line within a word"""
 
@@ -164,7 +163,7 @@ def plain_letters(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _UNSEEN.sub("", text)
+    text = text.replace("\u00ad", "")
     if not unicodedata.is_normalized("NFKC", text):
         text = _BESIDE_DIGITS.sub(r" \g<0>", _RAISED_SIGNS.sub(r"^\g<0>", text))
         text = unicodedata.normalize("NFKC", text).replace("\u2044", "/")

@@ -88,7 +88,7 @@ def test_sentences_end_where_their_language_ends_them(text: str, count: int):
         ("2½ hours", "2 1/2 hours"),
         ("H₂O", "H2O"),
         ("Rotor™ of 5 ㎏", "Rotor TM of 5 kg"),
-        ("sub\u00admersible im\u200bpeller", "submersible impeller"),
+        ("sub\u00admer\u00adsible im\u00adpeller", "submersible impeller"),
         ("well\u2011known", "well-known"),
         ("Du\u0308se", "Düse"),
         ("plain", "plain"),
