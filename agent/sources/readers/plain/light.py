@@ -57,6 +57,7 @@ _ORG_KEY = re.compile(r"\s*#\+(\w[\w-]{0,40})(?:\[[^\]]{0,200}\])?:?\s*(.*)")
 _ORG_ITEM = re.compile(r"(\s*)(?:[-+]|\d+[.)])\s+(\S.*)")
 _ORG_TERM = re.compile(r"\s*[-+]\s+(\S.{0,200}?)\s+::\s+(.*)")
 _ORG_RULE = re.compile(r"\s*\|[-+|: ]+\Z")
+_MARKED = re.compile(r"[][=~+*/_^\\{}<>&$`:#(]| --? ")
 _CODE = "\ue000{}\ue001"
 _CODED = re.compile("\ue000(\\d+)\ue001")
 _EDGE = r"(?<![\w\\{0}]){0}(?=[^\s{0}])([^{0}\n]{{1,400}}?)(?<=\S){0}(?!\w)"
@@ -71,6 +72,8 @@ _ORG_CODE, _ORG_OUT, _ORG_PLAIN = _marks("=", "~"), _marks("+"), _marks("*", "/"
 
 def _inline(text: str, codes: Sequence[re.Pattern[str]], rules: Callable[[str], str]) -> str:
     """A line whose code is kept as it is, and whose other marks `rules` rewrites."""
+    if not _MARKED.search(text):
+        return text
     kept: list[str] = []
 
     def keep(found: re.Match[str]) -> str:
