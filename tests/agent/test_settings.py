@@ -75,7 +75,7 @@ def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
 ):
     monkeypatch.setenv("RUBRICEM_SOURCE", "docs, python")
     monkeypatch.setenv("RUBRICEM_MODEL", "0.5b")
-    monkeypatch.setenv("RUBRICEM_THREADS", "")
+    monkeypatch.setenv("RUBRICEM_CONCURRENCY", "")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://localhost:1/v1")
     settings = load_settings({"source": (), "model": None})
     assert settings.source == ("docs", "python")

@@ -26,7 +26,6 @@ def test_a_question_is_answered_end_to_end(
 ):
     path: Path = request.getfixturevalue(weights)
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(path.parent.parent))
-    monkeypatch.setenv("RUBRICEM_THREADS", "1")
     (tmp_path / "cache.md").write_text(
         "# functools.lru_cache\n\nIf maxsize is None, the LRU feature is disabled and the cache "
         "can grow without bound.\n"

@@ -113,7 +113,7 @@ class Server:
             return "research", RUN[sum(role == "assistant" for role, _ in contents(body))]
         if system.startswith("You check claims"):
             return "check", SUPPORTED
-        if system == template("alone"):
+        if system.startswith(template("alone")):
             return "check", REWORDED
         if system.startswith("You review finished"):
             return "reflect", self.reflection

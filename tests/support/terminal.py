@@ -135,7 +135,7 @@ def turns(body: dict[str, Any], number: int) -> Scripted:
     messages = [message["content"] for message in body["messages"]]
     if "verdict" in messages[0]:
         return SUPPORTED
-    if messages[0] == template("alone"):
+    if messages[0].startswith(template("alone")):
         return FOLLOW_UP
     later = FOLLOW_UP in messages[1]
     if len(messages) == 2:

@@ -53,6 +53,22 @@ def test_a_conversation_or_a_run_of_ask_is_gone_on_with(documents: Path, data: P
     assert kept.runs[0] == "mine" and len(kept.runs) == 4
 
 
+def test_a_run_is_gone_on_with_over_its_own_sources_unless_others_are_named(
+    documents: Path, data: Path, tmp_path: Path
+):
+    (other := tmp_path / "other").mkdir()
+    (other / "bees.md").write_text("# Bees\n\nlru_cache is no bee.\n")
+    with ScriptedServer(terminal.turns) as server:
+        rubricem("ask", QUESTION, "--run", "mine", *terminal.where(server, documents))
+        on = ("chat", "--base-url", server.base_url, "--resume", "mine")
+        rubricem(*on, typed=f"{FOLLOW_UP}\n")
+        rubricem(*on, "--source", str(other), typed=f"{FOLLOW_UP}\n")
+    store = RunStore(data)
+    listed = ConversationStore(data).list_all().conversations
+    searched = [store.request(each.runs[-1])["choices"]["source"] for each in listed]
+    assert searched == [[str(other)], [str(documents)]]
+
+
 def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents: Path, data: Path):
     with ScriptedServer([Fault(401), *[Fault(401)] * 9]) as server:
         done = chat(server, documents, QUESTION, code=1)
