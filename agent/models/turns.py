@@ -18,7 +18,7 @@ from typing import Any
 
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 
-SEARCH, OPEN_PAGE_CALL = "search", "open_page"
+SEARCH, OPEN_PAGE_CALL, READ_CALL = "search", "open_page", "read"
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
     "arguments", "parameters", "args", "input", "action_input", "tool_input", "params", "kwargs",
@@ -181,7 +181,7 @@ def _with_bare_call(text: str, tools: Collection[str]) -> str:
     if at < 0 or document.find("answer"):
         return text
     value, end = _first_json(text, at)
-    known = {SEARCH, OPEN_PAGE_CALL, *tools}
+    known = {SEARCH, OPEN_PAGE_CALL, READ_CALL, *tools}
     each = value if isinstance(value, list) else [value]
     if not all(isinstance(one, dict) and _name_of(one) in known for one in each) or not each:
         return text
@@ -232,7 +232,7 @@ def _written(name: str, given: Any, tools: Collection[str]) -> str:
     if name in tools:
         written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         return f'<call_tool name="{name}">{neutralise(written)}</call_tool>'
-    name = OPEN_PAGE_CALL if name.lower() == OPEN_PAGE_CALL else SEARCH
+    name = OPEN_PAGE_CALL if name.lower() in (OPEN_PAGE_CALL, READ_CALL) else SEARCH
     if not isinstance(given, dict):
         queries, rest = given if isinstance(given, list) else [given], {}
     elif name == OPEN_PAGE_CALL:

@@ -23,6 +23,7 @@ from rubricem.agent.transcript.events import TurnRetried
 from rubricem.agent.transcript.question import (
     NEXT_CALL,
     OPEN_PAGE,
+    READ,
     Found,
     RunCut,
     tool_output,
@@ -157,7 +158,7 @@ class FreeDecoder:
     def system(self, run: Run) -> str:
         papers = SCHOLAR in run.search_tool.name.split("+")
         offers = run.equipped.offers.values() if run.equipped else ()
-        pages, tools = run.pages is not None, [offer.line() for offer in offers]
+        pages, tools = run.opens, [offer.line() for offer in offers]
         limit, short = run.ask.tool_calls, self._short
         today = run.day if run.policy.chat else ""
         return system_prompt(
@@ -426,7 +427,7 @@ def _actions(run: Run, turn: str) -> str:
 def _action(run: Run, call: ToolCall) -> str:
     """The line of a tool call; a tool that does not exist is taken for the search."""
     name = call.name.strip()
-    if name.lower() == OPEN_PAGE:
+    if name.lower() in (OPEN_PAGE, READ):
         return f"{OPEN_PAGE} {call.query}"
     if run.equipped and name in run.equipped.allowed:
         return f"{name} {' '.join(call.query.split())}"

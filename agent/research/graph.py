@@ -13,6 +13,7 @@ rubric.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +24,9 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.conversations import quote_conversation, with_conversation
 from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
+from rubricem.agent.sources.choice import page
 from rubricem.agent.sources.fetch import addresses_in, normal
+from rubricem.agent.sources.index import joined
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
@@ -42,12 +45,14 @@ from rubricem.agent.transcript.question import (
 from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
 from rubricem.agent.transcript.words import closest_sentence, nearest
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
+from rubricem.memory.language import length
 from rubricem.memory.schema import (
     Decoding,
     Message,
     Passage,
     Sampling,
     ScaffoldedPrompt,
+    Source,
     Stage,
     Status,
     Value,
@@ -281,6 +286,8 @@ async def take_step(run: Run, decoder: Decoder, name: str, query: str | None) ->
     return query
 
 
+PIECES_READ = 4
+"""pieces of a page that are shown when it is read on"""
 PAGES_WORTH = 2
 """passages shown of a page or a tool's result, for each passage that a search may show"""
 
@@ -295,49 +302,96 @@ async def act(run: Run, decoder: Decoder, action: str) -> Found:
     return await decoder.search(run, action)
 
 
-async def _open_page(run: Run, wanted: str) -> Found:
-    """Open a page, given as a source's id or an address, followed by words to look for.
+_FROM = re.compile(r"from (\d{1,6})", re.I)
 
-    Counts as a tool call even if it is refused. Of a long page the passages nearest to the words
-    and to the question are shown.
+
+async def _open_page(run: Run, wanted: str) -> Found:
+    """Open a source: its id or an address, then words to look for or `from` a passage's number.
+
+    Counts as a tool call even if it is refused. With words those passages are shown that are
+    nearest to them and to the question; else the page is read on from behind what was shown of it.
     """
     name, _, sought = wanted.partition(" ")
-    address, refusal = _permit(run, name)
+    place, refusal = _permit(run, name)
+    source = run.sources.get(_id_of(name))
+    number = _FROM.fullmatch(sought.strip())
 
-    def look_over(passages: Sequence[Passage]) -> tuple[list[int], list[Passage]]:
-        most = PAGES_WORTH * run.ask.passages
+    def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
         drawn = list(sketch(passage.text for passage in passages))
-        return drawn, nearest(passages, sought, run.ask.question, most)
-
-    async def read() -> dict[str, Any]:
-        if run.pages is None or not address:
-            raise SourceError(refusal or "There is no tool open_page in this run.")
-        passages = await run.pages.read(address)
-        # In a thread: sketch and ranking take a moment if the page is a book.
-        drawn, shown = await asyncio.to_thread(look_over, passages)
-        if other := run.evidence.page_like(address, drawn):
+        if other := run.evidence.page_like(place, drawn):
             note = f"This page holds the same text as {other}; the two count as one source."
             return reply_of([], note=note, copy_of=other)
-        cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
-        note = f"{cut} question." if len(shown) < len(passages) else ""
-        return reply_of(shown, note=note, page=address, sketch=drawn)
+        if sought and not number:
+            most = PAGES_WORTH * run.ask.passages
+            shown = nearest(passages, sought, run.ask.question, most)
+            cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
+            note = f"{cut} question." if len(shown) < len(passages) else ""
+        else:
+            first = int(number[1]) - 1 if number else _behind(source, passages)
+            shown, last = read_on(passages, first, run.passage_words)
+            note = f"Passages {first + 1} to {last} of {len(passages)}."
+            if last < len(passages):
+                note += f" It goes on: {OPEN_PAGE} {name} from {last + 1}"
+        return reply_of(shown, note=note, page=place, sketch=drawn)
 
-    asked = " ".join([address or name, *sought.split()])
+    async def read() -> dict[str, Any]:
+        if not place:
+            raise SourceError(refusal)
+        web = normal(place)
+        if web and run.pages is not None:
+            passages = await run.pages.read(web)
+        else:
+            passages = await page(run.search_tool, place)
+        if not passages:
+            raise SourceError(f"{place} cannot be opened: what was found of it was shown.")
+        # In a thread: sketch and ranking take a moment if the page is a book.
+        return await asyncio.to_thread(look_over, passages)
+
+    behind = [] if sought else [_id_of(name)] * (source is not None)
+    asked = " ".join([place or name, *(sought.split() or behind)])
     failed = "The page was not opened."
     return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
 
 
-def _permit(run: Run, name: str) -> tuple[str, str]:
-    """The address that a name refers to, and "" or the reason why it may not be opened.
+def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
+    """The first passage behind what was shown of a page as this source; 0: its beginning."""
+    if source is None:
+        return 0
+    shown = [at for at, passage in enumerate(passages) if passage.text in source.text]
+    return (shown[-1] + 1) % len(passages) if shown else 0
 
-    Only a page that a search returned or that the question names may be opened; an address that
+
+def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[Passage], int]:
+    """What follows in a page, in pieces of at most `words` words under one heading each.
+
+    With the number of the last passage that they hold.
+    """
+    pieces, at = list[Passage](), first
+    while at < len(passages) and len(pieces) < PIECES_READ:
+        end, held = at + 1, length(passages[at].text)
+        while end < len(passages) and passages[end].place == passages[at].place:
+            held += length(passages[end].text)
+            if held > words:
+                break
+            end += 1
+        pieces.append(joined(passages[at:end], passages[at]))
+        at = end
+    return pieces, at
+
+
+def _id_of(name: str) -> str:
+    return name.strip("[].,").upper()
+
+
+def _permit(run: Run, name: str) -> tuple[str, str]:
+    """The place that a name refers to, and "" or the reason why it may not be opened.
+
+    Only a source of the run, or a page that the question names, may be opened; an address that
     merely occurs in the text of a page may not, whatever that text says.
     """
-    source = run.sources.get(name.strip("[].,").upper())
+    source = run.sources.get(_id_of(name))
     if source is not None:
-        address = normal(source.location)
-        refusal = f"{source.id} is no page of the web: its text was shown."
-        return address, "" if address else refusal
+        return normal(source.location) or source.location, ""
     known = set(addresses_in(run.ask.question))
     for source in run.sources.values():
         known |= {normal(location) for location in (source.location, *source.copies)}

@@ -69,6 +69,7 @@ from rubricem.memory.schema import (
     Trajectory,
     Usage,
     Verification,
+    Widening,
 )
 from rubricem.memory.text import storable
 
@@ -515,6 +516,11 @@ class Run:
     @property
     def sources(self) -> dict[str, Source]:
         return self.evidence.sources
+
+    @property
+    def opens(self) -> bool:
+        """Whether sources can be opened, to read on in them."""
+        return self.pages is not None or isinstance(self.search_tool, Widening)
 
     @property
     def equipped(self) -> Equipped | None:

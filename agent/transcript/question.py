@@ -277,7 +277,8 @@ def check_question(question: str) -> str:
     return storable(question.strip())
 
 
-OPEN_PAGE = "open_page"
+OPEN_PAGE, READ = "open_page", "read"
+"""the tool that opens a source, and what models call it as well"""
 NEXT_CALL = "\x1e"
 """between the actions of one turn"""
 

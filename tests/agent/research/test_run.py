@@ -9,6 +9,7 @@ import pytest
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_scope
 from rubricem.agent.research.run import CallsBeside
+from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.question import Budgets, Spending
 from rubricem.memory.errors import PolicyError, SourceError
 from rubricem.memory.runs import Journal
@@ -20,8 +21,10 @@ from tests.support.policies import (
     FixedSearch,
     Opening,
     ScriptedPolicy,
+    answer,
     browsed,
     opening,
+    plan,
     result,
     tool_texts,
     turns,
@@ -157,14 +160,14 @@ async def test_a_source_s_page_is_opened_read_and_cited(tmp_path: Path):
         address = site.address("/results", "acme.test")
         run = await browsed(
             tmp_path,
-            turns(opening("S1"), last='It was <cite id="S3">12.5 million dollars</cite>.'),
+            turns(opening("S1"), last='It was <cite id="S2">12.5 million dollars</cite>.'),
             [result(address)],
             reader,
         )
         assert [path for _, path in site.asked] == ["/results"]
     assert run.status is Status.FINISHED
-    page = run.sources[2]
-    assert (page.id, page.tool, page.location) == ("S3", "open_page", address)
+    page = run.sources[1]
+    assert (page.id, page.tool, page.location) == ("S2", "open_page", address)
     assert "12.5 million" in page.text and "12.5 million" in tool_texts(run)[1]
     assert run.tool_calls == 2
 
@@ -174,7 +177,7 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
     parts[21], parts[7] = FACT, "Acme revenue stood in 2023 on page seven."
     pages = Pages(acme="|".join(parts))
     run = await browsed(
-        tmp_path, turns(opening("S1")), [result("https://acme.test/")], pages, passages=1
+        tmp_path, turns(opening("S1 2023")), [result("https://acme.test/")], pages, passages=1
     )
     shown = tool_texts(run)[1]
     assert "These 2 of the page's 30 passages" in shown
@@ -207,6 +210,22 @@ async def test_a_page_is_opened_by_its_id_its_address_or_the_one_the_user_wrote(
     assert (run.status, len(run.sources)) == (Status.FINISHED, len(rows) + 1)
 
 
+async def test_a_document_is_read_on_from_where_a_snippet_breaks_off(tmp_path: Path):
+    """Of any source, in pieces under one heading, to its end."""
+    words = "It was held on the bench, and it ran well for the whole of that long day."
+    text = "".join(f"## Trial {n}\n\n{f'Trial {n}: {words} ' * 9}\n\n" for n in range(1, 9))
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "pump.md").write_text(f"# Pump\n\n{text}")
+    folder = Folder(tmp_path / "documents", tmp_path / "indexes")
+    script = [plan("trial 3 bench"), opening("S1"), opening("S1 from 9"), answer()]
+    run = await browsed(tmp_path / "runs", script, [], None, source=folder, passages=1)
+    first, second, third = tool_texts(run)
+    assert "pump.md, Pump > Trial 3" in first and "Trial 3: It was held" in first
+    assert "Passages 7 to 14 of 16. It goes on: open_page S1 from 15" in second
+    assert "Trial 4:" in second and "Trial 7:" in second and "Trial 3:" not in second
+    assert "Passages 9 to 16 of 16." in third and "Trial 8:" in third and "goes on" not in third
+
+
 NOT_RETURNED = 'error="Only a page that a search returned'
 ACME = result("https://acme.test/", "More stands at https://other.test/ and elsewhere.")
 LOCAL = Passage("functools", "python:functools", "cache", "A simple cache.")
@@ -224,8 +243,8 @@ GONE = (
         ("http://127.0.0.1/", ACME, True, NOT_RETURNED),
         ("file:///etc/passwd", ACME, True, NOT_RETURNED),
         ("https://acme.test/x", ACME, True, NOT_RETURNED),
-        ("S1", LOCAL, True, 'error="S1 is no page of the web'),
-        ("S1", ACME, False, 'error="There is no tool open_page in this run."'),
+        ("S1", LOCAL, True, 'error="python:functools cannot be opened'),
+        ("S1", ACME, False, 'error="https://acme.test/ cannot be opened'),
         ("S1", result("https://gone.test/"), True, GONE),
     ],
 )
@@ -244,7 +263,7 @@ async def test_a_repeated_call_is_answered_from_the_transcript(tmp_path: Path):
     pages = Pages(acme=FACT)
     run = await browsed(
         tmp_path,
-        turns(opening("S1"), opening("https://acme.test/#x")),
+        turns(opening("S1"), opening("[s1]")),
         [result("https://acme.test/")],
         pages,
     )
