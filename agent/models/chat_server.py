@@ -34,6 +34,7 @@ from rubricem.agent.models.limits import (
 )
 from rubricem.agent.models.openai_client import Events, ModelServer, complaint_of
 from rubricem.agent.models.replies import Delta, ReplyReading
+from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
 log = logging.getLogger(__name__)
@@ -344,6 +345,11 @@ class OpenAIChat:
         if reading.finish == "content_filter" and not reading.ended:
             raise self._server.filtered_reply()
         if reading.text.strip() or reading.called or reading.ended == "stop":
+            return
+        turn = parse(reading.reasoning)
+        if any(block.closed for tag in ("call_tool", "answer") for block in turn.find(tag)):
+            # A server that finds no end of the thinking takes the whole turn for it.
+            reading.text = reading.reasoning
             return
         if reading.reason == "length":
             raise self._server.endless_thought(sampling.max_tokens)

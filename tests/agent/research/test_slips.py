@@ -54,6 +54,7 @@ UNREVIEWED = LAST[: LAST.index("<review>")] + LAST[LAST.index("<answer>") :]
         ([Reply(calls=NATIVE), LAST], 2, OK, "unbounded cache [1]"),
         ([Reply(PLANNED, calls=NATIVE), LAST], 2, OK, "unbounded cache [1]"),
         ([Reply(PLANNED, calls=NATIVE, finish="tool_calls"), LAST], 2, OK, "unbounded cache [1]"),
+        ([Reply(reasoning=FIRST), LAST], 2, OK, "unbounded cache [1]"),
         ([PLANNED + HERMES, LAST], 2, OK, "unbounded cache [1]"),
         ([PLANNED, LAST], 2, OK, "unbounded cache [1]"),
         ([Reply(pieces=[[{"type": "text", "text": FIRST}]]), LAST], 2, OK, "unbounded cache [1]"),
