@@ -1,13 +1,13 @@
 """Formulas, superscripts and subscripts as linear text, alike in all kinds of files.
 
 A power is `10^-3` or `x^(n+1)`, a subscript `v_max`, a fraction `(1)/(2)`, a root `sqrt(x^2+1)` or
-`root(3)(x)`, a sum `sum_(i=1)^(n) x_i`, a matrix `[a, b; c, d]`. MathML and Office's own markup
-(OMML) are both read by the names of their elements. No library does this: those that convert
-formulas need style sheets of XSLT, or write TeX.
+`root(3)(x)`, a sum `sum_(i=1)^(n) x_i`, a matrix `[a, b; c, d]`. All are told of MathML, to which
+latex2mathml brings TeX, and `math_of_office` the markup of Office (OMML). No library tells MathML
+as text: those that convert it need style sheets of XSLT, or write TeX.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,22 +22,12 @@ _SPACED = frozenset({*_RELATIONS, ":=", "<=", ">=", "==", "!="})
 _LARGE = {"∑": "sum", "∏": "prod", "∫": "int", "∬": "iint", "∭": "iiint", "∮": "oint"}
 _LIMITED = frozenset({*_LARGE.values(), *"⋃⋂∐⨁⨂⋀⋁", "lim", "max", "min", "sup", "inf"})
 """what has its limits below and above, always in brackets"""
-_ACCENTS = {
-    name: sign
-    for sign, names in {
-        "hat": "^ˆ\u0302",
-        "bar": "¯‾ˉ\u0304\u0305―",
-        "vec": "→⃗\u20d7",
-        "dot": "˙.\u0307",
-        "ddot": "¨\u0308",
-        "tilde": "~˜\u0303∼",
-        "underline": "_\u0332",
-    }.items()
-    for name in names
-}
+_ACCENTS = (
+    ("^ˆ\u0302", "hat"), ("¯‾ˉ\u0304\u0305―", "bar"), ("→⃗\u20d7", "vec"), ("˙.\u0307", "dot"),
+    ("¨\u0308", "ddot"), ("~˜\u0303∼", "tilde"), ("_\u0332", "underline"),
+)  # fmt: skip
 # Invisible marks that say "applied to", "times", "and" and "plus".
 _SIGNS = str.maketrans({"\u2061": "", "\u2062": "", "\u2063": ",", "\u2064": " ", "−": "-"})
-_SPACE = re.compile(r"\s+")
 _BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-")
 _SCRIPT_ENDS = re.compile(r"[\^_](?:[-+]?\w+|\([^()]*\))\Z")
 _WORD_ENDS = re.compile(r"[^\W\d_]{2,}\Z")
@@ -49,22 +39,13 @@ _ATOM = re.compile(r"\w+(?:[.,]\d+)?|[^\w\s]?|[a-z]+\([^()]*\)")
 
 def script(sign: str, text: str, *, bound: bool = False) -> str:
     """`^5`, `_max` or, where it is longer, `^(n+1)`; `bound`: in brackets in any case."""
-    text = _SPACE.sub(" ", text).strip().translate(_SIGNS)
+    text = " ".join(text.split()).translate(_SIGNS)
     text = re.sub(rf" ([{_RELATIONS}]+) ", r"\1", text)
-    if not text:
-        return ""
     if sign == "^" and text in ("°", "∘", "′", "″", "‴"):
         return "°" if text == "∘" else text
-    return f"{sign}{text}" if _BARE.fullmatch(text) and not bound else f"{sign}({text})"
-
-
-def fraction(above: str, below: str, *, barless: bool = False) -> str:
-    form = "binom({}, {})" if barless else "({})/({})"
-    return form.format(above.strip(), below.strip())
-
-
-def root(of: str, degree: str = "") -> str:
-    return f"root({degree.strip()})({of.strip()})" if degree.strip() else f"sqrt({of.strip()})"
+    if not text or (_BARE.fullmatch(text) and not bound):
+        return f"{sign}{text}" if text else ""
+    return f"{sign}({text})"
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -81,36 +62,18 @@ def _joined(parts: Iterable[str]) -> str:
     return line
 
 
-def _is_whole(text: str) -> bool:
-    """Whether a power of it needs no brackets around it."""
-    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]"):
-        return _ATOM.fullmatch(text) is not None
-    depths = [*accumulate((c in "([") - (c in ")]") for c in text)]
-    return 0 not in depths[:-1]
-
-
 def _with_scripts(base: str, lower: str, upper: str) -> str:
+    base = base.strip()
     if base in _LIMITED:
         found = script("_", lower, bound=True) + script("^", upper, bound=True)
         return f"{base}{found} " if found else base
-    if not _is_whole(base.strip()):
-        base = f"({base.strip()})"
+    depths = [*accumulate((c in "([") - (c in ")]") for c in base)]
+    bracketed = base[:1] in ("(", "[") and base[-1:] in (")", "]") and 0 not in depths[:-1]
+    if not bracketed and not _ATOM.fullmatch(base):
+        base = f"({base})"
     # `e^iwt` would be the power of a word, whereas `v_max` is no product.
     several = _WORD.fullmatch(upper.strip()) is not None
-    return base.strip() + script("_", lower) + script("^", upper, bound=several)
-
-
-def _accented(base: str, sign: str, script_sign: str) -> str:
-    sign = sign.strip()
-    if name := _ACCENTS.get(sign):
-        return f"{'underline' if script_sign == '_' and name == 'bar' else name}({base.strip()})"
-    if sign in ("⏞", "⏟", "︷", "︸"):
-        return base
-    return _with_scripts(base, *((sign, "") if script_sign == "_" else ("", sign)))
-
-
-def _rows(rows: Iterable[Sequence[str]], joint: str) -> str:
-    return "; ".join(joint.join(cell.strip() for cell in row) for row in rows)
+    return base + script("_", lower) + script("^", upper, bound=several)
 
 
 def _tag(element: etree._Element) -> str:
@@ -123,12 +86,9 @@ def _attribute(element: etree._Element, name: str, default: str = "") -> str:
     return str(next(found, default))
 
 
-Told = Callable[[etree._Element, int], str]
-
-# MathML
-
 _TOKENS = frozenset({"mi", "mn", "mo", "ms", "mtext", "ci", "cn", "csymbol"})
 _UNSEEN = frozenset({"annotation", "annotation-xml", "mphantom", "none", "mprescripts"})
+_CELL_ENDS = "\x1f"
 
 
 def linear_mathml(element: etree._Element) -> str:
@@ -136,11 +96,8 @@ def linear_mathml(element: etree._Element) -> str:
 
     Names of elements may have a namespace or, as HTML is parsed, none.
     """
-    told = _SPACE.sub(" ", _mathml(element, 0)).strip()
-    if not told:
-        notes = (each for each in element.iter() if _tag(each) == "annotation")
-        told = next((" ".join((each.text or "").split()) for each in notes), "")
-    return told
+    notes = (each.text or "" for each in element.iter() if _tag(each) == "annotation")
+    return " ".join((_mathml(element, 0).strip() or next(notes, "")).split())
 
 
 @lru_cache(1000)
@@ -155,24 +112,19 @@ def linear_tex(tex: str) -> str:
 
 
 def _mathml(element: etree._Element, level: int) -> str:
-    tag, inner = _tag(element), level + 1
+    tag = _tag(element)
     if not tag or tag in _UNSEEN:
         return ""
     if tag in _TOKENS or level > _DEEPEST:
         return _token(tag, "".join(map(str, element.itertext())))
-    if tag == "mspace":
-        return " "
-    parts = [each for each in element if _tag(each)]
-    rule = _MATHML.get(tag)
-    if rule is None:
-        return _row(parts, inner)
-    if tag in _FIXED and len(parts) < _FIXED[tag]:
-        return _row(parts, inner)
-    return rule(element, parts, inner)
+    least, rule = _RULES.get(tag, (0, None))
+    several = None if tag not in ("semantics", "maction") else 1
+    parts = [_mathml(each, level + 1) for each in [e for e in element if _tag(e)][:several]]
+    return _joined(parts) if rule is None or len(parts) < least else rule(element, parts)
 
 
 def _token(tag: str, text: str) -> str:
-    text = _SPACE.sub(" ", text.replace("\u00a0", " "))
+    text = re.sub(r"\s+", " ", text)
     if tag == "mtext":
         return text
     text = text.strip().translate(_SIGNS)
@@ -180,184 +132,137 @@ def _token(tag: str, text: str) -> str:
     return f" {text} " if text in _SPACED else f"{text} " if text in (",", ";") else text
 
 
-def _row(parts: Sequence[etree._Element], level: int) -> str:
-    return _joined(_mathml(each, level) for each in parts)
-
-
-def _fenced(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
-    signs = [*"".join(_attribute(element, "separators", ",").split())]
-    told = ""
-    for n, each in enumerate(parts):
-        told += (f"{signs[min(n, len(signs)) - 1]} " if n and signs else "") + _mathml(each, level)
+def _fenced(element: etree._Element, parts: list[str]) -> str:
+    signs = "".join(_attribute(element, "separators", ",").split()) or " "
+    told = parts[0] if parts else ""
+    for n, part in enumerate(parts[1:]):
+        told += f"{signs[min(n, len(signs) - 1)]} {part}"
     return _attribute(element, "open", "(") + told + _attribute(element, "close", ")")
 
 
-def _over_and_under(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
-    base, *others = (_mathml(each, level).strip() for each in parts[:3])
-    if _tag(element) == "munderover":
-        return _with_scripts(base, *others)
-    return _accented(base, others[0], "_" if _tag(element) == "munder" else "^")
+def _over_or_under(element: etree._Element, parts: list[str]) -> str:
+    base, sign, below = parts[0].strip(), parts[1].strip(), _tag(element) == "munder"
+    if name := next((name for signs, name in _ACCENTS if sign and sign in signs), ""):
+        return f"{'underline' if below and name == 'bar' else name}({base})"
+    if sign in ("⏞", "⏟", "︷", "︸"):
+        return base
+    return _with_scripts(base, *((sign, "") if below else ("", sign)))
 
 
-def _multiscripts(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
-    at = next((n for n, each in enumerate(parts) if _tag(each) == "mprescripts"), len(parts))
-    behind, before = parts[1:at], parts[at + 1 :]
-    told = [_mathml(each, level) for each in (*before, *behind)]
-    some = [script("^" if n % 2 else "_", each) for n, each in enumerate(told)]
-    return "".join((*some[: len(before)], _mathml(parts[0], level), *some[len(before) :]))
+def _multiscripts(element: etree._Element, parts: list[str]) -> str:
+    tags = [_tag(each) for each in element if _tag(each)]
+    at = tags.index("mprescripts") if "mprescripts" in tags else len(tags)
+    before, behind = (
+        "".join(script("^" if n % 2 else "_", each) for n, each in enumerate(told))
+        for told in (parts[at + 1 :], parts[1:at])
+    )
+    return before + parts[0] + behind
 
 
-def _mathml_table(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
+def _table(element: etree._Element, parts: list[str]) -> str:
     # The brackets of a matrix stand beside it; without them it lays out lines.
-    earlier = element.getprevious()
-    above = element.getparent()
-    if earlier is None and above is not None and _tag(above) in ("mrow", "mstyle", "mpadded"):
-        earlier = above.getprevious()
+    above, earlier = element.getparent(), element.getprevious()
+    while earlier is None and above is not None and _tag(above) in ("mrow", "mstyle", "mpadded"):
+        earlier, above = above.getprevious(), above.getparent()
     fenced = above is not None and _tag(above) == "mfenced"
     if earlier is not None and _tag(earlier) == "mo":
         fenced = fenced or bool("".join(map(str, earlier.itertext())).strip())
-    rows = ([_mathml(cell, level + 1) for cell in row if _tag(cell) == "mtd"] for row in parts)
-    return _rows(rows, ", " if fenced else " ")
+    rows = (part.rstrip(_CELL_ENDS).split(_CELL_ENDS) for part in parts)
+    return "; ".join((", " if fenced else " ").join(map(str.strip, row)) for row in rows)
 
 
-def _mathml_fraction(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
-    two = _mathml(parts[0], level), _mathml(parts[1], level)
+def _fraction(element: etree._Element, parts: list[str]) -> str:
     barless = re.match(r"0+(?:\.0*)?(?:[a-z%]|\Z)", _attribute(element, "linethickness", "1"))
-    return fraction(*two, barless=barless is not None)
+    return ("binom({}, {})" if barless else "({})/({})").format(*map(str.strip, parts))
 
 
-def _applied(element: etree._Element, parts: Sequence[etree._Element], level: int) -> str:
-    """Content MathML, of which few pages have nothing else: an operator and its arguments."""
-    if not parts:
-        return ""
-    name = _mathml(parts[0], level) or _tag(parts[0])
-    return f"{name}({', '.join(_mathml(each, level) for each in parts[1:])})"
+def _root(element: etree._Element, parts: list[str]) -> str:
+    of, degree = parts[0].strip(), parts[1].strip()
+    return f"root({degree})({of})" if degree else f"sqrt({of})"
 
 
-_FIXED = dict.fromkeys(("mfrac", "mroot", "msup", "msub", "mover", "munder"), 2)
-_FIXED |= dict.fromkeys(("msubsup", "munderover"), 3) | dict.fromkeys(("mmultiscripts",), 1)
-"""how many parts an element must have to be read by its rule"""
-_MATHML: dict[str, Callable[[etree._Element, Sequence[etree._Element], int], str]] = {
-    "semantics": lambda e, parts, n: _row(parts[:1], n),
-    "maction": lambda e, parts, n: _row(parts[:1], n),
-    "mfrac": _mathml_fraction,
-    "msqrt": lambda e, parts, n: root(_row(parts, n)),
-    "mroot": lambda e, parts, n: root(_mathml(parts[0], n), _mathml(parts[1], n)),
-    "msup": lambda e, parts, n: _with_scripts(_mathml(parts[0], n), "", _mathml(parts[1], n)),
-    "msub": lambda e, parts, n: _with_scripts(_mathml(parts[0], n), _mathml(parts[1], n), ""),
-    "msubsup": lambda e, parts, n: _with_scripts(*(_mathml(each, n) for each in parts[:3])),
-    "munder": _over_and_under,
-    "mover": _over_and_under,
-    "munderover": _over_and_under,
-    "mmultiscripts": _multiscripts,
-    "mfenced": _fenced,
-    "mtable": _mathml_table,
-    "apply": _applied,
+_RULES: dict[str, tuple[int, Callable[[etree._Element, list[str]], str]]] = {
+    "mspace": (0, lambda e, parts: " "),
+    "mfrac": (2, _fraction),
+    "msqrt": (0, lambda e, parts: f"sqrt({_joined(parts).strip()})"),
+    "mroot": (2, _root),
+    "msup": (2, lambda e, parts: _with_scripts(parts[0], "", parts[1])),
+    "msub": (2, lambda e, parts: _with_scripts(parts[0], parts[1], "")),
+    "msubsup": (3, lambda e, parts: _with_scripts(*parts[:3])),
+    "munderover": (3, lambda e, parts: _with_scripts(*parts[:3])),
+    "munder": (2, _over_or_under),
+    "mover": (2, _over_or_under),
+    "mmultiscripts": (1, _multiscripts),
+    "mfenced": (0, _fenced),
+    "mtable": (0, _table),
+    "mtd": (0, lambda e, parts: _joined(parts) + _CELL_ENDS),
+    # Content MathML, of which few pages have nothing else: an operator and its arguments.
+    "apply": (1, lambda e, parts: f"{parts[0] or _tag(e[0])}({', '.join(parts[1:])})"),
 }
+"""by the names of elements, how many parts they must have, and how they are told of those"""
 
-# Office's markup
-
-
-def linear_omml(element: etree._Element) -> str:
-    """An `oMath` or `oMathPara` element of Office; of the latter each formula is a line."""
-    if _tag(element) == "oMathPara":
-        return "\n".join(linear_omml(each) for each in element if _tag(each) == "oMath")
-    return _SPACE.sub(" ", _omml(element, 0)).strip()
-
-
+_OFFICE = {
+    "f": "mfrac num den", "rad": "mroot e deg", "nary": "munderover chr sub sup",
+    "sSup": "msup e sup", "sSub": "msub e sub", "sSubSup": "msubsup e sub sup",
+    "sPre": "mmultiscripts e mprescripts sub sup", "limLow": "munder e lim",
+    "limUpp": "mover e lim", "acc": "mover e chr", "bar": "munder e chr", "groupChr": "mrow e",
+    "d": "mfenced e", "m": "mtable mr", "mr": "mtr e", "eqArr": "mtable e", "func": "mrow fName e",
+}  # fmt: skip
+"""the name in MathML and the parts in their order, of which `chr` is the sign that is set"""
+_SIGN = {"nary": "∫", "acc": "\u0302", "bar": "¯"}
 _OFFICE_UNSEEN = frozenset({"del", "moveFrom", "instrText", "delText"})
 
 
-def _omml(element: etree._Element, level: int) -> str:
+def math_of_office(element: etree._Element, level: int = 0) -> etree._Element:
+    """An element of Office's formulas, such as `oMath`, in MathML."""
     tag = _tag(element)
-    if not tag or tag in _OFFICE_UNSEEN or tag.endswith("Pr"):
-        return ""
-    if tag == "t":
-        return _runs(element.text or "")
+    name, *parts = _OFFICE.get(tag, "mrow").split()
+    told = etree.Element("math" if tag == "oMath" else name)
+    own = next((e for e in element if _tag(e) == f"{tag}Pr"), ())
+    set_to = {_tag(each): _attribute(each, "val") for each in own}
+    if tag == "t" or level > _DEEPEST:
+        told.tag, text = "mtext", "".join(map(str, element.itertext())).translate(_SIGNS)
+        told.text = re.sub(rf" ?([{_RELATIONS}]+) ?", r" \1 ", text)
+        return told
+    for part in parts:
+        if part in ("chr", "mprescripts"):
+            etree.SubElement(told, "mo" if part == "chr" else part).text = set_to.get(
+                "chr"
+            ) or _SIGN.get(tag)
+            continue
+        found = [math_of_office(e, level + 1) for e in element if _tag(e) == part]
+        told.extend(found or ([etree.Element("mrow")] if name not in ("mtable", "mtr") else []))
+    if not parts:
+        unseen = (_tag(e) in ("", *_OFFICE_UNSEEN) or _tag(e).endswith("Pr") for e in element)
+        seen = (e for e, out in zip(element, unseen, strict=True) if not out)
+        told.extend(math_of_office(e, level + 1) for e in seen)
+    _set(told, tag, set_to)
+    if tag != "nary":
+        return told
+    row = etree.Element("mrow")
+    row.extend([told, *(math_of_office(e, level + 1) for e in element if _tag(e) == "e")])
+    return row
+
+
+def _set(told: etree._Element, tag: str, to: dict[str, str]) -> None:
+    """What the properties of an element of Office say of it."""
     if tag in ("br", "tab", "cr"):
-        return " "
-    if level > _DEEPEST:
-        return "".join(map(str, element.itertext()))
-    rule = _OMML.get(tag)
-    if rule is None:
-        return _joined(_omml(each, level + 1) for each in element)
-    return rule(element, level + 1)
+        told.tag = "mspace"
+    elif tag == "f" and to.get("type") == "noBar":
+        told.set("linethickness", "0")
+    elif tag == "bar" and to.get("pos") == "top":
+        told.tag = "mover"
+    elif tag == "phant" and to.get("show") in ("0", "off", "false"):
+        told.tag = "mphantom"
+    elif tag == "d":
+        names = (("open", "begChr", "("), ("separators", "sepChr", "|"), ("close", "endChr", ")"))
+        for name, own, usual in names:
+            told.set(name, to.get(own, usual))
+    elif tag in ("mr", "eqArr"):
+        for cell in [*told]:
+            row = told if tag == "mr" else etree.SubElement(told, "mtr")
+            etree.SubElement(row, "mtd").append(cell)
 
-
-def _runs(text: str) -> str:
-    """Characters of a run, which holds operators as well as names."""
-    text = text.replace("\u00a0", " ").translate(_SIGNS)
-    return re.sub(rf" ?([{_RELATIONS}]+) ?", r" \1 ", text)
-
-
-def _part(element: etree._Element, name: str, level: int) -> str:
-    return "".join(_omml(each, level) for each in element if _tag(each) == name)
-
-
-def _parts(element: etree._Element, name: str, level: int) -> list[str]:
-    return [_omml(each, level) for each in element if _tag(each) == name]
-
-
-def _property(element: etree._Element, name: str, default: str = "") -> str:
-    """The value of a property; `default` where the property is missing or says none."""
-    own = (each for each in element if _tag(each) == f"{_tag(element)}Pr")
-    found = (_attribute(each, "val", default) for e in own for each in e if _tag(each) == name)
-    return next(found, default)
-
-
-def _office_scripts(element: etree._Element, level: int) -> str:
-    base = _part(element, "e", level)
-    lower, upper = _part(element, "sub", level), _part(element, "sup", level)
-    if _tag(element) == "sPre":
-        return script("_", lower) + script("^", upper) + base
-    return _with_scripts(base.strip(), lower, upper)
-
-
-def _nary(element: etree._Element, level: int) -> str:
-    sign = _property(element, "chr", "∫")
-    base = _LARGE.get(sign, sign)
-    limits = script("_", _part(element, "sub", level), bound=True)
-    limits += script("^", _part(element, "sup", level), bound=True)
-    return f"{base}{limits} {_part(element, 'e', level)}"
-
-
-def _limit(element: etree._Element, level: int) -> str:
-    base, limit = _part(element, "e", level).strip(), _part(element, "lim", level)
-    return _with_scripts(base, *((limit, "") if _tag(element) == "limLow" else ("", limit)))
-
-
-def _office_accent(element: etree._Element, level: int) -> str:
-    base = _part(element, "e", level)
-    match _tag(element):
-        case "acc":
-            return _accented(base, _property(element, "chr", "\u0302"), "^")
-        case "bar":
-            return _accented(base, "¯", "^" if _property(element, "pos") == "top" else "_")
-    return base
-
-
-_HIDDEN = ("0", "off", "false")
-_OMML: dict[str, Told] = {
-    "f": lambda e, n: fraction(
-        _part(e, "num", n), _part(e, "den", n), barless=_property(e, "type") == "noBar"
-    ),
-    "rad": lambda e, n: root(_part(e, "e", n), _part(e, "deg", n)),
-    "nary": _nary,
-    "d": lambda e, n: "".join(
-        (
-            _property(e, "begChr", "("),
-            _property(e, "sepChr", "|").join(_parts(e, "e", n)),
-            _property(e, "endChr", ")"),
-        )
-    ),
-    "func": lambda e, n: _joined((_part(e, "fName", n), _part(e, "e", n))),
-    "m": lambda e, n: _rows([_parts(row, "e", n + 1) for row in e if _tag(row) == "mr"], ", "),
-    "eqArr": lambda e, n: _rows([[each] for each in _parts(e, "e", n)], ""),
-    "phant": lambda e, n: "" if _property(e, "show", "1") in _HIDDEN else _part(e, "e", n),
-    **dict.fromkeys(("sSup", "sSub", "sSubSup", "sPre"), _office_scripts),
-    **dict.fromkeys(("limLow", "limUpp"), _limit),
-    **dict.fromkeys(("acc", "bar", "groupChr"), _office_accent),
-}
 
 # Superscripts and subscripts of running text
 
@@ -395,7 +300,7 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     a link, a class or otherwise that it is the mark of a note. A bare number is one too, unless its
     base is 10, 2, a letter, a unit or a bracket, or an operator stands beside it.
     """
-    text, base = _SPACE.sub(" ", text).strip(), before[-_LOOKED_AT:]
+    text, base = " ".join(text.split()), before[-_LOOKED_AT:]
     if noted or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
         return note_mark(text)
     if not text or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
@@ -451,7 +356,7 @@ _FORMULA_AFTER = re.compile(r"[A-Za-z0-9()\[\]]*")
 
 def lowered(text: str, before: str, after: str = "") -> str:
     """A subscript as it follows `before`: `_max`, `_(n+1)`, or digits alone in `H2O`."""
-    text, base = _SPACE.sub(" ", text).strip(), before[-_LOOKED_AT:]
+    text, base = " ".join(text.split()), before[-_LOOKED_AT:]
     if not text or not base[-1:].strip():
         return text
     if text.isdigit() and (led := _FORMULA_BEFORE.search(base)):

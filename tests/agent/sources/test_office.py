@@ -182,8 +182,8 @@ def test_terms_and_code_of_word_keep_their_lines() -> None:
              p("Its home.", style="Meaning"))  # fmt: skip
     blocks = docx(*terms, code).sections[0].blocks
     assert [(b.kind, b.text) for b in blocks] == [
-        (BlockKind.PARAGRAPH, "bee\n    An insect."),
-        (BlockKind.PARAGRAPH, "hive\n    Its home."),
+        (BlockKind.LIST, "bee\n    An insect."),
+        (BlockKind.LIST, "hive\n    Its home."),
         (BlockKind.CODE, "a = 1\n  b = 2"),
     ]
 
@@ -248,7 +248,7 @@ DOWN_FROM, ON_DOWN = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
         (tbl(tc("Only a box.")), "Only a box."),
         (tbl(tc("part") + tc("sizes"),
              tc("rotor") + f"<w:tc>{tbl(tc('a') + tc('b'), tc('1') + tc('2'))}<w:p/></w:tc>"),
-         "part: rotor | sizes: a, b; 1, 2"),
+         "part: rotor | sizes: a b 1 2"),
         (tbl(tc("a") + tc("b") + tc("c"), tc("1") + tc("2") + tc("3"), tc("9"),
              layouts=("", "", '<w:gridBefore w:val="2"/>')), "a: 1 | b: 2 | c: 3\nc: 9"),
     ],
@@ -369,7 +369,7 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
     )
     assert document.title == "slide 1: Bees"
     assert sections(document) == [
-        ("slide 1: Bees", "Bees\n\nThey dance.\nThey rest.\n\nSlowly."),
+        ("slide 1: Bees", "Bees\n\nThey dance.\n\nThey rest.\n\nSlowly."),
         ("slide 2: Wasps", "Wasps\n\nThey sting."),
     ]
 

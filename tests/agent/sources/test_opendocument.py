@@ -148,11 +148,11 @@ def test_lists_are_numbered_and_indented_as_they_are_shown() -> None:
         listed(item(p("one")), item(p("two")), style="none"),
     )
     assert text_of(document).split("\n\n") == [
-        "1. first\n  a) within\n  b) also\n    - deep\n2. second",
+        "1. first\n  a. within\n  b. also\n    - deep\n2. second",
         "Between.",
         "3. third",
         "Again.",
-        "1. anew\n   Its second paragraph.",
+        "1. anew\n  Its second paragraph.",
         "Bullets.",
         "- one\n- two",
     ]

@@ -15,17 +15,9 @@ from zipfile import ZipFile
 from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Outline
-from rubricem.agent.sources.readers.office.drawing import (
-    LOWERED,
-    PLAIN,
-    RAISED,
-    Run,
-    drawn_parts,
-    is_on,
-    join_runs,
-    paragraphs_of,
-)
+from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, drawn_runs, is_on
 from rubricem.agent.sources.readers.office.formats import BUILT_IN, show
+from rubricem.agent.sources.readers.office.page import Page, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -81,17 +73,12 @@ def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     for sheet, part in in_order(package, "xl/workbook.xml", "sheet", name):
         outline.head(1, sheet)
         outline.extend(table_blocks(_Sheet(package, part, name, sheet, book).rows(), placed=True))
-        for kind, text in _beside(package, part, name):
-            outline.add(kind, text)
-    return core_title(package, name), outline.sections(), _told(book.uncomputed)
-
-
-def _told(uncomputed: list[str]) -> str:
-    if not uncomputed:
-        return ""
-    more = len(uncomputed) - _NAMED
-    places = ", ".join(uncomputed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return f"read without the values of formulas that it does not keep: {places}"
+        _add_beside(outline, package, part, name)
+    note, more = "", len(book.uncomputed) - _NAMED
+    if book.uncomputed:
+        places = ", ".join(book.uncomputed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        note = f"read without the values of formulas that it does not keep: {places}"
+    return core_title(package, name), outline.sections(), note
 
 
 def _book(package: ZipFile, name: str) -> _Book:
@@ -219,38 +206,40 @@ def _column(letters: str) -> int:
 
 def _rich(element: etree._Element) -> str:
     """A text whose parts may be raised, lowered or struck through; without readings aloud."""
-    return join_runs(_runs(element))
+    runs = [*_runs(element)]
+    plain = all(not at for at, _ in runs)
+    return "".join(text for _, text in runs) if plain else line_of(runs)
 
 
-def _runs(element: etree._Element) -> Iterator[Run]:
+def _runs(element: etree._Element) -> Iterator[tuple[str, str]]:
     for child in element:
         tag = tag_of(child)
         if tag == "t":
-            yield PLAIN, child.text or ""
+            yield "", child.text or ""
         elif tag == "r":
             layout = child_of(child, "rPr")
-            upright = value_of(layout, "vertAlign")
-            at = {"superscript": RAISED, "subscript": LOWERED}.get(upright, PLAIN)
             if not is_on(layout, "strike"):
+                at = SCRIPTS.get(value_of(layout, "vertAlign"), "")
                 yield at, "".join(e.text or "" for e in child if tag_of(e) == "t")
 
 
-def _beside(package: ZipFile, part: str, name: str) -> Iterator[tuple[BlockKind, str]]:
+def _add_beside(outline: Outline, package: ZipFile, part: str, name: str) -> None:
     """Comments, and the texts and charts that are drawn over the cells."""
     for other in relations_of(package, part, name).values():
         root = part_of(package, other, name) if other.endswith(".xml") else None
-        if root is None:
-            continue
-        if tag_of(root) == "comments":
+        if root is not None and tag_of(root) == "comments":
             for comment in root.iter("{*}comment"):
-                texts = [_rich(e) for e in comment if tag_of(e) == "text"]
-                told = " ".join(" ".join(texts).split())
-                yield BlockKind.NOTE, f"comment on {attribute(comment, 'ref')}: {told}" * bool(told)
-        elif tag_of(root) == "wsDr":
-            for shape in root.iter("{*}sp"):
-                yield BlockKind.PARAGRAPH, "\n".join(paragraphs_of(shape))
-            for block in drawn_parts(package, other, root, name):
-                yield block.kind, block.text
+                told = " ".join(_rich(e) for e in comment.iterchildren("{*}text")).split()
+                if told:
+                    place = attribute(comment, "ref")
+                    outline.add(BlockKind.NOTE, f"comment on {place}: {' '.join(told)}")
+        elif root is not None and tag_of(root) == "wsDr":
+            page = Page()
+            for paragraph in (p for shape in root.iter("{*}sp") for p in shape.iter("{*}p")):
+                page.add("p", drawn_runs(paragraph))
+            add_parts(page, package, other, root, name)
+            for section in page.sections():
+                outline.extend(section.blocks)
 
 
 READERS = dict.fromkeys((".xlsx", ".xlsm"), package_reader(_of_sheets))

@@ -98,6 +98,8 @@ class _List:
     step: int = 1
 
     def marker(self, item: etree._Element) -> str:
+        if mark := item.get("mark"):  # of an item that office's readers have counted
+            return f"{mark} "
         if not self.style:
             return "- "
         number = _number(item.get("value"), self.number)
@@ -139,8 +141,8 @@ _ROWS = etree.XPath("tr | thead/tr | tbody/tr | tfoot/tr")
 
 def _is_data(table: etree._Element) -> bool:
     """Whether a table is one, and does not only lay out a page."""
-    if table.get("role") in ("presentation", "none"):
-        return False
+    if (role := table.get("role")) in ("presentation", "none", "table"):
+        return role == "table"
     rows = _ROWS(table)
     if any(cell.tag == "th" for row in rows[:2] for cell in row):
         return True
@@ -542,6 +544,11 @@ for _names, (_start, _end) in _BOTH.items():
 _STARTS |= dict.fromkeys(("sup", "sub"), _Walk.raise_or_lower)
 _STARTS |= dict.fromkeys(("math", "m:math", "mml:math"), _Walk.formula)
 _STARTS |= {"br": _Walk.break_line, "img": _Walk.image, "input": _Walk.control, "rt": _Walk.reading}
+
+
+def sections_of(root: etree._Element) -> tuple[Section, ...]:
+    """What an element holds, all of which is seen."""
+    return _Walk(root, tex=False).outline.sections()
 
 
 def page_of(text: str) -> tuple[str, tuple[Section, ...]]:

@@ -1,0 +1,132 @@
+"""What a file of an office program says, written as a page: from there on it is read like HTML.
+
+So lists, tables, notes, formulas and superscripts are told alike, whatever the program.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+
+from lxml import etree
+
+from rubricem.agent.sources.readers.document import Section
+from rubricem.agent.sources.readers.pages.markup import sections_of
+from rubricem.agent.sources.readers.pages.seen import NOTE_MARK
+
+Run = tuple[str, str] | etree._Element
+"""(how it stands: "", "sup", "sub", or "note" for a superscript that leads to one; its text), or an
+element such as `math`"""
+_MOST_COUNTED = 4000
+_ROMAN = "m cm d cd c xc l xl x ix v iv i"
+
+
+def fill(element: etree._Element, runs: Iterable[Run]) -> etree._Element:
+    """The element with the runs at its end."""
+    for at, each in groupby(runs, lambda run: run[0] if isinstance(run, tuple) else "element"):
+        if at == "element":
+            element.extend(run for run in each if not isinstance(run, tuple))
+            continue
+        text = "".join(run[1] for run in each if isinstance(run, tuple))
+        if at and text.strip():
+            _append(element, " " * text[0].isspace())
+            script = etree.SubElement(element, "sup" if at == "note" else at)
+            script.set("class", at)
+            script.text, script.tail = text.strip(), " " * text[-1].isspace()
+        else:
+            _append(element, text)
+    return element
+
+
+def _append(element: etree._Element, text: str) -> None:
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + text
+    else:
+        element.text = (element.text or "") + text
+
+
+def line_of(runs: Iterable[Run]) -> str:
+    """Runs as they are told in a line."""
+    return " ".join(s.text for s in sections_of(fill(etree.Element("p"), runs)))
+
+
+class Page:
+    """A page that is written from its beginning to its end."""
+
+    def __init__(self) -> None:
+        self.root = self._into = etree.Element("body")
+        self._notes: list[etree._Element] = []
+
+    @property
+    def is_in_cell(self) -> bool:
+        return self._into is not self.root
+
+    @contextmanager
+    def within(self, cell: etree._Element) -> Iterator[None]:
+        """What is added meanwhile belongs to a cell."""
+        above, self._into = self._into, cell
+        yield
+        self._into = above
+
+    def add(self, tag: str, runs: Iterable[Run], inside: str = "", **attributes: str) -> None:
+        """A block, unless it is empty; `inside`: of which one it is that goes on if it is last."""
+        element = fill(etree.Element(tag, attributes), runs)
+        if not len(element) and not (element.text or "").strip() and inside != "pre":
+            return
+        into = self._into
+        if inside:
+            going = len(into) and into[-1].tag == inside
+            into = into[-1] if going else etree.SubElement(into, inside)
+        into.append(element)
+
+    def head(self, level: int, runs: Iterable[Run]) -> None:
+        """A heading, before which the notes of the section above it are told."""
+        if not self.is_in_cell:
+            self.end_section()
+        self.add(f"h{min(level, 6)}", runs)
+
+    def code(self, runs: Iterable[Run]) -> None:
+        """A line of code."""
+        self.add("span", (*runs, ("", "\n")), inside="pre")
+
+    def note(self, mark: str, paragraphs: Iterable[Iterable[Run]]) -> None:
+        """What a mark leads to, told at the end of its section."""
+        note = etree.Element("div", {NOTE_MARK: mark})
+        self._notes.append(note)
+        for runs in paragraphs:
+            fill(etree.SubElement(note, "p"), runs)
+
+    def end_section(self) -> None:
+        notes, self._notes = self._notes, []
+        self.root.extend(notes)
+
+    def block(self, tag: str, **attributes: str) -> etree._Element:
+        """A list or a table (of `role="table"`), to be filled."""
+        return etree.SubElement(self._into, tag, attributes)
+
+    def told_table(self, rows: Iterable[Sequence[str]]) -> None:
+        """A table of plain cells, the first row its header."""
+        table = self.block("table", role="table")
+        for number, row in enumerate(rows):
+            line = etree.SubElement(table, "tr")
+            for text in row:
+                etree.SubElement(line, "td" if number else "th").text = text
+
+    def sections(self) -> tuple[Section, ...]:
+        self.end_section()
+        return sections_of(self.root)
+
+
+def counted(number: int, form: str) -> str:
+    """The number of a list item or a note: in letters or Roman digits, else in decimal ones.
+
+    `form`: as Word calls it, such as "lowerLetter" or "upperRoman".
+    """
+    told = str(number)
+    if form.endswith("Letter") and 0 < number < _MOST_COUNTED:
+        told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
+    elif form.endswith("Roman") and 0 < number < _MOST_COUNTED:
+        told, values = "", (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+        for value, sign in zip(values, _ROMAN.split(), strict=True):
+            told += sign * (number // value)
+            number %= value
+    return told.upper() if form.startswith("upper") else told
