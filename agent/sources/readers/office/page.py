@@ -46,7 +46,11 @@ def _append(element: etree._Element, text: str) -> None:
 
 def line_of(runs: Iterable[Run]) -> str:
     """Runs as they are told in a line."""
-    return " ".join(s.text for s in sections_of(fill(etree.Element("p"), runs)))
+    told = [*runs]
+    plain = [run[1] for run in told if isinstance(run, tuple) and not (run[0] and run[1].strip())]
+    if len(plain) == len(told):  # as are most cells of a sheet
+        return " ".join("".join(plain).split())
+    return " ".join(s.text for s in sections_of(fill(etree.Element("p"), told)))
 
 
 class Page:

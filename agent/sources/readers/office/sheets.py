@@ -17,7 +17,7 @@ from lxml import etree
 from rubricem.agent.sources.readers.document import BlockKind, Outline
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, drawn_runs, is_on
 from rubricem.agent.sources.readers.office.formats import BUILT_IN, show
-from rubricem.agent.sources.readers.office.page import Page, line_of
+from rubricem.agent.sources.readers.office.page import Page, Run, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -206,12 +206,10 @@ def _column(letters: str) -> int:
 
 def _rich(element: etree._Element) -> str:
     """A text whose parts may be raised, lowered or struck through; without readings aloud."""
-    runs = [*_runs(element)]
-    plain = all(not at for at, _ in runs)
-    return "".join(text for _, text in runs) if plain else line_of(runs)
+    return line_of(_runs(element))
 
 
-def _runs(element: etree._Element) -> Iterator[tuple[str, str]]:
+def _runs(element: etree._Element) -> Iterator[Run]:
     for child in element:
         tag = tag_of(child)
         if tag == "t":
@@ -229,10 +227,9 @@ def _add_beside(outline: Outline, package: ZipFile, part: str, name: str) -> Non
         root = part_of(package, other, name) if other.endswith(".xml") else None
         if root is not None and tag_of(root) == "comments":
             for comment in root.iter("{*}comment"):
-                told = " ".join(_rich(e) for e in comment.iterchildren("{*}text")).split()
+                told = " ".join(_rich(e) for e in comment.iterchildren("{*}text"))
                 if told:
-                    place = attribute(comment, "ref")
-                    outline.add(BlockKind.NOTE, f"comment on {place}: {' '.join(told)}")
+                    outline.add(BlockKind.NOTE, f"comment on {attribute(comment, 'ref')}: {told}")
         elif root is not None and tag_of(root) == "wsDr":
             page = Page()
             for paragraph in (p for shape in root.iter("{*}sp") for p in shape.iter("{*}p")):
