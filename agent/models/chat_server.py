@@ -149,7 +149,7 @@ class Dialect:
 
     def learn(self, body: dict[str, Any], complaint: str) -> None:
         """Leave out from now on what is in `body` and what the complaint says is unknown."""
-        first = next(iter(body.get("messages", ())), {})
+        first: Mapping[str, Any] = next(iter(body.get("messages", ())), {})
         if first.get("role") == "system" and _NO_SYSTEM.search(complaint):
             log.info("the server of %s takes no system message", self.model)
             self.no_system = True

@@ -180,8 +180,7 @@ class ModelServer:
                 if reading.complete:
                     return
                 known = isinstance(error, AttemptError)
-                in_place = heard.listening and type(error) is APIError
-                if in_place:
+                if heard.listening and isinstance(error, APIError) and type(error) is APIError:
                     raise self._complained(error.body) from None
                 raise (error if known else self._failure(error, "")) from None
             heard.stop()

@@ -233,10 +233,11 @@ def _written(name: str, given: Any, tools: Collection[str]) -> str:
         written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         return f'<call_tool name="{name}">{neutralise(written)}</call_tool>'
     name = OPEN_PAGE_CALL if name.lower() in (OPEN_PAGE_CALL, READ_CALL) else SEARCH
+    rest: dict[str, Any] = {}
     if not isinstance(given, dict):
-        queries, rest = given if isinstance(given, list) else [given], {}
+        queries = given if isinstance(given, list) else [given]
     elif name == OPEN_PAGE_CALL:
-        queries, rest = [" ".join(str(held) for held in given.values())], {}
+        queries = [" ".join(str(held) for held in given.values())]
     else:
         key = next((k for k in QUERY_KEYS if given.get(k)), next(iter(given), ""))
         held = given.get(key, "")
