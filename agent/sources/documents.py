@@ -14,17 +14,16 @@ import signal
 import stat
 import subprocess
 import tempfile
-import threading
 import time
 import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rubricem.agent.sources.index import (
     IndexCache,
@@ -58,10 +57,8 @@ _GIT = (
 MOST_CHECKED_OUT = 100_000
 """files of a repository: a few kB of it can list any number"""
 MOST_CHECKED_OUT_BYTES = 2_000_000_000
-_MEGABYTES = 4096
-"""of memory, and of a file on disk, that git may use"""
-_MOST_SAID = 100_000
-"""bytes of git's error output"""
+_MEGABYTES, _OF_A_LISTING = 4096, 64
+"""of memory, and of a file on disk, that git may use; of its list of files"""
 
 
 def fetch_repository(
@@ -78,29 +75,38 @@ def fetch_repository(
     """
     url, _, branch = address.partition("#")
     place = cache / digest_of(address, 16)
-    shallow = ("--depth", "1", "--no-tags")
     known = (place / ".git").is_dir()
+    too_much = SourceError(
+        f"The repository {url} holds more than {MOST_CHECKED_OUT:,} files or "
+        f"{most_bytes / 1e9:g} GB.",
+        "Clone what you need of it, and name that folder.",
+    )
     try:
-        if known:
-            git = _Git(place, seconds)
-            git.run("fetch", *shallow, "--", "origin", branch or "HEAD")
-            git.check_out("FETCH_HEAD", url, most_bytes)
-        else:
-            with writable(cache):
-                cache.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=cache) as part:
-                    git = _Git(Path(part) / "repository", seconds)
-                    chosen = ("--branch", branch) if branch else ()
-                    only = ("--single-branch", "--no-checkout", *shallow, *chosen)
-                    git.run("clone", *only, "--", url, str(git.place))
-                    git.check_out("HEAD", url, most_bytes)
-                    git.place.rename(place)
+        with writable(cache):
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache, ignore_cleanup_errors=True) as part:
+                at = place if known else Path(part)
+                _git(at, seconds, "init", "-q")
+                _git(at, seconds, "fetch", "--depth", "1", "--no-tags", "--", url, branch or "HEAD")
+                # A line is mode, kind, object and size, and the path behind a tab.
+                listing = ("ls-tree", "-r", "-l", "-z", "--full-tree", "FETCH_HEAD")
+                lines = _git(at, seconds, *listing, megabytes=_OF_A_LISTING).split(b"\0")[:-1]
+                sizes = (line.partition(b"\t")[0].split()[-1] for line in lines)
+                size = sum(int(each) for each in sizes if each.isdigit())
+                if len(lines) > MOST_CHECKED_OUT or size > most_bytes:
+                    raise too_much
+                _git(at, seconds, "checkout", "--force", "--detach", "FETCH_HEAD")
+                if not known:
+                    at.rename(place)
     except FileNotFoundError as cause:
         raise SourceError("A repository is read by git, which is not installed here.") from cause
     except subprocess.SubprocessError as cause:
+        if getattr(cause, "returncode", 0) == -getattr(signal, "SIGXFSZ", 1):
+            raise too_much from cause
         if not known:
-            told = (getattr(cause, "stderr", None) or b"").decode(errors="replace").strip()
-            why = one_line(told.splitlines()[-1], 200) if told else f"no end within {seconds:g} s"
+            told = (cause.stderr or b"").decode(errors="replace").strip().splitlines()  # type: ignore[attr-defined]
+            whole = [line for line in told if line.startswith("fatal: ")] or told[-1:]
+            why = one_line(whole[0], 200) if whole else f"no end within {seconds:g} s"
             raise SourceError(
                 f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
                 "Check that `git clone` fetches it without asking, or name a folder.",
@@ -108,79 +114,31 @@ def fetch_repository(
     return place
 
 
-@dataclass(frozen=True, slots=True)
-class _Git:
-    """Commands on one repository, each with a time limit that ends all processes it started."""
-
-    place: Path
-    seconds: float
-
-    def run(self, *arguments: str) -> None:
-        """Raises SubprocessError with git's error output."""
-        with self._start(*arguments):
-            pass
-
-    def check_out(self, what: str, url: str, most_bytes: int) -> None:
-        """Check the files out, once it is known that they are not too many."""
-        files, size = 0, 0
-        with self._start("ls-tree", "-r", "-l", "-z", "--full-tree", what) as listing:
-            rest = b""
-            while piece := listing.read(1 << 16):
-                *lines, rest = (rest + piece).split(b"\0")
-                files += len(lines)
-                # A line is mode, kind, object and size, and the path behind a tab.
-                sizes = (line.partition(b"\t")[0].split()[-1] for line in lines)
-                size += sum(int(each) for each in sizes if each.isdigit())
-                if files > MOST_CHECKED_OUT or size > most_bytes:
-                    raise SourceError(
-                        f"The repository {url} holds more than {MOST_CHECKED_OUT:,} files or "
-                        f"{most_bytes / 1e9:g} GB.",
-                        "Clone what you need of it, and name that folder.",
-                    )
-        self.run("checkout", "--force", "--detach", what)
-
-    @contextmanager
-    def _start(self, *arguments: str) -> Iterator[IO[bytes]]:
-        """Run git; yields its output while it is written."""
-        known = (self.place / ".git").is_dir()
-        command = [*_GIT, *(("-C", str(self.place)) if known else ()), *arguments]
-        if os.name == "posix":
-            # Whoever packed it chose how much it unpacks to; not all systems bound memory.
-            bounds = f"ulimit -f {_MEGABYTES << 11}; ulimit -v {_MEGABYTES << 10} 2>/dev/null"
-            command = ["sh", "-c", f'{bounds}; exec "$0" "$@"', *command]
-        env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
-        with tempfile.TemporaryFile() as said:
-            # In a session of its own, so that what it started to fetch with ends with it.
-            process = subprocess.Popen(
-                command, env=env, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
-            )  # fmt: skip
-            watch = threading.Timer(self.seconds, _end, (process,))
-            watch.daemon = True
-            watch.start()
-            try:
-                with process:
-                    try:
-                        assert process.stdout is not None
-                        yield process.stdout
-                        process.stdout.read()
-                        process.wait()
-                    finally:
-                        _end(process)
-            finally:
-                watch.cancel()
-            if process.returncode:
-                said.seek(0)
-                told = b"" if process.returncode == -signal.SIGKILL else said.read(_MOST_SAID)
-                raise subprocess.CalledProcessError(process.returncode, "git", stderr=told)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYTES) -> bytes:
+    """What git prints about a repository; raises SubprocessError with its error output."""
+    command = [*_GIT, "-C", str(place), *arguments]
+    if os.name == "posix":
+        # Whoever packed it chose how much it unpacks to; not all systems bound memory.
+        bounds = f"ulimit -f {megabytes << 11}; ulimit -v {_MEGABYTES << 10} 2>/dev/null"
+        command = ["sh", "-c", f'{bounds}; exec "$0" "$@"', *command]
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
+    with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:
+        # In a session of its own, so that what it started to fetch with ends with it.
+        process = subprocess.Popen(
+            command, env=env, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=told, stderr=said,
+        )  # fmt: skip
+        try:
+            process.wait(seconds)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
+                process.wait()
+        told.seek(0)
+        said.seek(0)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, "git", stderr=said.read())
+        return told.read()
 
 
 READERS_VERSION = 7
@@ -332,6 +290,10 @@ def _is_utf8(name: str) -> bool:
     return storable(name) == name
 
 
+_Batch = tuple[list[tuple[FoundFile, str | None]], Future[list[Reply]]]
+"""files with what is known of each, and the reading of the unknown ones in order"""
+
+
 class DocumentCache:
     """Documents by the hash of their content, one JSON file each."""
 
@@ -344,16 +306,14 @@ class DocumentCache:
 
         Only new content is actually read, some files ahead.
         """
-        ahead: deque[_Batch] = deque()
-        left, done, failed = iter(files), 0, dict[str, str]()
-        while len(ahead) < AHEAD and (batch := self._batch(left)).files:
-            ahead.append(batch)
+        done, failed = 0, dict[str, str]()
+        batches = self._batches(files)
+        ahead = deque(islice(batches, AHEAD))
         while ahead:
-            batch = ahead.popleft()
-            if (after := self._batch(left)).files:
-                ahead.append(after)
-            replies = iter(batch.reading.result() if batch.reading else ())
-            for file, known in batch.files:
+            batch, reading = ahead.popleft()
+            ahead.extend(islice(batches, 1))
+            replies = iter(reading.result())
+            for file, known in batch:
                 if on_progress:
                     on_progress(done, len(files), f"reading {file.location}")
                 problem = self._store(file, next(replies)) if known is None else known
@@ -412,19 +372,18 @@ class DocumentCache:
     def _place(self, file: FoundFile) -> Path:
         return self._folder / f"{self.digest(file)}.json"
 
-    def _batch(self, files: Iterator[FoundFile]) -> "_Batch":
-        """The next files, and a process that reads the unknown ones."""
+    def _batches(self, files: Sequence[FoundFile]) -> Iterator[_Batch]:
         found: list[tuple[FoundFile, str | None]] = []
         jobs: list[Job] = []
         size = 0
-        for file in islice(files, BATCH_FILES):
+        for file in files:
             found.append((file, known := self._look_up(file)))
             if known is None:
                 size += file.size
                 jobs.append(_job(file))
-            if size > BATCH_BYTES:
-                break
-        return _Batch(found, readers().submit(jobs) if jobs else None)
+            if size > BATCH_BYTES or len(found) == BATCH_FILES or file is files[-1]:
+                yield found, readers().submit(jobs)
+                found, jobs, size = [], [], 0
 
     def _look_up(self, file: FoundFile) -> str | None:
         """Why a file cannot be read, "" for one that was read before, None for a new one."""
@@ -476,14 +435,6 @@ class CachedDocument:
     @property
     def text(self) -> str:
         return "\n\n".join(section.text for section in self.sections)
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Files with what is known of each, and the reading of the unknown ones in order."""
-
-    files: list[tuple[FoundFile, str | None]]
-    reading: Future[list[Reply]] | None
 
 
 def _job(file: FoundFile) -> Job:
