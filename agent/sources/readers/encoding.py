@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from rubricem.memory.errors import SourceError
 
@@ -26,7 +26,7 @@ _MARKS = (
 )
 _DECLARED = re.compile(
     r"""(?:charset|<\?xml[^<>]{0,99}encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{1,40})"""
-    r"""|^[^\n]{0,99}coding[:=][ \t]{0,9}([\w.-]{1,40})"""
+    r"""|\A(?:[^\n]{0,999}\n)?[^\n]{0,99}coding[:=][ \t]{0,9}([\w.-]{1,40})"""
     r"""|^\\usepackage\s{0,9}\[([\w-]{1,20})\]\{inputenc\}""",
     re.I | re.M,
 )
@@ -57,7 +57,6 @@ _LABELS = {
     "cp949": "EUC-KR", "mac-roman": "Mac Roman", "mac-cyrillic": "Mac Cyrillic",
     "iso2022_jp_2": "ISO-2022-JP",
 }  # fmt: skip
-_RARE = {"cp1257": 0.8, "mac-cyrillic": 0.95}
 _TRUST = 3.0
 """how much better another encoding has to fit than a declared one"""
 _MOST_ODD = 0.2
@@ -72,11 +71,9 @@ _TURKISH = frozenset("ýðþÝÐÞ")
 _LEAD = 2.0
 """how much better than the usual another encoding has to fit"""
 _ENOUGH = 60
-"""bytes outside ASCII of which the encoding can be told surely"""
-_HIGH = bytes(range(128, 256))
+"""bytes, of lines outside ASCII, of which the encoding can be told surely"""
 _MIXED = 0.2
 """characters of UTF-8 for each other byte from which on a file that is not UTF-8 is so mostly"""
-_SURELY_MIXED = 100
 _MOST_LEFT_OUT = 0.05
 """of the lines of a file in mixed encodings"""
 GUESSED = "not UTF-8: read as "
@@ -134,99 +131,76 @@ def _label(encoding: str) -> str:
     return _LABELS.get(encoding) or windows or encoding.upper().replace("ISO8859", "ISO-8859")
 
 
+def _decoded(content: bytes, encoding: str) -> str | None:
+    """The text, possibly without a last character that is not whole."""
+    with suppress(UnicodeDecodeError, LookupError):
+        return codecs.getincrementaldecoder(encoding)().decode(content)
+    return None
+
+
 def _reads(content: bytes, encoding: str) -> bool:
-    try:
-        content.decode(encoding)
-    except (UnicodeDecodeError, LookupError):
-        return False
-    return True
+    with suppress(UnicodeDecodeError, LookupError):
+        return content.decode(encoding) is not None
+    return False
 
 
 def _is_cut(content: bytes) -> bool:
     """Whether only the last character of UTF-8 is not whole."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        text = decoder.decode(content)
-    except UnicodeDecodeError:
-        return False
-    return sum(not c.isascii() for c in text[:_SAMPLE]) > 2
+    text = _decoded(content, "utf-8")
+    return text is not None and sum(not c.isascii() for c in text[:_SAMPLE]) > 2
 
 
 def _declared(content: bytes, declared: str) -> Iterator[str]:
     """The codecs that are named, without those of wide characters: they were recognised before."""
-    head = content[:_LOOKED_AT].decode("latin-1")
-    lines = head.split("\n", 2)[:2]
-    found = [m for m in (_DECLARED.search(declared), _DECLARED.search(head)) if m]
-    named = [next(filter(None, m.groups())) for m in found if m[2] is None or m[0] in lines[0:2]]
-    named += [m[2] for line in lines if (m := _DECLARED.search(line)) and m[2]]
-    for name in [*named, declared]:
+    heads = declared, content[:_LOOKED_AT].decode("latin-1")
+    found = filter(None, map(_DECLARED.search, heads))
+    for name in [*(next(filter(None, m.groups())) for m in found), declared]:
         name = name.lower().strip().removeprefix("x-")
-        try:
+        with suppress(LookupError, ValueError):
             codec = codecs.lookup(_ALIASES.get(name, name)).name
-        except (LookupError, ValueError):
-            continue
-        codec = _READ_AS.get(codec, codec)
-        if not codec.startswith(("utf", "idna", "punycode")):
-            yield codec
+            if not codec.startswith(("utf", "idna", "punycode")):
+                yield _READ_AS.get(codec, codec)
 
 
 def _wide(sample: bytes) -> str:
     """Which of UTF-16 and UTF-32 a text without a mark is in, by its zero bytes; "" if none."""
     zeros = sample.count(0)
-    if sample.isascii() and 0 < 4 * zeros < len(
-        sample
-    ):  # of Latin letters every second byte is one
-        if 100 * zeros > len(sample):
-            raise SourceError("It holds no text.", _REMEDY)
-        return ""
     found: list[tuple[float, float, str]] = []
-    for encoding, size in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
-        decoder = codecs.getincrementaldecoder(encoding)()
-        try:
-            text = decoder.decode(sample[: len(sample) // size * size][:8000])
-        except UnicodeDecodeError:
-            continue
-        if "\0" not in text and text and _odd(text, every=True) == 0:
-            plain = sum(c.isascii() for c in text) / len(text)
+    # Of Latin letters in wide characters every second byte is a zero.
+    plain = sample.isascii() and 0 < 4 * zeros < len(sample)
+    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be") if not plain else ():
+        text = _decoded(sample[:8000], encoding)
+        if text and not _odd(text) and not _CONTROLS.search(text):
             scripts = [_script(c) for c in text if c.isalpha() and not c.isascii()]
             changes = sum(a != b for a, b in pairwise(scripts))
-            found.append((round(1 - changes / len(text), 1), plain, encoding))
-    if found:
-        return max(found)[2]
-    if zeros > len(sample) // 100:
+            share = sum(c.isascii() for c in text) / len(text)
+            found.append((round(1 - changes / len(text), 1), share, encoding))
+    if not found and 100 * zeros > len(sample):
         raise SourceError("It holds no text.", _REMEDY)
-    return ""
+    return max(found)[2] if found else ""
 
 
 @lru_cache(4096)
 def _script(letter: str) -> str:
     name = "LATIN" if letter.isascii() else unicodedata.name(letter, "?").split()[0]
-    return (
-        "EAST" if name in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "KATAKANA-HIRAGANA") else name
-    )
+    east = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "KATAKANA-HIRAGANA")
+    return "EAST" if name in east else name
 
 
-_FOREIGN = re.compile(r"(?<!\S)(?=\S{0,200}[^\x00-\x7f])\S+")
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _TRIED = 3000
 _BETWEEN = frozenset("’‘·\xad\xa0\u200b\u200c\u200d\u2060ʼ")  # noqa: RUF001
 _DASHES = frozenset("–—\u2010\u2011")  # noqa: RUF001
 
 
-def _odd(text: str, *, every: bool = False) -> float:
-    """The share of characters outside ASCII (`every`: of all) that are not as in any text."""
-    count, odd = 0, 0
-    for found in _FOREIGN.finditer(text):
-        if count > _TRIED:
-            break
-        word = found[0][:200]
-        for before, letter, after in zip(" " + word, word, word[1:] + " ", strict=False):
-            if not letter.isascii():
-                count += 1
-                odd += _is_odd(before, letter, after)
-    if every:
-        odd += sum(ord(c) < 32 and c not in "\t\n\r\f\x1b" for c in text)
-        count += len(text)
-    return odd / count if count else 0.0
+def _odd(text: str) -> float:
+    """The share of characters outside ASCII that are not as in any text."""
+    odd = [
+        _is_odd(text[at - 1 : at] or " ", text[at], text[at + 1 : at + 2] or " ")
+        for at in (found.start() for found in islice(_FOREIGN.finditer(text), _TRIED))
+    ]
+    return sum(odd) / len(odd) if odd else 0.0
 
 
 def _is_odd(before: str, letter: str, after: str) -> int:
@@ -241,10 +215,7 @@ def _is_odd(before: str, letter: str, after: str) -> int:
         return 0
     if letter in _DASHES:
         return before.isalpha() != after.isalpha()
-    beside = (before.isalpha(), after.isalpha())
-    opens, leads = letter in "‚„", letter == "…"  # noqa: RUF001
-    drawn = 0x2500 <= ord(letter) < 0x25A0
-    return all(beside) or (opens and beside[0]) or (leads and beside[1]) or drawn
+    return (before.isalpha() and after.isalpha()) or 0x2500 <= ord(letter) < 0x25A0
 
 
 def _detect(sample: bytes, declared: Collection[str]) -> tuple[str, bool]:
@@ -264,14 +235,11 @@ def _detect(sample: bytes, declared: Collection[str]) -> tuple[str, bool]:
 
 def _detect_whole(sample: bytes, declared: Collection[str]) -> tuple[str, bool]:
     fits, texts = _fits(sample, declared), dict[str, str]()
-    for name, fit in list(fits.items()):
-        try:
-            text = codecs.getincrementaldecoder(name)().decode(sample)
-        except (UnicodeDecodeError, LookupError):
-            continue
-        if (odd := _odd(text)) < _MOST_ODD:
+    for name in fits:
+        text = _decoded(sample, name)
+        if text is not None and (odd := _odd(text)) < _MOST_ODD:
             texts[name] = text
-            fits[name] = fit * (1 - 4 * odd)
+            fits[name] *= 1 - 4 * odd
     if not texts:
         if wide := _wide(sample):
             return wide, False
@@ -279,13 +247,14 @@ def _detect_whole(sample: bytes, declared: Collection[str]) -> tuple[str, bool]:
     name = max(texts, key=fits.__getitem__)
     if name in declared:
         return name, True
-    few = len({byte for byte in sample if byte > 127}) - bool(_TURKISH & {*texts[name]})
-    if few <= _FEW and not _east(texts[name]):
-        return _of_few(fits, texts, name), False
     told = texts[name]
+    east = any(_script(c) == "EAST" for c in told if c.isalpha())
+    few = len({byte for byte in sample if byte > 127}) - bool(_TURKISH & {*told})
+    if few <= _FEW and not east:
+        return _of_few(fits, texts, name), False
     # UTF-16 of East Asia, without a mark and a zero, is as good as never text in single bytes.
     typed = sum(c.isascii() for c in told) * 4 > len(told) and len(told.split()) == 1
-    if typed and _east(told) and (wide := _wide(sample)):
+    if typed and east and (wide := _wide(sample)):
         return wide, False
     if _halves_differ(sample, name):
         raise SourceError("Its text is in mixed encodings.", _REMEDY)
@@ -303,33 +272,23 @@ def _fits(sample: bytes, declared: Collection[str]) -> dict[str, float]:
         )
     fits = {str(each["encoding"]): each["confidence"] for each in told if each["encoding"]}
     best = max(fits.values(), default=1.0)
-    unknown = {name: best for name in declared if name not in _USUAL}
-    trust = dict.fromkeys(declared, _TRUST)
-    return {
-        name: fit * trust.get(name, _RARE.get(name, 1.0)) for name, fit in (fits | unknown).items()
-    }
-
-
-def _east(text: str) -> bool:
-    return any(_script(c) == "EAST" for c in text if c.isalpha())
+    fits |= {name: _TRUST * fits.get(name, best) for name in declared}
+    return {name: fit for name, fit in fits.items() if name in declared or name in _USUAL}
 
 
 def _of_few(fits: Mapping[str, float], texts: Mapping[str, str], best: str) -> str:
-    """The codec of a text with very few characters outside ASCII.
+    """Windows-1252, if a few characters are as usual there and no other fits much better.
 
-    Windows-1252 if it is as usual there, unless another fits much better: then SourceError is
-    raised, as it is for letters of another script among Latin ones.
+    Raises SourceError, also for letters of another script among Latin ones.
     """
-    western, told = texts.get("cp1252", ""), texts[best]
-    foreign = {c for c in western if not c.isascii()}
-    if foreign and foreign <= _WESTERN:
-        symbols = not any(c.isalpha() and c not in "µªº" for c in foreign)
-        if symbols or _LEAD * fits["cp1252"] >= fits[best]:
+    western = {c for c in texts.get("cp1252", "") if not c.isascii()}
+    if western and western <= _WESTERN:
+        if _LEAD * fits["cp1252"] >= fits[best] or not any(c.isalpha() for c in western - {*"µªº"}):
             return "cp1252"
-        raise SourceError(_UNTOLD, _REMEDY)
-    latin = {_script(c) for c in told if c.isalpha()} == {"LATIN"}
-    if sum(c.isascii() and c.isalpha() for c in told) < _FEW or (latin and not _TURKISH & {*told}):
-        return best
+    elif not _TURKISH & {*texts[best]}:
+        scripts = [_script(c) for c in texts[best] if c.isalpha()]
+        if scripts.count("LATIN") < _FEW or {*scripts} == {"LATIN"}:
+            return best
     raise SourceError(_UNTOLD, _REMEDY)
 
 
@@ -338,16 +297,11 @@ def _halves_differ(sample: bytes, encoding: str) -> bool:
     lines = [line for line in sample.splitlines(keepends=True) if not line.isascii()]
     half = len(lines) // 2
     for part in (b"".join(lines[:half]), b"".join(lines[half:])):
-        if len(part) - len(part.translate(None, _HIGH)) < _ENOUGH:
-            continue
-        fits = _fits(part, ())
+        fits = _fits(part, ()) if len(part) > _ENOUGH else {}
         best = max(fits, key=fits.__getitem__, default=encoding)
-        if best == encoding or not _reads(part, best):
-            continue
-        if not _reads(part, encoding):
-            return True
-        differ = part.decode(best) != part.decode(encoding)
-        if differ and fits[best] > _LEAD * fits.get(encoding, 0.0):
+        told, otherwise = _decoded(part, encoding), _decoded(part, best)
+        clear = told is None or fits.get(best, 0.0) > _LEAD * fits.get(encoding, 0.0)
+        if otherwise is not None and otherwise != told and clear:
             return True
     return False
 
@@ -360,30 +314,24 @@ _SEQUENCE = re.compile(
 def _is_mixed(content: bytes) -> bool:
     """Whether lines in UTF-8 stand beside others."""
     left, count = _SEQUENCE.subn(b"", content)
-    others = len(left) - len(left.translate(None, _HIGH))
-    if count < 3 or count < _MIXED * others:
-        return False
-    if count > _SURELY_MIXED * others:
-        return True
+    others = len(re.findall(rb"[\x80-\xff]", left))
     well = (line for line in content.splitlines() if not line.isascii() and _reads(line, "utf-8"))
-    return any(len(line.decode()) <= len(line) - 3 for line in well)
+    sure = count > 100 * others or any(len(line.decode()) <= len(line) - 3 for line in well)
+    return count >= max(3, _MIXED * others) and sure
 
 
 def _mixed(content: bytes) -> tuple[str, str]:
     """Lines of UTF-8, and what else is among them in its own encoding if that can be told."""
-    others = [line for line in content.splitlines() if not _reads(line, "utf-8")]
-    try:
-        encoding = _detect(b"\n".join(others)[:_SAMPLE], [])[0]
-    except SourceError:
-        return _by_line(content, "utf-8", "")
     lines = content.splitlines(keepends=True)
-    text = "".join(
-        line.decode("utf-8" if _reads(line, "utf-8") else encoding, "replace") for line in lines
-    )
-    if "\ufffd" in text:
-        return _by_line(content, "utf-8", "")
-    told = f"in mixed encodings: {len(others)} of its {len(lines)} lines are read as"
-    return text, f"{told} {_label(encoding)}"
+    others = [line for line in lines if not _reads(line, "utf-8")]
+    with suppress(SourceError):
+        encoding = _detect(b"".join(others)[:_SAMPLE], [])[0]
+        told = (line.decode("utf-8" if _reads(line, "utf-8") else encoding) for line in lines)
+        with suppress(UnicodeDecodeError):
+            text = "".join(told)
+            how = f"{len(others)} of its {len(lines)} lines are read as {_label(encoding)}"
+            return text, f"in mixed encodings: {how}"
+    return _by_line(content, "utf-8", "")
 
 
 def _by_line(content: bytes, encoding: str, note: str) -> tuple[str, str]:
