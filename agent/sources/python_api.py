@@ -108,8 +108,6 @@ class _SourceReader:
         self.module = module
         self._instances: dict[str, str] = {}
         """module-level name -> the class it is an instance of"""
-        self._private: dict[str, ast.ClassDef] = {}
-        """internal classes, whose methods are documented under the public classes made of them"""
         self._texts: dict[str, str] = {}
         """module-level literals, of which docstrings are put together"""
 
@@ -146,10 +144,9 @@ class _SourceReader:
     def _definition(self, node: Function | ast.ClassDef, outer: str) -> None:
         if not outer:
             self.module.defined.add(node.name)
-        exported = None if outer else self.module.exported
-        if node.name.startswith("_") and node.name not in (exported or ()):
-            if isinstance(node, ast.ClassDef):
-                self._private[node.name] = node
+        # What an internal class documents is given to the public classes made of it.
+        inner = isinstance(node, ast.ClassDef) and not outer
+        if node.name.startswith("_") and not inner and (outer or not self.module.offers(node.name)):
             return
         name = f"{outer}.{node.name}" if outer else node.name
         doc = ast.get_docstring(node, clean=False)
@@ -160,20 +157,9 @@ class _SourceReader:
             if not shown and not doc and node.bases:
                 shown = f": a class made of {', '.join(map(ast.unparse, node.bases))}"
             self._add(name, shown, doc)
-            self.body(self._whole_body(node), name)
+            self.body(node.body, name)
         elif doc or not outer:
             self._add(name, signature(node, method=bool(outer)), doc)
-
-    def _whole_body(self, node: ast.ClassDef) -> list[ast.stmt]:
-        """The class's own body, then what it inherits from internal classes of its module."""
-        body = list(node.body)
-        own = {item.name for item in body if isinstance(item, Function)}
-        for base in node.bases:
-            inner = self._private.get(base.id) if isinstance(base, ast.Name) else None
-            if inner is not None:
-                inherited = self._whole_body(inner)
-                body += [i for i in inherited if isinstance(i, Function) and i.name not in own]
-        return body
 
     def _expression(self, value: ast.expr, before: ast.stmt | None, outer: str) -> None:
         """The docstring of the attribute before it, or a call that documents something."""
