@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,17 +163,21 @@ class Shelf:
         notes = (found.left_out,) if found.left_out else ()
         write_segment(found.passages, self.place(library), weight_of, found.see, notes)
 
-    def read_all(
-        self, on_progress: OnProgress | None = None, stop: Callable[[], bool] = bool
-    ) -> None:
+    def read_all(self, on_progress: OnProgress | None = None) -> None:
         """Read what is missing; if another process does so, wait for it."""
         with folder_locked(self._folder):
-            while (unread := self.unread()) and not stop():
+            while unread := self.unread():
                 if on_progress:
                     done = len(self.libraries) - len(unread)
                     on_progress(done, len(self.libraries), f"reading {unread[0].name}")
                 self.read(unread[0])
-            self._clear()
+            # What nobody searched for long, and what a killed process left half-written.
+            now = time.time()
+            for folder in [*self._folder.iterdir(), *self._cache_dir.glob("python-*")]:
+                limit = _UNFINISHED if folder.name.startswith(NEW) else _KEPT_FOR
+                with suppress(OSError):
+                    if folder != self._folder and now - folder.stat().st_mtime > limit:
+                        shutil.rmtree(folder, ignore_errors=True)
 
     def index(self) -> LexicalIndex:
         """An index over the shelf. Damaged segments are removed, to be read again."""
@@ -188,15 +192,6 @@ class Shelf:
             elif place.exists():
                 shutil.rmtree(place, ignore_errors=True)
         return LibrariesIndex(found)
-
-    def _clear(self) -> None:
-        """Remove what nobody searched for long, and what a killed process left half-written."""
-        now = time.time()
-        for folder in [*self._folder.iterdir(), *self._cache_dir.glob("python-*")]:
-            limit = _UNFINISHED if folder.name.startswith(NEW) else _KEPT_FOR
-            with suppress(OSError):
-                if folder != self._folder and now - folder.stat().st_mtime > limit:
-                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_distributions(path: Sequence[str] | None = None) -> list[Distribution]:
@@ -241,15 +236,11 @@ class PythonDocs(Indexed):
     async def index_for(self, query: str) -> LexicalIndex:
         """With the libraries that the query names read first."""
         await self._ready()
-        if named := self._find_named(query):
+        said = _words_of(query)
+        if named := [one for one in self._unread if one.names & said][:_MOST_NAMED]:
             async with self._opening:
                 await asyncio.to_thread(self._read, named)
         return await self._ready()
-
-    def _find_named(self, query: str) -> list[Library]:
-        """The libraries that a query names and that are not read yet, small ones first."""
-        said = _words_of(query)
-        return [one for one in self._unread if one.names & said][:_MOST_NAMED]
 
     def _read(self, named: Sequence[Library]) -> None:
         with boundary(SourceError, READING):
@@ -282,79 +273,57 @@ class PythonDocs(Indexed):
             # Before what is there is opened: what comes between makes the index stale.
             self._unread = shelf.unread()
             index = shelf.index()
-        self.problems = tuple(self._problems(index))
+        notes, count = ", ".join(index.notes), len(self._unread)
+        left = f"{count} of {count + len(index.segments)} installed libraries are not read yet; "
+        told = (
+            f"Not read of the installed libraries: {notes}." if notes else "",
+            f"{left}this continues meanwhile, and what a question names is read at once."
+            if count
+            else "",
+        )
+        self.problems = tuple(filter(None, told))
         return index
-
-    def _problems(self, index: LexicalIndex) -> Iterator[str]:
-        if index.notes:
-            yield f"Not read of the installed libraries: {', '.join(index.notes)}."
-        if self._unread:
-            count = len(self._unread)
-            yield (
-                f"{count} of {count + len(index.segments)} installed libraries are not read yet; "
-                "this continues meanwhile, and what a question names is read at once."
-            )
 
     def _read_behind(self) -> None:
         """Start a process that reads the others, unless one is running."""
         if self._closed or (self._behind is not None and self._behind.poll() is None):
             return
         # -P: nothing in the folder that the user is in may take the place of a module.
-        command = [sys.executable, "-P", "-m", __name__, str(self._cache_dir)]
+        path = json.dumps(list(sys.path if self._path is None else self._path))
+        command = [sys.executable, "-P", "-m", __name__, str(self._cache_dir), path]
         self._behind = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         threading.Thread(target=self._follow, args=[self._behind], daemon=True).start()
         if self._closed:  # while it began
             self.close()
 
-    def _follow(self, behind: subprocess.Popen[str]) -> None:
+    def _follow(self, behind: subprocess.Popen[bytes]) -> None:
         """Report the progress of the process until it ends."""
-        assert behind.stdin and behind.stdout
-        with suppress(OSError):  # it may have ended
-            print(json.dumps(list(self._path or sys.path)), file=behind.stdin, flush=True)
-        for line in behind.stdout:
-            # It ends after the library that it is at, of which nobody wants to hear any more.
-            if self._on_progress and not self._closed:
-                self._on_progress(*json.loads(line))
-        behind.stdout.close()
-        behind.wait()
+        with behind:
+            for line in behind.stdout or ():
+                if self._on_progress and not self._closed:
+                    self._on_progress(*json.loads(line))
 
     def close(self, wait: bool = False) -> None:
-        """Stop background work, the process after its current library (`wait`: until then)."""
+        """Stop the process that reads (`wait`: until it has ended); whole libraries stay."""
         self._closed = True
-        if self._behind is not None and self._behind.stdin:
-            with suppress(OSError):
-                self._behind.stdin.close()
+        if self._behind is not None:
+            self._behind.terminate()
             if wait:
                 self._behind.wait()
 
 
-def main(cache_dir: str) -> None:
-    """Read what the shelf lacks, at low priority, while somebody holds our input open.
+def main(cache_dir: str, path: str) -> None:
+    """Read what the shelf lacks, at low priority, as long as somebody reads our output.
 
-    The first line of the input lists where distributions are searched, as JSON.
+    `path`: where distributions are searched, as JSON.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_LOWER_PRIORITY)
-    path = json.loads(sys.stdin.readline() or "[]")
-    ended = threading.Event()
-
-    def wait() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-
-    def tell(*step: object) -> None:
-        with suppress(OSError):  # nobody listens any more
-            print(json.dumps(step), flush=True)
-
-    Shelf(Path(cache_dir), path).read_all(tell, ended.is_set)
+    shelf = Shelf(Path(cache_dir), json.loads(path))
+    with suppress(BrokenPipeError):
+        shelf.read_all(lambda *step: print(json.dumps(step), flush=True))
 
 
 if __name__ == "__main__":

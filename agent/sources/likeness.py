@@ -15,7 +15,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import combinations
-from zlib import crc32
 
 from rubricem.agent.sources.fetch import normal
 from rubricem.memory.language import apart
@@ -86,8 +85,6 @@ class Excerpts:
 # Copies of a document: one text in several formats
 
 
-_PRINT = 32
-"""hashes of a document by which its copies are looked for"""
 _PRINTED = 20_000
 """characters of a document that they are of"""
 _SHARED = 0.5
@@ -97,9 +94,8 @@ _MOST_ALIKE = 50
 
 
 def print_of(text: str) -> Sketch:
-    """What finds the copies of a document: few hashes, the same in every process."""
-    runs = shingles(text[:_PRINTED])
-    return nsmallest(_PRINT, {crc32(" ".join(run).encode()) for run in runs})
+    """What finds the copies of a document: hashes of its beginning, the same in every process."""
+    return sketch((text[:_PRINTED],))
 
 
 def _words(text: str) -> frozenset[str]:

@@ -58,11 +58,9 @@ def test_only_what_changed_is_read_again_in_a_later_process(cache: Path, path: l
 
 
 def begin(cache: Path, path: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "rubricem.agent.sources.libraries", str(cache)]
-    begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert begun.stdin
-    print(json.dumps(path), file=begun.stdin, flush=True)
-    return begun
+    module = "rubricem.agent.sources.libraries"
+    command = [sys.executable, "-m", module, str(cache), json.dumps(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_reading_that_was_killed_goes_on(cache: Path, path: list[str]) -> None:
