@@ -31,7 +31,7 @@ from rubricem.agent.models.limits import (
 from rubricem.agent.sources.fetch import Fetched, packing_of
 from rubricem.agent.sources.index import without_near_duplicates
 from rubricem.agent.sources.sandbox.pool import SEARCH_SECONDS, Job, readers, searchers
-from rubricem.agent.transcript.words import read_query
+from rubricem.agent.transcript.words import Query, read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import one_line
@@ -84,6 +84,7 @@ def same_page(address: str) -> str:
     return f"{host.removeprefix('www.')}{port}{parts.path.rstrip('/')}?{query}"
 
 
+Json = Mapping[str, Any]
 Rows = Sequence[dict[str, Any]]
 AskEngines = Callable[[str, int], Awaitable[Rows]]
 """query, most results -> rows with `title`, `href` and `body`; [] if nothing matched"""
@@ -92,7 +93,22 @@ ENGINES_MEGABYTES = 512
 """for asking all of them at once, each in a thread"""
 
 
-class Web:
+class Searched:
+    """A search beyond this machine: what its `rows` give to a query becomes passages."""
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        asked = read_query(query)
+        return citable_passages(await self.rows(asked, limit), limit) if asked.text else []
+
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        """What the service tells. Raises SourceError."""
+        raise NotImplementedError
+
+
+class Web(Searched):
     """Its passages are the engines' excerpts of pages."""
 
     name = "web"
@@ -100,20 +116,13 @@ class Web:
     def __init__(self, ask: AskEngines | None = None) -> None:
         self._ask = ask or ask_engines_apart
 
-    async def prepare(self) -> tuple[str, ...]:
-        return ()
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        words = read_query(query).text
-        if not words:
-            return []
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         try:
-            rows = await asyncio.wait_for(self._ask(words, limit), SECONDS)
+            rows = await asyncio.wait_for(self._ask(asked.text, limit), SECONDS)
         except TimeoutError as cause:
             late = f"The web search did not answer within {SECONDS:g} s."
             raise SourceError(late, _LATER) from cause
-        found = (row(r.get("title"), r.get("href"), r.get("body")) for r in rows)
-        return citable_passages(found, limit)
+        return [row(r.get("title"), r.get("href"), r.get("body")) for r in rows]
 
 
 async def ask_engines_apart(query: str, most: int) -> Rows:
@@ -146,10 +155,7 @@ class Service:
     refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     async def get(
-        self,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        self, path: str, params: Mapping[str, str] | None = None, body: Json | None = None
     ) -> dict[str, Any]:
         """The JSON object at a path; a `body` is posted as JSON.
 
@@ -161,10 +167,7 @@ class Service:
         return reply
 
     async def fetch(
-        self,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        self, path: str, params: Mapping[str, str] | None = None, body: Json | None = None
     ) -> Fetched:
         try:
             async with asyncio.timeout(SECONDS):
@@ -189,7 +192,7 @@ class Service:
         return read if isinstance(read, dict) else None
 
     async def _read(
-        self, path: str, params: Mapping[str, str] | None, body: Mapping[str, Any] | None
+        self, path: str, params: Mapping[str, str] | None, body: Json | None
     ) -> Fetched:
         http = await shared_client(f"search {self.url}", _open_client, httpx2.AsyncClient.aclose)
         method = "GET" if body is None else "POST"
@@ -237,7 +240,7 @@ def _open_client() -> httpx2.AsyncClient:
     )
 
 
-class SearXNG:
+class SearXNG(Searched):
     """Its passages are the excerpts that the instance's engines show of pages."""
 
     name = "searxng"
@@ -279,14 +282,13 @@ class SearXNG:
             await self._service.fetch("/healthz")
         return ()
 
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        words = read_query(query).text
-        reply = await self._service.get("/search", {"q": words, "format": "json"})
-        found = citable_passages(_results(reply, "content", "publishedDate"), limit)
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        reply = await self._service.get("/search", {"q": asked.text, "format": "json"})
+        found = _results(reply, "content", "publishedDate")
         pairs = reply.get("unresponsive_engines")
         told = [p for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []
         failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in told if len(pair) == 2)
-        if failed and not found:
+        if failed and not citable_passages(found, limit):
             raise SourceError(
                 f"SearXNG found nothing, and these of its engines failed: "
                 f"{one_line(failed, QUOTED)}.",
@@ -301,7 +303,7 @@ MOST = 100
 RETRY = Retry(tries=4, first=1.0, longest=8.0, total=20.0)
 
 
-class Scholar:
+class Scholar(Searched):
     """Its passages are abstracts of papers."""
 
     name = "scholar"
@@ -311,13 +313,7 @@ class Scholar:
         self._service = Service("Semantic Scholar", url, refusals=refusals)
         self._retry = retry
 
-    async def prepare(self) -> tuple[str, ...]:
-        return ()
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        asked = read_query(query)
-        if not asked.text:
-            return []
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         # Terms with a hyphen match nothing there.
         params = {"query": " ".join(asked.text.replace("-", " ").split()), "fields": RETURNED}
         if asked.years:
@@ -325,7 +321,7 @@ class Scholar:
         if asked.fields:
             params["fieldsOfStudy"] = ",".join(asked.fields)
         reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
-        return citable_passages(map(_paper_passage, _objects_in(reply, "data")), limit)
+        return map(_paper_passage, _objects_in(reply, "data"))
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
         """Retry while the service is busy, as long as the waits stay within bounds."""
@@ -371,19 +367,17 @@ def _objects_in(reply: Any, *path: str) -> list[dict[str, Any]]:
     return [each for each in reply if isinstance(each, dict)] if isinstance(reply, list) else []
 
 
-def _date_note(date: object) -> str:
-    return f"published {date[:10]}" if isinstance(date, str) and date else ""
-
-
 def _results(reply: Any, text: str, date: str) -> list[Passage]:
     """The pages of a reply, given its fields for text and date."""
-    return [
-        row(each.get("title"), each.get("url"), each.get(text), _date_note(each.get(date)))
-        for each in _objects_in(reply, "results")
-    ]
+    found = []
+    for each in _objects_in(reply, "results"):
+        told = each.get(date)
+        note = f"published {told[:10]}" if isinstance(told, str) and told else ""
+        found.append(row(each.get("title"), each.get("url"), each.get(text), note))
+    return found
 
 
-class Tavily:
+class Tavily(Searched):
     """Tavily's Search API (POST /search): what it extracts from a page for the query."""
 
     name = "tavily"
@@ -402,19 +396,12 @@ class Tavily:
         headers = {"authorization": f"Bearer {key}"}
         self._service = Service("Tavily", url, headers, refusals)
 
-    async def prepare(self) -> tuple[str, ...]:
-        return ()
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        words = read_query(query).text
-        if not words:
-            return []
-        asked = {"query": words, "max_results": min(limit, 20)}
-        reply = await self._service.get("/search", body=asked)
-        return citable_passages(_results(reply, "content", "published_date"), limit)
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        body = {"query": asked.text, "max_results": min(limit, 20)}
+        return _results(await self._service.get("/search", body=body), "content", "published_date")
 
 
-class Wikipedia:
+class Wikipedia(Searched):
     """MediaWiki's search (action=query): passages are the beginnings of the articles found."""
 
     def __init__(self, language: str = "", url: str = "") -> None:
@@ -427,24 +414,14 @@ class Wikipedia:
         self.name = f"wikipedia:{code}" if language else "wikipedia"
         self._service = Service("Wikipedia", url or f"https://{code}.wikipedia.org/w")
 
-    async def prepare(self) -> tuple[str, ...]:
-        return ()
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        words = read_query(query).text
-        if not words:
-            return []
-        asked = {
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        params = {
             "action": "query", "format": "json", "formatversion": "2", "generator": "search",
-            "gsrsearch": words[:300], "gsrlimit": str(min(limit, 20)), "prop": "extracts|info",
+            "gsrsearch": asked.text[:300], "gsrlimit": str(min(limit, 20)), "prop": "extracts|info",
             "exintro": "1", "explaintext": "1", "exlimit": "20", "inprop": "url",
         }  # fmt: skip
-        pages = _objects_in(await self._service.get("/api.php", asked), "query", "pages")
+        pages = _objects_in(await self._service.get("/api.php", params), "query", "pages")
         # Pages come in no order; each says its rank.
-        ranked = sorted(pages, key=lambda page: _rank(page.get("index")))
-        rows = (row(p.get("title"), p.get("fullurl"), p.get("extract")) for p in ranked)
-        return citable_passages(rows, limit)
-
-
-def _rank(index: object) -> int:
-    return index if isinstance(index, int) else 1 << 30
+        ranks = [(rank if isinstance(rank := p.get("index"), int) else 1 << 30) for p in pages]
+        ranked = sorted(zip(ranks, pages, strict=True), key=lambda each: each[0])
+        return [row(p.get("title"), p.get("fullurl"), p.get("extract")) for _, p in ranked]
