@@ -53,7 +53,7 @@ from rubricem.memory.schema import (
     Trajectory,
     Verdict,
 )
-from rubricem.memory.text import cut, fence, seed_of, without_markers
+from rubricem.memory.text import cut, fence, one_line, seed_of, without_markers
 
 
 class ProposedItem(BaseModel):
@@ -195,9 +195,29 @@ LEAST_SENTENCE = 5
 _WORD = re.compile(r"[^\W_]+")
 
 
+MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
+"""claims without support that are told, and characters of each"""
+
+
 def observations(trajectory: Trajectory) -> list[str]:
-    """A sentence for each thing seen, in the order of the stages."""
-    return [said for stage in Stage for said in _of_stage(trajectory, stage)]
+    """A sentence for each thing seen, in the order of the stages, and for each doubtful claim."""
+    seen = [said for stage in Stage for said in _of_stage(trajectory, stage)]
+    return seen + _doubted(trajectory)
+
+
+def _doubted(trajectory: Trajectory) -> list[str]:
+    """What the check of citations found no support for, in words that are true of any check."""
+    checks = trajectory.verification.checks if trajectory.verification else ()
+    doubted = [check for check in checks if check.verdict == "unsupported"]
+    if not doubted:
+        return []
+    said = [f"answer: {len(doubted)} of its {len(checks)} citations are not borne out by the check"]
+    said += [
+        f'answer: the check found no support in {check.source} for "'
+        f'{cut(one_line(check.claim), DOUBTED_CHARACTERS)}"'
+        for check in doubted[:MOST_DOUBTED]
+    ]
+    return said
 
 
 def copied_share(text: str, sources: str) -> float:

@@ -24,11 +24,12 @@ from pydantic import ValidationError
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import background_in, in_conversation
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Kind, Wanted, group_judge
-from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
+from rubricem.judge.composed import RUBRIC, ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.relative import version_of
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
 from rubricem.memory.bank import RubricBank
@@ -47,6 +48,7 @@ from rubricem.memory.schema import (
     GroupJudgement,
     Judgement,
     LocalModel,
+    RubricBuffer,
     Stage,
     Trajectory,
     TrajectoryGroup,
@@ -60,10 +62,87 @@ NEEDED = {
     Stage.ANSWER: ("answer",),
 }
 """blocks that a stage consists of: closed, and with text in them"""
-HELD = 0.5
-"""share of a claim's content words that a passage it cites must hold"""
+WORTH = {"supported": 1.0, "partial": 0.5, "unsupported": 0.0}
+"""of a claim, by the best verdict that a source it cites gives it"""
 LEAST_SUPPORT = 0.5
 """share of the cited claims that must be held"""
+
+
+def checked_by_rules(trajectory: Trajectory) -> Trajectory:
+    """The run with its citations checked: as they were, or by rules, which cost no call."""
+    if trajectory.verification is not None:
+        return trajectory
+    found = AnswerVerifier("mark", None).by_rules(trajectory, "")
+    return trajectory.model_copy(update={"verification": found})
+
+
+def support_of(checked: Trajectory) -> float | None:
+    """Share of the answer's claims that a source which they cite supports, 0 to 1.
+
+    A claim whose ids were never found counts 0, one that could not be checked not at all. None: the
+    answer cites nothing that could be.
+    """
+    worth = list[float]()
+    for piece in cited_answer(checked).pieces:
+        if isinstance(piece, Uncited):
+            worth.append(0.0)
+        elif isinstance(piece, Cited):
+            known = [WORTH[c.verdict] for c in piece.citations if c.verdict in WORTH]
+            worth += [max(known)] if known else []
+    return sum(worth) / len(worth) if worth else None
+
+
+class SupportBound:
+    """A judge whose score of an answer is multiplied by `support_of` it.
+
+    What an answer says that its sources do not say is no merit, however well it reads; so a policy
+    cannot gain by inventing citations. The judge is given the runs with their citations checked,
+    and is told what the rules doubt.
+    """
+
+    def __init__(self, judge: GroupJudge) -> None:
+        self._judge = judge
+
+    @property
+    def name(self) -> str:
+        return self._judge.name
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        runs = [await asyncio.to_thread(checked_by_rules, run) for run in group.trajectories]
+        judged = await self._judge.judge(
+            group.model_copy(update={"trajectories": tuple(runs)}), buffer, step
+        )
+        bound = (
+            _bound(judgement, support_of(run))
+            for judgement, run in zip(judged.judgements, runs, strict=True)
+        )
+        return judged.model_copy(update={"judgements": tuple(bound)})
+
+
+def bound_by_support(judge: GroupJudge, kind: str) -> GroupJudge:
+    """A judge of ours, bound by support; a rubric of somebody's own code scores as it says.
+
+    That may have `Supported` among its parts.
+    """
+    return judge if kind.startswith(RUBRIC) else SupportBound(judge)
+
+
+def _bound(judgement: Judgement, support: float | None) -> Judgement:
+    answer = judgement.at(Stage.ANSWER)
+    if support is None or answer is None or answer.score is None or answer.missing:
+        return judgement
+    known = {**answer.components, SUPPORT: support}
+    # Points that were lost on a checklist are lost all the same.
+    score = min(answer.score, answer.score * support)
+    bound = answer.model_copy(update={"score": score, "components": known})
+    stages = tuple(bound if each is answer else each for each in judgement.stages)
+    return judgement.model_copy(update={"stages": stages})
+
+
+SUPPORT = "support"
+"""the component of an answer's score that is the share of its claims which their sources support"""
 
 
 class Valid(Rubric):
@@ -77,16 +156,10 @@ class Valid(Rubric):
 
 
 class Supported(Rubric):
-    """Share of the answer's cited claims of which a cited passage holds most words; 0 without."""
+    """`support_of` the run, 0 where its answer cites nothing."""
 
     def forward(self, action: Any, observation: StageView) -> float:
-        pieces = cited_answer(observation.trajectory).pieces
-        claims = [piece for piece in pieces if isinstance(piece, Cited | Uncited)]
-        held = [
-            isinstance(claim, Cited) and any(c.overlap >= HELD for c in claim.citations)
-            for claim in claims
-        ]
-        return sum(held) / len(held) if held else 0.0
+        return support_of(checked_by_rules(observation.trajectory)) or 0.0
 
 
 def gate_scores() -> Compositions:
@@ -144,7 +217,7 @@ async def open_group_judge(
         if replies:
             model = journal_calls(model, KeptCalls(ReplyStore(replies)))
         judge = group_judge(model, replace(wanted, chain=choice.chain))
-        yield ComposedJudge(judge, gate_scores()) if gate else judge
+        yield SupportBound(ComposedJudge(judge, gate_scores()) if gate else judge)
 
 
 FILE = "judgement.json"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.learning.scoring import gate_scores
+from rubricem.agent.learning.scoring import bound_by_support, gate_scores
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.research.researcher import Researcher
@@ -89,7 +89,8 @@ class Judging:
         self, model: JudgeModel, policy: Policy, journaled: Callable[[Any], Any]
     ) -> tuple[GroupJudge, Reflector | None]:
         judging = journaled(model)
-        judge = build_judge(self.judge, judging, self.wanted, gate_scores() if self.gated else None)
+        gate = gate_scores() if self.gated else None
+        judge = bound_by_support(build_judge(self.judge, judging, self.wanted, gate), self.judge)
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens

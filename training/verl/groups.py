@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rubricem.agent.learning.reflect import accept, mark_best
-from rubricem.agent.learning.scoring import gate_scores, resolve_judge
+from rubricem.agent.learning.scoring import bound_by_support, gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
@@ -327,10 +327,11 @@ class GroupsActor(RolloutGroups):
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
         wanted = await asyncio.to_thread(options.judge_options, settings)
+        gate = gate_scores() if options.gated else None
         super().__init__(
             setup,
             options,
-            build_judge(options.judge, kept, wanted, gate_scores() if options.gated else None),
+            bound_by_support(build_judge(options.judge, kept, wanted, gate), options.judge),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
             rule,

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.scoring import Supported, Valid, gate_scores
+from rubricem.agent.learning.scoring import SupportBound, Supported, Valid, gate_scores
 from rubricem.judge.buffers import add
 from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.judge.stage import StageJudge
+from rubricem.judge.stage_readers import observations
 from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
 from tests.support.banks import bank_in, put
 from tests.support.policies import RUN, answer, asked, plan, search
@@ -92,6 +93,35 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
         [0.75, 0.75, 0.75, 0.0],
         [0.0, 0.75, 0.75, 0.75],
     ]
+
+
+async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: Path):
+    """The judge thinks alike of all; each is shown to it with its citations checked."""
+    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">Penguins waddle south</cite>'
+    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    written = {
+        "good": f"{held}.", "false": f"{held}. {made_up}.",
+        "unknown": '<cite id="S9">It is</cite>.', "uncited": "It is so.",
+    }  # fmt: skip
+    runs = [damaged(run, "Known.", text).model_copy(update={"id": name})
+            for name, text in written.items()]  # fmt: skip
+    seen: list[Trajectory] = []
+
+    def points(trajectory: Trajectory, *_: object) -> float:
+        seen.append(trajectory)
+        return 1.5
+
+    buffer = add(RubricBuffer(question=run.question), {Stage.ANSWER: (item("Says."),)}, 0, "")
+    judge = SupportBound(StageJudge(ScriptedProposer({}), ScriptedScorer(points)))
+    judged = await judge.judge(group_of(*runs), buffer)
+    scores = [judgement.at(Stage.ANSWER) for judgement in judged.judgements]
+    assert [score and score.score for score in scores] == [0.75, 0.375, 0.0, 0.75]
+    assert [score and score.components.get("support") for score in scores] == [1, 0.5, 0, None]
+    told = {trajectory.id: observations(trajectory) for trajectory in seen}
+    assert [any("Penguins" in said for said in told[name]) for name in written] == [
+        False, True, False, False,
+    ]  # fmt: skip
+    assert all(run.verification is None for run in runs), "what was collected stays as it was"
 
 
 async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_helped(tmp_path: Path):
