@@ -42,7 +42,10 @@ Sections = tuple[Section, ...]
 def package_reader(
     read: Callable[[ZipFile, str], tuple[str, Sections] | tuple[str, Sections, str]],
 ) -> Callable[[Input], Document]:
-    """A reader of a package; `read` gives its title, or "", its sections, and perhaps a note."""
+    """A reader of a package; `read` gives its title, or "", its sections, and perhaps a note.
+
+    What the package's own list of properties says is the title of one that has none.
+    """
 
     def read_package(given: Input) -> Document:
         kind = given.suffix.removeprefix(".")
@@ -55,6 +58,9 @@ def package_reader(
         try:
             with _Package(given.file) as package:
                 title, sections, *note = read(package, given.name)
+                for part in () if title else ("docProps/core.xml", "meta.xml"):
+                    if (listed := part_of(package, part, given.name)) is not None:
+                        title = next((e.text or "" for e in listed.iter("{*}title")), "")
         except BadZipFile as cause:
             raise SourceError(
                 f"{given.name} is no {kind} file.",
@@ -65,22 +71,19 @@ def package_reader(
     return read_package
 
 
-def core_title(package: ZipFile, name: str) -> str:
-    core = part_of(package, "docProps/core.xml", name)
-    named = "" if core is None else next((e.text or "" for e in core if tag_of(e) == "title"), "")
-    return named.strip()
-
-
 def part_of(package: ZipFile, part: str, name: str) -> etree._Element | None:
     """The root element of a part, or None if the package lacks it."""
     if part not in package.NameToInfo:
         return None
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
-    return etree.fromstring(unpack(package, part, name), parser)
+    return etree.fromstring(b"".join(pieces_of(package, part, name)), parser)
 
 
-def unpack(package: ZipFile, part: str, name: str) -> bytes:
-    return b"".join(pieces_of(package, part, name))
+def body_of(package: ZipFile, part: str, name: str) -> etree._Element:
+    """The root element of a part that no such file lacks. Raises SourceError."""
+    if (root := part_of(package, part, name)) is None:
+        raise SourceError(f"{name} holds no document.", "Save it anew.")
+    return root
 
 
 def pieces_of(package: ZipFile, part: str, name: str) -> Iterator[bytes]:
@@ -133,9 +136,7 @@ def relations_of(package: ZipFile, part: str, name: str) -> dict[str, str]:
 def in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tuple[str, str]]:
     """(name, part) of what a part lists as elements called `item`."""
     related = relations_of(package, part, name)
-    if (root := part_of(package, part, name)) is None:
-        raise SourceError(f"{name} holds no document.", "Save it anew.")
-    for element in root.iter(f"{{*}}{item}"):
+    for element in body_of(package, part, name).iter(f"{{*}}{item}"):
         # Its relation, and for slides a number of its own that is called `id` as well.
         ids = [str(value) for key, value in element.attrib.items() if str(key).endswith("}id")]
         if ids and ids[0] in related:

@@ -21,8 +21,9 @@ BUILT_IN = {
 }  # fmt: skip
 """by the ids that workbooks do not explain"""
 _PART = re.compile(
-    r'"([^"]*)"|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]|(\[[hms]+\])|\[[^\]]*\]|(AM/PM|A/P)'
-    r"|([ymdhse]+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)|(.)",
+    r'"(?P<text>[^"]*)"|\\(?P<sign>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<gone>[hms])+\]'
+    r"|\[[^\]]*\]|AM/PM|A/P|(?P<part>[ymdhse]+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)"
+    r'|(?P<end>;)|"|(?P<other>.)',
     re.IGNORECASE | re.DOTALL,
 )
 _DOTTED = re.compile(r"(dd?)\. ?(mm?)\. ?yyyy")
@@ -44,78 +45,62 @@ def show(value: str, code: str, *, since_1904: bool = False) -> str:
     try:
         # As it is computed with: 15 digits of what may be kept with 17.
         number = Decimal(f"{float(value):.{_MOST_DIGITS}g}")
-        return _shown(number, code, since_1904=since_1904) or value
+        return _shown(number, code, _EPOCHS[since_1904]) or value
     except (ValueError, OverflowError, InvalidOperation):
         return value
 
 
-def _shown(number: Decimal, code: str, *, since_1904: bool) -> str:
+def _shown(number: Decimal, code: str, epoch: datetime) -> str:
     sections = _sections(code[:_LONGEST_FORMAT])
     own = 1 if number < 0 and len(sections) > 1 else 2 if not number and len(sections) > 2 else 0
     tokens = sections[own]
-    kinds = {text[0].lower() for kind, text in tokens if kind == "part"}
-    if kinds & {*"ymdhs"} or any(kind == "gone" for kind, _ in tokens):
-        return _moment(number, tokens, _EPOCHS[since_1904])
+    kinds = {text[0].lower() for kind, text in tokens if kind != "text"}
+    if kinds & {*"ymdhs"}:
+        return _moment(number, tokens, epoch)
     if not kinds & {*"#0?."}:
         whole = f"{number:f}" if -5 < number.adjusted() < 21 else f"{number}"
         plain = whole if kinds & {"g", "@"} or not code else ""
-        told = (plain if kind == "part" else text for kind, text in tokens)
-        return "".join(told).strip() or plain
+        return "".join(plain if kind == "part" else text for kind, text in tokens).strip() or plain
     shown = _digits(abs(number) if own == 1 else number, tokens)
     # A format may tell a negative number by its colour alone.
-    bare = own == 1 and shown == _digits(abs(number), sections[0])
-    return f"-{shown}" if bare else shown
+    return f"-{shown}" if own == 1 and shown == _digits(abs(number), sections[0]) else shown
 
 
 @lru_cache(1024)
 def _sections(code: str) -> tuple[tuple[Token, ...], ...]:
     """The parts of a format for positive numbers, negative ones and zero."""
     found: list[list[Token]] = [[]]
-    for part in _PART.finditer(code):
-        quoted, escaped, currency, gone, noon, digits, other = part.groups()
-        if other == ";":
+    for token in _PART.finditer(code):
+        kind = token.lastgroup
+        if kind == "end":
             found.append([])
-        elif gone:
-            found[-1].append(("gone", gone[1].lower()))
-        elif digits:
-            found[-1].append(("part", digits))
-        elif noon or other == '"':  # one that nothing closes
-            continue
-        elif text := quoted or escaped or currency or other or "":
-            found[-1].append(("text", text))
+        elif kind and token[kind]:
+            name = kind if kind in ("part", "gone") else "text"
+            found[-1].append((name, token[kind].lower() if kind == "gone" else token[kind]))
     return tuple(tuple(each) for each in found)
 
 
 def _digits(number: Decimal, tokens: tuple[Token, ...]) -> str:
-    places = [n for n, (kind, text) in enumerate(tokens) if kind == "part" and text[0] in "#0?."]
-    if any(text == "/" for kind, text in tokens if kind == "part"):
+    if ("part", "/") in tokens:
         return f"{float(number):.6g}"  # a fraction; its value is what it says
-    if ("text", "%") in tokens:
-        number *= 100
-    pattern = tokens[places[0]][1]
-    mantissa, e, exponent = pattern.upper().partition("E")
+    at = next(n for n, (kind, text) in enumerate(tokens) if kind == "part" and text[0] in "#0?.")
+    mantissa, e, exponent = tokens[at][1].upper().partition("E")
     whole, _, after = mantissa.partition(".")
     decimals = sum(c in "0#?" for c in after)
+    number *= 100 if ("text", "%") in tokens else 1
     number /= 1000 ** (len(mantissa) - len(mantissa.rstrip(",")))
     if e:
-        shown = f"{number:.{decimals}E}"
-        base, _, power = shown.partition("E")
+        base, _, power = f"{number:.{decimals}E}".partition("E")
         shown = f"{base}E{int(power):+0{exponent.count('0') + 1}d}"
     else:
-        grouped = "," if re.search("[0#?],[0#?]", whole) else ""
-        shown = f"{number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):{grouped}f}"
-        optional = len(after) - len(after.rstrip("#?,"))
-        if optional and "." in shown:
-            kept = len(shown) - optional
-            shown = shown[:kept] + shown[kept:].rstrip("0")
-            shown = shown.rstrip(".")
-        least, sign = whole.count("0"), "-" * shown.startswith("-")
-        digits = shown.removeprefix("-").partition(".")[0]
-        shown = sign + "0" * (least - len(digits) if not grouped else 0) + shown.removeprefix("-")
-    if not shown.strip("-0.,"):
-        shown = shown.removeprefix("-")
+        rounded = number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+        grouped, optional = "," in whole.strip(","), len(after) - len(after.rstrip("#?,"))
+        digits, point, rest = f"{abs(rounded):{',' * grouped}f}".partition(".")
+        rest = rest[: decimals - optional] + rest[decimals - optional :].rstrip("0")
+        shown = digits if grouped else digits.rjust(whole.count("0"), "0")
+        shown = "-" * (rounded < 0) + shown + (point + rest) * bool(rest)
     told = [text if kind == "text" else "" for kind, text in tokens]
-    told[places[0]] = shown
+    told[at] = shown
     text = " ".join("".join(told).replace("%", " %").split())
     # The sign stands before a currency, not after it.
     return re.sub(r"^([^\w(]{1,3}|[A-Z]{3} ?)-(?=\d)", r"-\1", text)
@@ -123,32 +108,25 @@ def _digits(number: Decimal, tokens: tuple[Token, ...]) -> str:
 
 def _moment(number: Decimal, tokens: tuple[Token, ...], epoch: datetime) -> str:
     """A date, a time or a duration; raises OverflowError if there is no such day."""
-    seconds = float(number) * 86_400
-    parts = [text[0].lower() for kind, text in tokens if kind in ("part", "gone")]
-    if gone := [text for kind, text in tokens if kind == "gone"]:
-        return _duration(round(seconds), gone[0], parts)
+    seconds = round(float(number) * 86_400)
+    parts = "".join(text[0].lower() for kind, text in tokens if kind != "text")
+    if gone := next((text for kind, text in tokens if kind == "gone"), ""):
+        hours, minutes = divmod(abs(seconds) // 60, 60)
+        clock = {"h": f"{hours}:{minutes:02d}", "m": f"{abs(seconds) // 60}"}
+        told = clock.get(gone, f"{abs(seconds)}")
+        told = told if gone != "h" or "m" in parts else f"{hours}"
+        later = gone != "s" and "s" in parts
+        return "-" * (seconds < 0) + told + f":{abs(seconds) % 60:02d}" * later
     if epoch == _EPOCHS[0] and 1 <= number < _NO_LEAP_DAY:
         seconds += 86_400
-    moment = epoch + timedelta(seconds=round(seconds))
-    clock = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
-    if not {*parts} & {"y", "d"} and ("h" in parts or "s" in parts):
-        return clock if "h" in parts else f"{moment:%M:%S}"
+    moment = epoch + timedelta(seconds=seconds)
+    clock_of_day = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+    if not {*parts} & {"y", "d"} and {*parts} & {"h", "s"}:
+        return clock_of_day if "h" in parts else f"{moment:%M:%S}"
     if "d" not in parts:
         return f"{moment:%Y-%m}" if "m" in parts else f"{moment:%Y}"
     dated = f"{moment:%Y-%m-%d}"
     if dotted := _DOTTED.match("".join(text.lower() for _, text in tokens)):
-        numbers = zip((moment.day, moment.month), dotted.groups(), strict=True)
-        day, month = (f"{number:0{len(sign)}}" for number, sign in numbers)
+        day, month = f"{moment.day:0{len(dotted[1])}}", f"{moment.month:0{len(dotted[2])}}"
         dated = f"{day}.{month}.{moment:%Y}"
-    return dated if moment.time() == datetime.min.time() else f"{dated} {clock}"
-
-
-def _duration(seconds: int, unit: str, parts: list[str]) -> str:
-    sign, seconds = "-" * (seconds < 0), abs(seconds)
-    hours, minutes = seconds // 3600, seconds // 60
-    if unit == "s":
-        return f"{sign}{seconds}"
-    if unit == "m":
-        return f"{sign}{minutes}" + f":{seconds % 60:02d}" * ("s" in parts)
-    clock = f"{sign}{hours}" + f":{minutes % 60:02d}" * ("m" in parts)
-    return clock + f":{seconds % 60:02d}" * ("s" in parts)
+    return dated if moment.time() == datetime.min.time() else f"{dated} {clock_of_day}"

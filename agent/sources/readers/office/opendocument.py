@@ -18,10 +18,11 @@ from rubricem.agent.sources.readers.office.page import Page, Run, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    body_of,
     package_reader,
     part_of,
+    pieces_of,
     tag_of,
-    unpack,
 )
 from rubricem.agent.sources.readers.tables import (
     MOST_COLUMNS,
@@ -54,26 +55,18 @@ _DEEPEST = 9
 
 def _of_document(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     manifest = "META-INF/manifest.xml"
-    if manifest in package.NameToInfo and b"encryption-data" in unpack(package, manifest, name):
+    listed = pieces_of(package, manifest, name) if manifest in package.NameToInfo else ()
+    if b"encryption-data" in b"".join(listed):
         raise SourceError(f"{name} is encrypted.", "Save a copy of it without a password.")
-    root = part_of(package, "content.xml", name)
-    content = None if root is None else next(root.iterfind("{*}body/*"), None)
-    if root is None or content is None:
-        raise SourceError(f"{name} holds no document.", "Save it anew.")
+    root = body_of(package, "content.xml", name)
     reader = _Reader(package, name, root)
-    if tag_of(content) == "spreadsheet":
-        sections = reader.sheets(content)
-    elif tag_of(content) == "presentation":
-        sections = reader.slides(content)
-    else:
+    for content in root.iterfind("{*}body/*"):
+        if tag_of(content) == "spreadsheet":
+            return "", reader.sheets(content), reader.note()
+        if tag_of(content) == "presentation":
+            return "", reader.slides(content), ""
         reader.read(content)
-        sections = reader.page.sections()
-    meta = part_of(package, "meta.xml", name)
-    title = "" if meta is None else next((e.text or "" for e in meta.iter("{*}title")), "")
-    note = ""
-    if reader.uncomputed:
-        note = f"read without the values of {reader.uncomputed} formulas that it does not keep"
-    return reader.title or title.strip(), sections, note
+    return reader.title, reader.page.sections(), ""
 
 
 class _NamedStyles:
@@ -161,6 +154,11 @@ class _Reader:
             for section in self.page.sections():
                 outline.extend(section.blocks)
         return outline.sections()
+
+    def note(self) -> str:
+        if not self.uncomputed:
+            return ""
+        return f"read without the values of {self.uncomputed} formulas that it does not keep"
 
     def read(self, parent: Iterable[etree._Element]) -> None:
         for element in parent:

@@ -22,7 +22,6 @@ from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
     child_of,
-    core_title,
     elements_of,
     in_order,
     package_reader,
@@ -78,7 +77,7 @@ def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     if book.uncomputed:
         places = ", ".join(book.uncomputed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         note = f"read without the values of formulas that it does not keep: {places}"
-    return core_title(package, name), outline.sections(), note
+    return "", outline.sections(), note
 
 
 def _book(package: ZipFile, name: str) -> _Book:

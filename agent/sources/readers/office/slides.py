@@ -14,7 +14,6 @@ from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
     child_of,
-    core_title,
     in_order,
     package_reader,
     part_of,
@@ -53,7 +52,7 @@ def _of_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
                 add_parts(page, package, each, shape, name)
             elif kind not in _NO_CONTENT and kind not in _TITLES:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
-    return core_title(package, name), page.sections()
+    return "", page.sections()
 
 
 def _shapes(root: etree._Element | None) -> Iterator[tuple[str, etree._Element]]:

@@ -21,14 +21,13 @@ from rubricem.agent.sources.readers.office.page import Page, Run, counted, line_
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    body_of,
     child_of,
-    core_title,
     package_reader,
     part_of,
     tag_of,
     value_of,
 )
-from rubricem.memory.errors import SourceError
 
 _FAR = 10
 """styles that one is based on at most, as far as it is looked at"""
@@ -44,32 +43,29 @@ _BOXES = ("drawing", "pict", "AlternateContent", "object")
 """what stands apart from the line that it is anchored in"""
 _CODE_STYLES = ("source code", "html preformatted")
 _TERMS = {"definition term": "dt", "definition": "dd"}
-_GREEK = "αβχδεφγηιϕκλμνοπθρστυϖωξψζΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ"
-_SYMBOLS = {0x61 + n if n < 26 else 0x41 + n - 26: letter for n, letter in enumerate(_GREEK)}
-_SYMBOLS |= {
-    0xA3: "≤", 0xA5: "∞", 0xAC: "←", 0xAE: "→", 0xB0: "°", 0xB1: "±", 0xB3: "≥", 0xB4: "\u00d7",
-    0xB5: "∝", 0xB6: "∂", 0xB7: "•", 0xB8: "÷", 0xB9: "≠", 0xBA: "≡", 0xBB: "≈", 0xCE: "∈",
-    0xD1: "∇", 0xD6: "√", 0xD7: "⋅", 0xDE: "⇒", 0xE5: "∑", 0xF2: "∫",
-}  # fmt: skip
-"""characters of the font Symbol, which text holds by number alone"""
-_DINGBATS = {0xA8: "☐", 0x6F: "☐", 0xFE: "☑", 0xFD: "☒", 0xFC: "✓", 0xFB: "✗", 0xE0: "→"}
+_SYMBOLS = dict(
+    zip(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ£¥¬®°±³´µ¶·¸¹º»ÎÑÖ×Þåò",  # noqa: RUF001
+        "αβχδεφγηιϕκλμνοπθρστυϖωξψζΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ≤∞←→°±≥×∝∂•÷≠≡≈∈∇√⋅⇒∑∫",  # noqa: RUF001
+        strict=True,
+    )
+)
+"""characters of the font Symbol, which text holds by number alone; of Wingdings those below"""
+_DINGBATS = dict(zip("¨oþýüûà", "☐☐☑☒✓✗→", strict=True))
 
 
 def _of_word(package: ZipFile, name: str) -> tuple[str, Sections]:
-    document = part_of(package, _PART, name)
-    if document is None:
-        raise SourceError(f"{name} holds no document.", "Save it again as docx.")
     body = _Body(package, name)
-    body.read(document)
+    body.read(body_of(package, _PART, name))
     body.read_leftover_notes()
-    return body.title or core_title(package, name), body.page.sections()
+    return body.title, body.page.sections()
 
 
 class _Styles:
     """Styles by their ids, each with those that it is based on."""
 
     def __init__(self, root: etree._Element | None) -> None:
-        found = [] if root is None else [e for e in root if tag_of(e) == "style"]
+        found = () if root is None else root.iterchildren("{*}style")
         self._by_id = {attribute(style, "styleId"): style for style in found}
         self._chains: dict[str, list[etree._Element]] = {}
 
@@ -82,18 +78,6 @@ class _Styles:
             self._chains[style_id] = styles
         return self._chains[style_id]
 
-    def level(self, style_id: str) -> int:
-        """1 and up for headings, 0 for text, `_TITLE` for the document's title."""
-        for style in self.chain(style_id):
-            name = value_of(style, "name").casefold()
-            if name == "title":
-                return _TITLE
-            if level := _HEADING.fullmatch(name):
-                return int(level[1])
-            if outlined := _outline(style):
-                return outlined
-        return 0
-
 
 class _Numbering:
     """The numbers and bullets of list items, counted in the order of the document."""
@@ -103,9 +87,7 @@ class _Numbering:
         numbers = {attribute(e, "numId"): e for e in found if tag_of(e) == "num"}
         self._abstract = {key: value_of(e, "abstractNumId") for key, e in numbers.items()}
         self._levels = {
-            (attribute(kind, "abstractNumId"), attribute(level, "ilvl")): tuple(
-                value_of(level, each) for each in ("numFmt", "lvlText", "start")
-            )
+            (attribute(kind, "abstractNumId"), attribute(level, "ilvl")): level
             for kind in found
             for level in kind.iterchildren("{*}lvl")
         }
@@ -119,23 +101,24 @@ class _Numbering:
     def mark(self, number: str, level: int) -> str:
         """`-`, or the item's number as it is shown."""
         key = self._abstract.get(number, "")
-        form, text, start = self._levels.get((key, str(level)), ("bullet", "", ""))
-        if form in ("bullet", "none", "") or "%" not in text:
+        own = self._levels.get((key, str(level)))
+        text = value_of(own, "lvlText")
+        if value_of(own, "numFmt") in ("bullet", "none", "") or "%" not in text:
             return "-"
         counts = self._counts.setdefault(key, {})
         begin = self._starts.pop((number, str(level)), "")
-        if begin.isdecimal():
-            counts[level] = int(begin) - 1
-        counts[level] = counts.get(level, int(start) - 1 if start.isdecimal() else 0) + 1
+        if begin.isdecimal() or level not in counts:
+            start = begin if begin.isdecimal() else value_of(own, "start")
+            counts[level] = int(start) - 1 if start.isdecimal() else 0
+        counts[level] += 1
         for deeper in [each for each in counts if each > level]:
             del counts[deeper]
 
         def count(found: re.Match[str]) -> str:
-            above = int(found[1]) - 1
-            form = self._levels.get((key, str(above)), ("decimal",))[0]
-            return counted(counts.get(above, 1), form)
+            form = value_of(self._levels.get((key, str(int(found[1]) - 1))), "numFmt")
+            return counted(counts.get(int(found[1]) - 1, 1), form)
 
-        shown = re.sub(r"%(\d)", count, text)
+        shown = re.sub(r"%([1-9])", count, text)
         return f"{shown}." if shown.isalnum() else shown
 
 
@@ -149,18 +132,16 @@ class _Body:
         self._styles = _Styles(part_of(package, "word/styles.xml", name))
         self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
-        roman = "lowerRoman" if self._notes["footnote"] else ""
-        self._forms = {"footnote": "", "endnote": roman}
-        self._marks: dict[tuple[str, str], str] = {}
+        self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
+        self._forms = {"endnote": "lowerRoman"} if self._notes["footnote"] else {}
         self._boxes: list[etree._Element] = []
 
     def _noted(self, kind: str) -> dict[str, etree._Element]:
         """Footnotes or endnotes by their ids; they are taken out as they are told."""
         root = part_of(self._package, f"word/{kind}s.xml", self._name)
-        found = () if root is None else (e for e in root if tag_of(e) == kind)
+        found = () if root is None else root.iterchildren(f"{{*}}{kind}")
         # What draws the line above the notes is among them.
-        own = [e for e in found if attribute(e, "type") in ("", "normal")]
-        return {attribute(e, "id") or f"{n} unnamed": e for n, e in enumerate(own)}
+        return {attribute(e, "id"): e for e in found if attribute(e, "type") in ("", "normal")}
 
     def read(self, parent: etree._Element) -> None:
         for element in parent:
@@ -184,10 +165,9 @@ class _Body:
 
     def _paragraph(self, element: etree._Element) -> None:
         layout, page, runs = child_of(element, "pPr"), self.page, self._runs(element)
-        style = value_of(layout, "pStyle")
-        styles = self._styles.chain(style)
+        styles = self._styles.chain(value_of(layout, "pStyle"))
         name = value_of(styles[0], "name").casefold() if styles else ""
-        level = _outline(element) or self._styles.level(style)
+        level = next(filter(None, map(_level, (element, *styles))), 0)
         if level == _TITLE:
             self.title = self.title or line_of(runs)
         elif level:
@@ -196,9 +176,7 @@ class _Body:
             page.code(runs)
         elif name in _TERMS:
             page.add(_TERMS[name], runs, inside="dl")
-        elif next(element.iter("{*}t", "{*}sym"), None) is not None and (
-            mark := self._list_mark(layout, styles, name)
-        ):
+        elif mark := self._list_mark(layout, styles, name):
             page.add("li", runs, inside="ul", mark=mark)
         else:
             page.add("p", runs)
@@ -293,21 +271,18 @@ class _Body:
             elif tag == "sym":
                 yield at, _symbol(element)
             elif tag in ("footnoteReference", "endnoteReference"):
-                kind = tag.removesuffix("Reference")
-                if attribute(element, "customMarkFollows") in ("1", "true", "on"):
-                    own = "".join(e.text or "" for e in run.iterchildren("{*}t")).strip()
-                    yield "", self._mark(kind, attribute(element, "id"), own)
+                has_own = attribute(element, "customMarkFollows") in ("1", "true", "on")
+                own = "".join(e.text or "" for e in run.iterchildren("{*}t")) if has_own else ""
+                yield "", self._mark(tag.removesuffix("Reference"), attribute(element, "id"), own)
+                if has_own:
                     return
-                yield "", self._mark(kind, attribute(element, "id"))
             else:
                 yield from self._runs(element, linked=linked)
 
     def _mark(self, kind: str, key: str, own: str = "") -> str:
         """The mark of a note, which is told when it is met first."""
-        if (kind, key) not in self._marks:
-            number = sum(each == kind for each, _ in self._marks) + 1
-            self._marks[kind, key] = own or counted(number, self._forms[kind])
-        mark = self._marks[kind, key]
+        marks = self._marks[kind]
+        mark = marks.setdefault(key, own or counted(len(marks) + 1, self._forms.get(kind, "")))
         if (note := self._notes[kind].pop(key, None)) is not None:
             self.page.note(mark, (self._runs(p) for p in note.iter("{*}p")))
         return f"[{mark}]"
@@ -344,17 +319,20 @@ def _own(parent: etree._Element, tag: str) -> Iterator[etree._Element]:
 
 
 def _symbol(element: etree._Element) -> str:
-    code = attribute(element, "char")
-    number = int(code, 16) & 0xFF if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else 0
-    font = attribute(element, "font").casefold()
-    table = _DINGBATS if "dings" in font else _SYMBOLS
-    return table.get(number) or (chr(number) if 32 <= number < 127 and font == "symbol" else "")
+    code, font = attribute(element, "char"), attribute(element, "font").casefold()
+    sign = chr(int(code, 16) & 0xFF) if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else ""
+    known = _DINGBATS if "dings" in font else _SYMBOLS
+    return known.get(sign) or (sign if " " <= sign < "\x7f" and font == "symbol" else "")
 
 
-def _outline(element: etree._Element) -> int:
-    """The heading level set by the element's own formatting, or 0."""
+def _level(element: etree._Element) -> int:
+    """The heading level that a paragraph or a style sets, `_TITLE`, or 0 for neither."""
+    name = value_of(element, "name").casefold()
+    if head := _HEADING.fullmatch(name):
+        return int(head[1])
     level = value_of(child_of(element, "pPr"), "outlineLvl")
-    return int(level) + 1 if re.fullmatch("[0-8]", level) else 0
+    outlined = int(level) + 1 if re.fullmatch("[0-8]", level) else 0
+    return _TITLE if name == "title" else outlined
 
 
 READERS = dict.fromkeys((".docx", ".docm", ".dotx"), package_reader(_of_word))

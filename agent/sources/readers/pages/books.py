@@ -11,7 +11,7 @@ from rubricem.agent.sources.readers.packages import (
     attribute,
     package_reader,
     part_of,
-    unpack,
+    pieces_of,
 )
 from rubricem.agent.sources.readers.pages.markup import page_of
 from rubricem.memory.errors import SourceError
@@ -30,7 +30,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, Sections]:
         href = unquote(files.get(attribute(each, "idref"), "").partition("#")[0])
         part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
         if href and part in package.NameToInfo:
-            title, told = page_of(decode(unpack(package, part, name))[0])
+            title, told = page_of(decode(b"".join(pieces_of(package, part, name)))[0])
             sections += (s if s.path else Section((title,), s.blocks) for s in told)
     return next((e.text or "" for e in root.iter("{*}title")), "").strip(), tuple(sections)
 
