@@ -12,6 +12,8 @@ from benchmarks.reading.__main__ import Outcome, Text, items_of
 from benchmarks.reading.cases import Value, files
 from benchmarks.reading.formats import block_of, kinds, repeated
 from benchmarks.reading.layouts import pdf, xlsx
+from rubricem.agent.sources.readers import read
+from rubricem.agent.sources.readers.document import Input
 
 FILES = {file.name: file for file in files()}
 
@@ -41,6 +43,18 @@ def test_every_kind_of_file_marks_its_powers_and_packages_are_well_formed(name: 
         assert b"It ran at 10" in content and b"105 Pa" not in content
     assert b"\xc2\xb6" not in content and b"{NOTE}" not in content
     assert Value("+", "at 10^5 Pa, 10^-3 m and 2^20 bytes.") in FILES[name].values
+
+
+READ = {name: [v for v in file.values if v.mark in "+~=n-/ht"] for name, file in FILES.items()}
+
+
+@pytest.mark.parametrize("name", [name for name, values in READ.items() if values])
+def test_what_a_file_says_is_read(name: str):
+    """The search and the list of what was not read are left to the benchmark itself."""
+    document = read(Input.of_bytes(name, FILES[name].content))
+    headings = [section.heading for section in document.sections]
+    text = Text((), document.title, headings, [section.text for section in document.sections])
+    assert [value for value in READ[name] if text.becomes(value) is not Outcome.RIGHT] == []
 
 
 def test_what_a_kind_of_file_cannot_hold_is_left_out_with_its_values():

@@ -1,4 +1,7 @@
-"""Files of office programs, written here part by part in the XML that those write."""
+"""Files of office programs, written here part by part in the XML that those write.
+
+What all kinds of files have alike is read in tests/benchmarks/test_reading.py.
+"""
 
 import time
 from io import BytesIO
@@ -10,7 +13,6 @@ import pytest
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input
 from rubricem.agent.sources.readers.office.formats import show
-from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.memory.errors import SourceError
 
 Parts = dict[str, str]
@@ -44,41 +46,45 @@ def relations(**targets: str) -> str:
 
 # Word
 
-STYLES = f"""<w:styles {W}>
-<w:style w:type="paragraph" w:styleId="Titel"><w:name w:val="Title"/></w:style>
-<w:style w:type="paragraph" w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>
-<w:style w:type="paragraph" w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style>
-<w:style w:type="paragraph" w:styleId="Own"><w:name w:val="My section"/>
-  <w:basedOn w:val="berschrift2"/></w:style>
-<w:style w:type="paragraph" w:styleId="Outlined"><w:name w:val="Chapter"/>
-  <w:pPr><w:outlineLvl w:val="0"/></w:pPr></w:style>
-<w:style w:type="paragraph" w:styleId="Loop"><w:name w:val="Loop"/>
-  <w:basedOn w:val="Loop"/></w:style>
-<w:style w:type="paragraph" w:styleId="Listed"><w:name w:val="List Number"/>
-  <w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>
-<w:style w:type="paragraph" w:styleId="Deeper"><w:name w:val="List Bullet 2"/>
-  <w:pPr><w:numPr><w:numId w:val="8"/></w:numPr></w:pPr></w:style>
-<w:style w:type="paragraph" w:styleId="Term"><w:name w:val="Definition Term"/></w:style>
-<w:style w:type="paragraph" w:styleId="Meaning"><w:name w:val="Definition"/></w:style>
-<w:style w:type="paragraph" w:styleId="Code"><w:name w:val="Source Code"/></w:style>
-<w:style w:type="character" w:styleId="Up"><w:name w:val="Raised"/>
-  <w:rPr><w:vertAlign w:val="superscript"/></w:rPr></w:style>
-<w:style w:type="character" w:styleId="Gone"><w:name w:val="Gone"/>
-  <w:basedOn w:val="Struck"/></w:style>
-<w:style w:type="character" w:styleId="Struck"><w:name w:val="Struck"/>
-  <w:rPr><w:strike/></w:rPr></w:style>
-</w:styles>"""
-NUMBERING = f"""<w:numbering {W}>
-<w:abstractNum w:abstractNumId="7">
-  <w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>
-  <w:lvl w:ilvl="1"><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="%2)"/></w:lvl>
-  <w:lvl w:ilvl="2"><w:start w:val="3"/><w:numFmt w:val="upperRoman"/>
-    <w:lvlText w:val="%1.%3"/></w:lvl>
-</w:abstractNum>
-<w:num w:numId="1"><w:abstractNumId w:val="7"/></w:num>
-<w:num w:numId="2"><w:abstractNumId w:val="7"/>
-  <w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride></w:num>
-</w:numbering>"""
+
+def styled(kind: str, key: str, name: str, more: str = "") -> str:
+    named = f'w:type="{kind}" w:styleId="{key}"><w:name w:val="{name}"/>{more}'
+    return f"<w:style {named}</w:style>"
+
+
+UP = '<w:vertAlign w:val="superscript"/>'
+LISTED = '<w:pPr><w:numPr><w:numId w:val="{}"/></w:numPr></w:pPr>'.format
+STYLES = f"<w:styles {W}>" + "".join(
+    styled(kind, *each)
+    for kind, several in {
+        "paragraph": [
+            ("Titel", "Title"), ("berschrift1", "heading 1"), ("berschrift2", "heading 2"),
+            ("Own", "My section", '<w:basedOn w:val="berschrift2"/>'),
+            ("Outlined", "Chapter", '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'),
+            ("Loop", "Loop", '<w:basedOn w:val="Loop"/>'),
+            ("Listed", "List Number", LISTED(1)), ("Deeper", "List Bullet 2", LISTED(8)),
+            ("Term", "Definition Term"), ("Meaning", "Definition"), ("Code", "Source Code"),
+        ],
+        "character": [
+            ("Up", "Raised", f"<w:rPr>{UP}</w:rPr>"),
+            ("Gone", "Gone", '<w:basedOn w:val="Struck"/>'),
+            ("Struck", "Struck", "<w:rPr><w:strike/></w:rPr>"),
+        ],
+    }.items()
+    for each in several
+) + "</w:styles>"  # fmt: skip
+
+
+def lvl(level: int, form: str, text: str, start: int = 1) -> str:
+    told = f'<w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/>'
+    return f'<w:lvl w:ilvl="{level}">{told}</w:lvl>'
+
+
+NUMBERING = f"""<w:numbering {W}><w:abstractNum w:abstractNumId="7">
+{lvl(0, "decimal", "%1.")}{lvl(1, "lowerLetter", "%2)")}{lvl(2, "upperRoman", "%1.%3", 3)}
+</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="7"/></w:num>
+<w:num w:numId="2"><w:abstractNumId w:val="7"/><w:lvlOverride w:ilvl="0">
+<w:startOverride w:val="1"/></w:lvlOverride></w:num></w:numbering>"""
 
 
 def r(text: str, layout: str = "") -> str:
@@ -96,9 +102,6 @@ def item(text: str, level: int, number: int = 1) -> str:
     return p(text, layout=listed)
 
 
-UP, DOWN = '<w:vertAlign w:val="superscript"/>', '<w:vertAlign w:val="subscript"/>'
-
-
 def docx(*blocks: str, **parts: str) -> Document:
     body = f"<w:document {W}><w:body>{''.join(blocks)}</w:body></w:document>"
     own = {"word/document.xml": body, "word/styles.xml": STYLES, "word/numbering.xml": NUMBERING}
@@ -110,15 +113,10 @@ def docx(*blocks: str, **parts: str) -> Document:
 
 def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None:
     document = docx(
-        p("On bees", style="Titel"),
-        p("An abstract."),
-        p("Method", style="berschrift1"),
-        p("We watched 42 hives."),
-        p("Hives", style="Own"),
-        p("Of wood."),
-        p("Results", style="Outlined"),
-        p("They danced.", style="Loop"),
-    )
+        p("On bees", style="Titel"), p("An abstract."), p("Method", style="berschrift1"),
+        p("We watched 42 hives."), p("Hives", style="Own"), p("Of wood."),
+        p("Results", style="Outlined"), p("They danced.", style="Loop"),
+    )  # fmt: skip
     assert document.title == "On bees"
     assert sections(document) == [
         ("", "An abstract."),
@@ -131,13 +129,8 @@ def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None
 @pytest.mark.parametrize(
     ("paragraph", "text"),
     [
-        (p("A flow of 10", r("5", UP), " Pa"), "A flow of 10^5 Pa"),
         (p("10", r("\u2212", UP), r("3", UP), " m"), "10^-3 m"),
         (p("10", r("5", '<w:rStyle w:val="Up"/>'), " Pa"), "10^5 Pa"),
-        (p("42", r("1", UP), " litres"), "42[1] litres"),
-        (p("the 5", r("th", UP), " of May"), "the 5th of May"),
-        (p("v", r("max", DOWN), " is high"), "v_max is high"),
-        (p("of H", r("2", DOWN), "O and"), "of H2O and"),
         (p("one", "<w:r><w:br/></w:r>", "two", "<w:r><w:tab/></w:r>", "three"), "one two three"),
         (p("It ", r("never ", "<w:strike/>"), r("always ", '<w:strike w:val="0"/>'), "runs"),
          "It always runs"),
@@ -148,8 +141,6 @@ def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None
          "It really runs"),
         (p("5 ", '<w:r><w:sym w:font="Symbol" w:char="F06D"/></w:r>', "m ",
            '<w:r><w:sym w:font="Symbol" w:char="F0B1"/></w:r>', " 2"), "5 μm ± 2"),
-        (p("E = ", "<m:oMath><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>"
-           "<m:den><m:r><m:t>2</m:t></m:r></m:den></m:f></m:oMath>", "mc"), "E = (1)/(2)mc"),
         (p("東", "<w:r><w:ruby><w:rt><w:r><w:t>ひがし</w:t></w:r></w:rt><w:rubyBase>"
            "<w:r><w:t>京</w:t></w:r></w:rubyBase></w:ruby></w:r>"), "東京"),
         (f"<w:sdt><w:sdtContent>{p('Inside a control.')}</w:sdtContent></w:sdt>",
@@ -235,14 +226,11 @@ DOWN_FROM, ON_DOWN = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        (tbl(tc("Hive") + tc("Bees"), tc("1") + tc("900")), "Hive: 1 | Bees: 900"),
         (tbl(tc("site") + tc("flow"), tc("Bonn", DOWN_FROM) + tc("41"), tc("", ON_DOWN) + tc("12")),
          "site: Bonn | flow: 41\nsite: Bonn | flow: 12"),
         (tbl(tc("part", DOWN_FROM) + tc("flow", WIDE), tc("", ON_DOWN) + tc("min") + tc("max"),
              tc("rotor") + tc("few") + tc("many"), layouts=(HEAD, HEAD)),
          "part: rotor | flow min: few | flow max: many"),
-        (tbl(tc("Trials", WIDE), tc("part") + tc("hours"), tc("rotor") + tc("900")),
-         "Trials\n\npart: rotor | hours: 900"),
         (tbl(tc("part") + tc("hours"), tc("rotor") + tc("900"), tc("gone") + tc("1"),
              layouts=("", "", "<w:del/>")), "part: rotor | hours: 900"),
         (tbl(tc("Only a box.")), "Only a box."),
@@ -277,24 +265,25 @@ DIAGRAM = """<d:dataModel xmlns:d="d" xmlns:a="a"><d:pt><d:t><a:p><a:r><a:t>Plan
 </d:t></d:pt><d:pt><d:t><a:p><a:r><a:t>Build</a:t></a:r></a:p></d:t></d:pt></d:dataModel>"""
 
 
+DRAWN = {"charts/c.xml": BARS, "diagrams/d.xml": DIAGRAM}
+CHARTED, DIAGRAMMED = '<c:chart xmlns:c="c" r:id="c"/>', '<d:relIds xmlns:d="d" r:dm="d"/>'
+
+
 def test_boxes_charts_and_diagrams_of_word_are_told_after_their_paragraph() -> None:
     box = f"<w:txbxContent>{p('In a box.')}</w:txbxContent>"
     drawn = (
-        '<w:r><mc:AlternateContent xmlns:mc="mc">'
-        f"<mc:Choice><w:drawing>{box}</w:drawing></mc:Choice><mc:Fallback><w:pict>{box}</w:pict></mc:Fallback></mc:AlternateContent></w:r>"
+        '<w:r><mc:AlternateContent xmlns:mc="mc"><mc:Choice><w:drawing>'
+        f"{box}</w:drawing></mc:Choice><mc:Fallback><w:pict>{box}</w:pict></mc:Fallback>"
+        "</mc:AlternateContent></w:r>"
     )
-    chart = f'<w:r><w:drawing {R}><c:chart xmlns:c="c" r:id="c"/></w:drawing></w:r>'
-    diagram = f'<w:r><w:drawing {R}><d:relIds xmlns:d="d" r:dm="d"/></w:drawing></w:r>'
-    body = f"<w:document {W}><w:body>{p('Before', drawn, ' and after.')}"
+    anchored = f"<w:r><w:drawing {R}>{CHARTED}{DIAGRAMMED}</w:drawing></w:r>"
+    body = f"{p('Before', drawn, ' and after.')}{p('See', anchored)}"
     document = of_parts(
         "a.docx",
         {
-            "word/document.xml": f"{body}{p('See', chart, diagram)}</w:body></w:document>",
-            "word/_rels/document.xml.rels": relations(
-                c="charts/chart1.xml", d="diagrams/data1.xml"
-            ),
-            "word/charts/chart1.xml": BARS,
-            "word/diagrams/data1.xml": DIAGRAM,
+            "word/document.xml": f"<w:document {W}><w:body>{body}</w:body></w:document>",
+            "word/_rels/document.xml.rels": relations(c="charts/c.xml", d="diagrams/d.xml"),
+            **{f"word/{part}": each for part, each in DRAWN.items()},
         },
     )
     told = f"Before and after.\n\nIn a box.\n\nSee\n\n{TOLD_BARS}\n\n- Plan\n- Build"
@@ -304,22 +293,6 @@ def test_boxes_charts_and_diagrams_of_word_are_told_after_their_paragraph() -> N
 def test_a_small_file_that_unpacks_to_far_more_is_refused() -> None:
     with pytest.raises(SourceError, match="unpacks to more than 100 MB"):
         of_parts("a.docx", {"word/document.xml": " " * 101_000_000})
-
-
-def test_styles_that_are_based_on_one_another_take_time_that_grows_with_them() -> None:
-    based = '<w:style w:styleId="s{}"><w:basedOn w:val="s{}"/></w:style>'
-    chained = "".join(based.format(i, i + 1) for i in range(2000))
-    began = time.process_time()
-    document = of_parts(
-        "a.docx",
-        {
-            "word/document.xml": f"<w:document {W}><w:body>{p('x', style='s0') * 2000}</w:body>"
-            "</w:document>",
-            "word/styles.xml": f"<w:styles {W}>{chained}</w:styles>",
-        },
-    )
-    assert len(split_passages(text_of(document))) > 10
-    assert time.process_time() - began < 2.5
 
 
 def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
@@ -374,20 +347,12 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    ("paragraph", "text"),
-    [
-        (t("first line") + "<a:br/>" + t("second"), "first line second"),
-        (t("10") + t("5", 'baseline="30000"') + t(" Pa"), "10^5 Pa"),
-        (t("42") + t("1", 'baseline="30000"') + t(" litres"), "42[1] litres"),
-        (t("v") + t("max", 'baseline="-25000"') + t(" is"), "v_max is"),
-        (t("not ", 'strike="sngStrike"') + t("so", 'strike="noStrike"'), "so"),
-        ('<a14:m xmlns:a14="a14" xmlns:m="m"><m:oMath><m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e>'
-         "<m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></a14:m>", "x^2"),
-    ],
-)  # fmt: skip
-def test_a_paragraph_of_a_slide_says_what_a_person_reads(paragraph: str, text: str) -> None:
-    assert text_of(pptx(shape(paragraph))) == text
+def test_a_paragraph_of_a_slide_says_what_a_person_reads() -> None:
+    run = "<m:r><m:t>{}</m:t></m:r>".format
+    formula = f"<m:sSup><m:e>{run('x')}</m:e><m:sup>{run(2)}</m:sup></m:sSup>"
+    struck = t("not ", 'strike="sngStrike"') + t("so: ", 'strike="noStrike"')
+    held = f'<a14:m xmlns:a14="a14" xmlns:m="m"><m:oMath>{formula}</m:oMath></a14:m>'
+    assert text_of(pptx(shape(struck + held))) == "so: x^2"
 
 
 def test_paragraphs_with_bullets_or_numbers_are_lists_and_others_are_none() -> None:
@@ -395,18 +360,11 @@ def test_paragraphs_with_bullets_or_numbers_are_lists_and_others_are_none() -> N
         return f'<a:pPr lvl="{level}"><a:{sign}/></a:pPr>{t(text)}'
 
     letters = 'buAutoNum type="alphaLcParenR"'
-    own = shape(
-        t("Plain."),
-        listed("one", 'buChar char="•"'),
-        listed("two", letters, 1),
-        listed("three", letters, 1),
-        listed("four", 'buAutoNum type="arabicPeriod"'),
-        listed("five", "buNone"),
-    )
-    content = shape(
-        t("first"), listed("none", "buNone"), f'<a:pPr lvl="1"/>{t("second")}', kind="obj"
-    )
-    assert text_of(pptx(own + content)) == (
+    own = (t("Plain."), listed("one", 'buChar char="•"'), listed("two", letters, 1),
+           listed("three", letters, 1), listed("four", 'buAutoNum type="arabicPeriod"'),
+           listed("five", "buNone"))  # fmt: skip
+    content = t("first"), listed("none", "buNone"), f'<a:pPr lvl="1"/>{t("second")}'
+    assert text_of(pptx(shape(*own) + shape(*content, kind="obj"))) == (
         "Plain.\n\n- one\n  a) two\n  b) three\n1. four\n\nfive\n\n- first\n\nnone\n\n  - second"
     )
 
@@ -423,65 +381,41 @@ def test_tables_charts_and_diagrams_of_slides_are_told() -> None:
     )
     told = "".join(f"<a:tr>{row}</a:tr>" for row in rows)
     table = f"<a:graphicData><a:tbl>{told}</a:tbl></a:graphicData>"
-    chart = '<a:graphicData><c:chart xmlns:c="c" r:id="c"/></a:graphicData>'
-    diagram = '<a:graphicData><d:relIds xmlns:d="d" r:dm="d"/></a:graphicData>'
-    document = pptx(
-        table + chart + diagram,
-        **{
-            "ppt/slides/_rels/slide1.xml.rels": relations(
-                c="../charts/c.xml", d="../diagrams/d.xml"
-            ),
-            "ppt/charts/c.xml": BARS,
-            "ppt/diagrams/d.xml": DIAGRAM,
-        },
-    )
-    assert text_of(document) == (
+    drawn = f"<a:graphicData>{CHARTED}{DIAGRAMMED}</a:graphicData>"
+    assert text_of(pptx(table + drawn, **related(DRAWN))) == (
         f"Trials\n\nsite: Bonn | flow: 41\nsite: Bonn | flow: 12\n\n{TOLD_BARS}\n\n- Plan\n- Build"
     )
 
 
-def test_categories_within_others_name_both() -> None:
-    def level(*points: tuple[int, str]) -> str:
-        told = (f'<c:pt idx="{n}"><c:v>{text}</c:v></c:pt>' for n, text in points)
-        return f"<c:lvl>{''.join(told)}</c:lvl>"
-
-    inner, outer = level((0, "CA"), (1, "NY"), (2, "BE")), level((0, "USA"), (2, "DE"))
-    values = "".join(f'<c:pt idx="{n}"><c:v>{n + 7}</c:v></c:pt>' for n in range(3))
-    series = (
-        f"<c:ser><c:cat><c:multiLvlStrCache>{inner}{outer}</c:multiLvlStrCache></c:cat>"
-        f"<c:val><c:numCache>{values}</c:numCache></c:val></c:ser>"
-    )
-    document = pptx(
-        '<a:graphicData><c:chart xmlns:c="c" r:id="c"/></a:graphicData>',
-        **{
-            "ppt/slides/_rels/slide1.xml.rels": relations(c="../charts/c.xml"),
-            "ppt/charts/c.xml": CHART.format(series),
-        },
-    )
-    head = "Flow of the pump"
-    told = [
-        f"trial: {each} | {head}: {n}" for n, each in enumerate(("USA CA", "USA NY", "DE BE"), 7)
-    ]
-    assert text_of(document).split("\n\n")[1].splitlines() == told
+def related(drawn: Parts) -> Parts:
+    told = relations(**{part[part.rindex("/") + 1][0]: f"../{part}" for part in drawn})
+    return {"ppt/slides/_rels/slide1.xml.rels": told} | {
+        f"ppt/{part}": each for part, each in drawn.items()
+    }
 
 
-def test_a_scatter_chart_has_its_own_places_for_each_series() -> None:
-    def series(name: str, x: int, y: int) -> str:
-        point = "<c:numCache><c:pt idx='0'><c:v>{}</c:v></c:pt></c:numCache>".format
-        return (
-            f"<c:ser><c:tx><c:v>{name}</c:v></c:tx><c:xVal>{point(x)}</c:xVal>"
-            f"<c:yVal>{point(y)}</c:yVal></c:ser>"
-        )
+def points(*told: object) -> str:
+    each = (f'<c:pt idx="{n}"><c:v>{text}</c:v></c:pt>' for n, text in enumerate(told) if text)
+    return "".join(each)
 
-    chart = '<a:graphicData><c:chart xmlns:c="c" r:id="c"/></a:graphicData>'
-    document = pptx(
-        chart,
-        **{
-            "ppt/slides/_rels/slide1.xml.rels": relations(c="../charts/c.xml"),
-            "ppt/charts/c.xml": CHART.format(series("A", 1, 10) + series("B", 2, 20)),
-        },
-    )
-    assert text_of(document).split("\n\n")[1:] == ["trial: 1 | A: 10", "trial: 2 | B: 20"]
+
+@pytest.mark.parametrize(
+    ("series", "told"),
+    [
+        ("<c:ser><c:cat><c:multiLvlStrCache><c:lvl>" + points("CA", "NY", "BE") + "</c:lvl><c:lvl>"
+         + points("USA", "", "DE") + "</c:lvl></c:multiLvlStrCache></c:cat><c:val><c:numCache>"
+         + points(7, 8, 9) + "</c:numCache></c:val></c:ser>",
+         "trial: USA CA | Flow of the pump: 7\ntrial: USA NY | Flow of the pump: 8\n"
+         "trial: DE BE | Flow of the pump: 9"),
+        ("".join(f"<c:ser><c:tx><c:v>{name}</c:v></c:tx><c:xVal>{points(x)}</c:xVal>"
+                 f"<c:yVal>{points(y)}</c:yVal></c:ser>" for name, x, y in ("A1a", "B2b")),
+         "trial: 1 | A: a\n\ntrial: 2 | B: b"),
+    ],
+)  # fmt: skip
+def test_each_value_of_a_chart_names_its_place(series: str, told: str) -> None:
+    drawn = f"<a:graphicData>{CHARTED}</a:graphicData>"
+    document = pptx(drawn, **related({"charts/c.xml": CHART.format(series)}))
+    assert text_of(document) == f"Flow of the pump\n\n{told}"
 
 
 # Workbooks
@@ -490,59 +424,29 @@ def test_a_scatter_chart_has_its_own_places_for_each_series() -> None:
 @pytest.mark.parametrize(
     ("value", "code", "shown"),
     [
-        ("0.42", "0%", "42 %"),
-        ("0.4256", "0.0%", "42.6 %"),
-        ("1.25", "[h]:mm", "30:00"),
-        ("1.25", "[mm]:ss", "1800:00"),
-        ("-0.5", "[h]:mm", "-12:00"),
-        ("0.5", "h:mm", "12:00"),
-        ("1234.5", '#,##0.00 "EUR"', "1,234.50 EUR"),
+        ("0.42", "0%", "42 %"), ("1.25", "[h]:mm", "30:00"), ("1.25", "[mm]:ss", "1800:00"),
+        ("-0.5", "[h]:mm", "-12:00"), ("1234.5", '#,##0.00 "EUR"', "1,234.50 EUR"),
         ("-12.5", '"$"#,##0.00', "-$12.50"),
         ("12.5", r"_-* #,##0.00\ [$€-407]_-;-* #,##0.00\ [$€-407]_-", "12.50 €"),
-        ("-5", "#,##0;(#,##0)", "(5)"),
-        ("-5", "#,##0;[Red]#,##0", "-5"),
-        ("0", '0;-0;"none"', "none"),
-        ("12", '0.0 "l/min"', "12.0 l/min"),
-        ("12", 'General" l"', "12 l"),
-        ("2.5", "0", "3"),
-        ("1.005", "0.00", "1.01"),
-        ("5", "000", "005"),
-        ("1", "0.##", "1"),
-        ("1.5", "0.##", "1.5"),
-        ("1234567", '#,##0,"k"', "1,235k"),
-        ("1234567", "0.00E+00", "1.23E+06"),
-        ("1.25", "# ?/?", "1.25"),
-        ("0.30000000000000004", "", "0.3"),
-        ("45063", "dd/mm/yyyy", "2023-05-17"),
+        ("-5", "#,##0;(#,##0)", "(5)"), ("-5", "#,##0;[Red]#,##0", "-5"),
+        ("0", '0;-0;"none"', "none"), ("12", 'General" l"', "12 l"), ("1.005", "0.00", "1.01"),
+        ("5", "000", "005"), ("1", "0.##", "1"), ("1234567", '#,##0,"k"', "1,235k"),
+        ("1234567", "0.00E+00", "1.23E+06"), ("1.25", "# ?/?", "1.25"),
+        ("0.30000000000000004", "", "0.3"), ("45063", "dd/mm/yyyy", "2023-05-17"),
         ("45063", "dd.mm.yyyy", "17.05.2023"),
-        ("45054", "d.m.yyyy;@", "8.5.2023"),
         ("45063.604166667", "dd.mm.yyyy hh:mm", "17.05.2023 14:30"),
-        ("45063", "dd.mm.yy", "2023-05-17"),
         ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
-        ("45063", "mmm yy", "2023-05"),
-        ("59", "yyyy-mm-dd", "1900-02-28"),
-        ("42", "@", "42"),
-        ("1e400", "0.00", "1e400"),
-        ("99999999999", "yyyy-mm-dd", "99999999999"),
-        ("P-101", "0.00", "P-101"),
-        ("1", '"', "1"),
+        ("45063", "mmm yy", "2023-05"), ("59", "yyyy-mm-dd", "1900-02-28"), ("42", "@", "42"),
+        ("1e400", "0.00", "1e400"), ("99999999999", "yyyy-mm-dd", "99999999999"), ("1", '"', "1"),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_told_as_the_workbook_shows_it(value: str, code: str, shown: str) -> None:
     assert show(value, code) == shown
-
-
-def test_days_may_be_counted_since_1904() -> None:
     assert show("43601", "yyyy-mm-dd", since_1904=True) == "2023-05-17"
 
 
-CODES = ("General", "dd/mm/yyyy", "0%", "[h]:mm", '#,##0.00 "EUR"')
 XLSX_STYLES = (
-    "<s><numFmts>"
-    + "".join(f"<numFmt numFmtId='{n + 164}' formatCode='{code}'/>" for n, code in enumerate(CODES))
-    + "</numFmts><fonts><font/><font><strike/></font></fonts><cellXfs>"
-    + "".join(f'<xf numFmtId="{n + 164}" fontId="0"/>' for n in range(len(CODES)))
-    + '<xf numFmtId="9"/><xf numFmtId="0" fontId="1"/></cellXfs></s>'
+    '<s><fonts><font/><font><strike/></font></fonts><cellXfs><xf/><xf fontId="1"/></cellXfs></s>'
 )
 
 
@@ -568,34 +472,14 @@ def xlsx(*rows: str, merged: tuple[str, ...] = (), **parts: str) -> Document:
     return of_parts("a.xlsx", own | parts)
 
 
-def test_a_workbook_is_told_with_its_title_merged_cells_and_formats() -> None:
-    document = xlsx(
-        row(1, c("A1", "Trials of P-101")),
-        row(3, c("A3", "region"), c("B3", "date"), c("C3", "ok"), c("D3", "time"), c("E3", "price"),
-            c("F3", "new")),
-        row(4, c("A4", "North"), c("B4", 45063, 1), c("C4", 0.42, 2), c("D4", 1.25, 3),
-            c("E4", 1234.5, 4), c("F4", 1, 0, "b")),
-        row(5, c("B5", 45064, 1), c("C5", 0.5, 5), c("E5", 7, 6)),
-        merged=("A1:F1", "A4:A5"),
-    )  # fmt: skip
-    assert sections(document) == [
-        (
-            "Trials > rows 4-5",
-            "Trials of P-101\n\nregion: North | date: 2023-05-17 | ok: 42 % | time: 30:00 | "
-            "price: 1,234.50 EUR | new: TRUE\nregion: North | date: 2023-05-18 | ok: 50 %",
-        )
-    ]
-    assert document.note == ""
-
-
-def test_shared_texts_keep_raised_digits_and_lose_what_is_struck_and_read_aloud() -> None:
-    up = '<r><t>10</t></r><r><rPr><vertAlign val="superscript"/></rPr><t>5</t></r><r><t> Pa</t></r>'
+def test_a_sheet_loses_what_is_struck_and_what_is_read_aloud() -> None:
     struck = "<r><rPr><strike/></rPr><t>old </t></r><r><t>new</t></r><rPh><t>aloud</t></rPh>"
     document = xlsx(
-        row(1, c("A1", 0, 0, "s"), c("C1", 1, 0, "s")),
-        **{"xl/sharedStrings.xml": f"<s><si>{up}</si><si>{struck}</si></s>"},
+        row(1, c("A1", "text"), c("C1", "more"), c("D1", "flow"), c("E1", "ok")),
+        row(2, c("A2", 0, 0, "s"), c("C2", 7, 1), c("D2", 12), c("E2", 1, 0, "b")),
+        **{"xl/sharedStrings.xml": f"<s><si>{struck}</si></s>"},
     )
-    assert text_of(document) == "10^5 Pa | new"
+    assert text_of(document) == "text: new | flow: 12 | ok: TRUE"
 
 
 def test_a_formula_without_a_kept_value_is_told_in_the_note() -> None:
@@ -611,20 +495,19 @@ def test_a_formula_without_a_kept_value_is_told_in_the_note() -> None:
 
 
 def test_comments_charts_and_boxes_of_a_sheet_are_told_behind_its_rows() -> None:
-    drawing = f'<d:wsDr xmlns:d="d" xmlns:a="a" {R}>{{}}</d:wsDr>'.format
     box = "<d:sp><d:txBody><a:p><a:r><a:t>In a box.</a:t></a:r></a:p></d:txBody></d:sp>"
+    drawn = f'<d:wsDr xmlns:d="d" xmlns:a="a" {R}>{box}{CHARTED}</d:wsDr>'
+    beside = relations(c="../comments1.xml", d="../drawings/drawing1.xml")
+    noted = '<comment ref="A2"><text><r><t>worn out</t></r></text></comment>'
     document = xlsx(
         row(1, c("A1", "flow"), c("B1", "x")),
         row(2, c("A2", 41), c("B2", 1)),
         **{
-            "xl/worksheets/_rels/sheet1.xml.rels": relations(
-                c="../comments1.xml", d="../drawings/drawing1.xml"
-            ),
-            "xl/comments1.xml": '<comments><comment ref="A2"><text><r><t>worn out</t></r></text>'
-            "</comment></comments>",
-            "xl/drawings/drawing1.xml": drawing(f'{box}<c:chart xmlns:c="c" r:id="c"/>'),
-            "xl/drawings/_rels/drawing1.xml.rels": relations(c="../charts/chart1.xml"),
-            "xl/charts/chart1.xml": BARS,
+            "xl/worksheets/_rels/sheet1.xml.rels": beside,
+            "xl/comments1.xml": f"<comments>{noted}</comments>",
+            "xl/drawings/drawing1.xml": drawn,
+            "xl/drawings/_rels/drawing1.xml.rels": relations(c="../charts/c.xml"),
+            "xl/charts/c.xml": BARS,
         },
     )
     told = ["flow: 41 | x: 1", "comment on A2: worn out", "In a box.", *TOLD_BARS.split("\n\n")]
@@ -648,18 +531,14 @@ def test_a_sheet_of_sixteen_thousand_columns_is_read_whole() -> None:
     assert text.splitlines()[0].endswith(" | c16383: 16383")
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("a.docx", "word/document.xml"),
-        ("a.pptx", "ppt/presentation.xml"),
-        ("a.xlsx", "xl/workbook.xml"),
-    ],
-)
+PARTS = {"a.docx": "word/document", "a.pptx": "ppt/presentation", "a.xlsx": "xl/workbook"}
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS.items())
 def test_a_damaged_package_is_refused_by_name(name: str, part: str) -> None:
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_DEFLATED) as package:
-        package.writestr(part, f"<w {R}>{'<x/>' * 5000}</w>")
+        package.writestr(f"{part}.xml", f"<w {R}>{'<x/>' * 5000}</w>")
     whole = packed.getvalue()
     flipped = whole[:60] + bytes(255 - byte for byte in whole[60:90]) + whole[90:]
     for content in (whole[: len(whole) // 2], flipped):
