@@ -148,8 +148,9 @@ def tag_of(element: etree._Element) -> str:
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""  # QName takes three times as long
 
 
-def attribute(element: etree._Element, name: str) -> str:
-    for key, value in element.items():
+def attribute(element: etree._Element | None, name: str) -> str:
+    """The value of an attribute, whatever its namespace, or ""."""
+    for key, value in () if element is None else element.items():
         if key == name or key.endswith(f"}}{name}"):
             return str(value)
     return ""
@@ -160,7 +161,11 @@ def child_of(parent: etree._Element | None, name: str) -> etree._Element | None:
     return None if parent is None else next(parent.iterchildren(f"{{*}}{name}"), None)
 
 
+def children_of(parent: etree._Element | None, name: str) -> list[etree._Element]:
+    """The children called `name`."""
+    return [] if parent is None else list(parent.iterchildren(f"{{*}}{name}"))
+
+
 def value_of(parent: etree._Element | None, name: str) -> str:
     """The `val` of the child called `name`, or ""."""
-    child = child_of(parent, name)
-    return "" if child is None else attribute(child, "val")
+    return attribute(child_of(parent, name), "val")

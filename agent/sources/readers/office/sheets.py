@@ -8,8 +8,7 @@ kept and takes three times as long; python-calamine knows no formats either.)
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import repeat
 from zipfile import ZipFile
 
 from lxml import etree
@@ -21,7 +20,9 @@ from rubricem.agent.sources.readers.office.page import Page, Run, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
+    body_of,
     child_of,
+    children_of,
     elements_of,
     in_order,
     package_reader,
@@ -40,34 +41,13 @@ _MERGED = re.compile(
 _LONGEST_PREFIX = 40
 _NAMED = 3
 """formulas without a kept value that are told by their places"""
-
-
-class _Region(NamedTuple):
-    """Merged cells: first and last column and row, from 1 on."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Book:
-    """What the sheets of a workbook share."""
-
-    strings: list[str]
-    codes: list[str]
-    """the format of each style of cells"""
-    struck: frozenset[int]
-    """the styles that strike a cell through"""
-    since_1904: bool
-    uncomputed: list[str] = field(default_factory=list)
-    """places of formulas without a kept value"""
+Region = tuple[int, int, int, int]
+"""merged cells: first column and row, last column and row, from 1 on"""
 
 
 def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     """The rows of each sheet, with its name as heading; its comments and charts behind."""
-    book = _book(package, name)
+    book = _Book(package, name)
     outline = Outline()
     for sheet, part in in_order(package, "xl/workbook.xml", "sheet", name):
         outline.head(1, sheet)
@@ -80,23 +60,30 @@ def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     return "", outline.sections(), note
 
 
-def _book(package: ZipFile, name: str) -> _Book:
-    strings = [_rich(each) for each in elements_of(package, "xl/sharedStrings.xml", "si", name)]
-    book = part_of(package, "xl/workbook.xml", name)
-    old = book is not None and any(
-        attribute(e, "date1904") in ("1", "true") for e in book if tag_of(e) == "workbookPr"
-    )
-    styles = part_of(package, "xl/styles.xml", name)
-    if styles is None:
-        return _Book(strings, [], frozenset(), old)
-    own = {attribute(e, "numFmtId"): attribute(e, "formatCode") for e in styles.iter("{*}numFmt")}
-    known = {str(number): code for number, code in BUILT_IN.items()} | own
-    formats, fonts = styles.find("{*}cellXfs"), styles.find("{*}fonts")
-    styled = [] if formats is None else list(formats)
-    out = {str(n) for n, font in enumerate([] if fonts is None else fonts) if is_on(font, "strike")}
-    struck = frozenset(n for n, each in enumerate(styled) if attribute(each, "fontId") in out)
-    codes = [known.get(attribute(each, "numFmtId"), "") for each in styled]
-    return _Book(strings, codes, struck, old)
+class _Book:
+    """What the sheets of a workbook share: texts, and the format of each style of cells."""
+
+    def __init__(self, package: ZipFile, name: str) -> None:
+        texts = elements_of(package, "xl/sharedStrings.xml", "si", name)
+        self.strings = [_rich(each) for each in texts]
+        book = body_of(package, "xl/workbook.xml", name)
+        self.since_1904 = attribute(child_of(book, "workbookPr"), "date1904") in ("1", "true")
+        self.uncomputed: list[str] = []
+        """places of formulas without a kept value"""
+        styles = part_of(package, "xl/styles.xml", name)
+        own = {} if styles is None else {
+            attribute(e, "numFmtId"): attribute(e, "formatCode") for e in styles.iter("{*}numFmt")
+        }  # fmt: skip
+        known = {str(number): code for number, code in BUILT_IN.items()} | own
+        fonts = children_of(child_of(styles, "fonts"), "font")
+        self.formats = list[str | None]()
+        """None of a style that strikes its cells through"""
+        for style in children_of(child_of(styles, "cellXfs"), "xf"):
+            font = attribute(style, "fontId")
+            struck = (
+                font.isdecimal() and int(font) < len(fonts) and is_on(fonts[int(font)], "strike")
+            )
+            self.formats.append(None if struck else known.get(attribute(style, "numFmtId"), ""))
 
 
 class _Sheet:
@@ -105,10 +92,10 @@ class _Sheet:
     def __init__(self, package: ZipFile, part: str, name: str, sheet: str, book: _Book) -> None:
         self._elements = elements_of(package, part, "row", name)
         self._sheet, self._book = sheet, book
-        self._starting: dict[int, list[_Region]] = defaultdict(list)
+        self._starting: dict[int, list[Region]] = defaultdict(list)
         for region in _regions(package, part, name):
-            self._starting[region.top].append(region)
-        self._open: list[tuple[_Region, str]] = []
+            self._starting[region[1]].append(region)
+        self._open: list[tuple[Region, str]] = []
         self._left = MOST_REPEATED
 
     def rows(self) -> Iterator[Row]:
@@ -116,84 +103,71 @@ class _Sheet:
         for element in self._elements:
             told = attribute(element, "r")
             number = min(int(told), _MOST_ROWS) if told.isdecimal() else at + 1
-            for _ in range(at + 1, number):
-                yield []
+            yield from repeat([], number - at - 1)
             at = max(at + 1, number)
-            cells = self._cells(element, at)
+            cells: list[str] = []
+            for cell in element.iterchildren("{*}c"):
+                column = _column(str(cell.get("r", "")).rstrip("0123456789"))
+                cells += [""] * (min(column, MOST_COLUMNS) - 1 - len(cells))
+                cells.append(self._value(cell, f"row {at}, column {len(cells) + 1}"))
             yield self._merge(cells, at) if self._open or at in self._starting else cells
 
-    def _cells(self, row: etree._Element, at: int) -> list[str]:
-        """The contents of a row's cells, each at the index of its column."""
-        cells: list[str] = []
-        for cell in row.iterchildren("{*}c"):
-            column = _column(str(cell.get("r", "")).rstrip("0123456789"))
-            cells += [""] * (min(column, MOST_COLUMNS) - 1 - len(cells))
-            cells.append(self._value(cell, at, len(cells)))
-        return cells
-
-    def _value(self, cell: etree._Element, at: int, column: int) -> str:
-        kind, style = cell.get("t", "n"), str(cell.get("s", "0"))
+    def _value(self, cell: etree._Element, place: str) -> str:
+        kind, style, book = cell.get("t", "n"), str(cell.get("s", "0")), self._book
         styled = int(style) if style.isdecimal() else 0
-        value, has_formula = "", False
-        for element in cell:
-            tag = tag_of(element)
-            if tag == "v":
-                value = element.text or ""
-            elif tag == "is":
-                value = _rich(element)
-            elif tag == "f":
-                has_formula = True
-        if styled in self._book.struck:
+        code = book.formats[styled] if styled < len(book.formats) else ""
+        parts = {tag_of(element): element for element in cell}
+        value = (
+            parts["v"].text or "" if "v" in parts else _rich(parts["is"]) if "is" in parts else ""
+        )
+        if code is None:
             return ""
-        if kind == "s":
-            known = value.isdecimal() and int(value) < len(self._book.strings)
-            return self._book.strings[int(value)] if known else value
+        if kind == "n" and "f" in parts and not value:
+            book.uncomputed.append(f"{self._sheet}!{cell.get('r') or place}")
+        if kind == "n":
+            return show(value, code, since_1904=book.since_1904) if value else ""
         if kind == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value, value)
-        if kind == "n":
-            if has_formula and not value:
-                place = f"{cell.get('r') or f'row {at}, column {column + 1}'}"
-                self._book.uncomputed.append(f"{self._sheet}!{place}")
-            code = self._book.codes[styled] if styled < len(self._book.codes) else ""
-            return show(value, code, since_1904=self._book.since_1904) if value else ""
-        return value
+        known = kind == "s" and value.isdecimal() and int(value) < len(book.strings)
+        return book.strings[int(value)] if known else value
 
     def _merge(self, cells: list[str], at: int) -> Row:
         """The row with the values of merged cells repeated; a line if one covers the whole row."""
-        self._open = [each for each in self._open if each[0].bottom >= at]
+        self._open = [each for each in self._open if each[0][3] >= at]
         filled = sum(map(bool, cells))
         for region in self._starting.pop(at, ()):
-            value = cells[region.left - 1] if region.left <= len(cells) else ""
-            if value and filled == 1 and region.right > region.left == 1:
+            left, _, right, _ = region
+            value = cells[left - 1] if left <= len(cells) else ""
+            if value and filled == 1 and right > left == 1:
                 return value
             if value:
                 self._open.append((region, value))
         if not filled:
             return []  # what covers all of it was told above
-        for region, value in self._open:
-            right = min(region.right, MOST_COLUMNS, region.left + self._left)
+        for (left, _, last, _), value in self._open:
+            right = min(last, MOST_COLUMNS, left + self._left)
             cells += [""] * (right - len(cells))
-            cells[region.left - 1 : right] = [value] * (right - region.left + 1)
-            self._left -= right - region.left + 1
+            cells[left - 1 : right] = [value] * (right - left + 1)
+            self._left -= right - left + 1
         if self._left <= 0:
             self._open = []
         return cells
 
 
-def _regions(package: ZipFile, part: str, name: str) -> Iterator[_Region]:
+def _regions(package: ZipFile, part: str, name: str) -> Iterator[Region]:
     """The merged cells of a sheet, which stand behind its rows and are needed before."""
     kept = b""
     for piece in pieces_of(package, part, name) if part in package.NameToInfo else ():
         kept += piece
         if (at := kept.find(b"mergeCell")) < 0:
             kept = kept[-len(b"mergeCell") :]
-        else:
-            kept = kept[max(at - _LONGEST_PREFIX, 0) :]
-            whole = kept.rfind(b">") + 1
-            for found in _MERGED.finditer(kept[:whole]):
-                left, top, right, bottom = (each.decode() for each in found.groups())
-                yield _Region(_column(left), int(top), _column(right), int(bottom))
-            kept = kept[whole:]
+            continue
+        kept = kept[max(at - _LONGEST_PREFIX, 0) :]
+        whole = kept.rfind(b">") + 1
+        for found in _MERGED.finditer(kept[:whole]):
+            left, top, right, bottom = (each.decode() for each in found.groups())
+            yield _column(left), int(top), _column(right), int(bottom)
+        kept = kept[whole:]
 
 
 def _column(letters: str) -> int:

@@ -23,6 +23,7 @@ from rubricem.agent.sources.readers.packages import (
     attribute,
     body_of,
     child_of,
+    children_of,
     package_reader,
     part_of,
     tag_of,
@@ -65,8 +66,7 @@ class _Styles:
     """Styles by their ids, each with those that it is based on."""
 
     def __init__(self, root: etree._Element | None) -> None:
-        found = () if root is None else root.iterchildren("{*}style")
-        self._by_id = {attribute(style, "styleId"): style for style in found}
+        self._by_id = {attribute(e, "styleId"): e for e in children_of(root, "style")}
         self._chains: dict[str, list[etree._Element]] = {}
 
     def chain(self, style_id: str) -> list[etree._Element]:
@@ -83,18 +83,17 @@ class _Numbering:
     """The numbers and bullets of list items, counted in the order of the document."""
 
     def __init__(self, root: etree._Element | None) -> None:
-        found = [] if root is None else list(root)
-        numbers = {attribute(e, "numId"): e for e in found if tag_of(e) == "num"}
+        numbers = {attribute(e, "numId"): e for e in children_of(root, "num")}
         self._abstract = {key: value_of(e, "abstractNumId") for key, e in numbers.items()}
         self._levels = {
             (attribute(kind, "abstractNumId"), attribute(level, "ilvl")): level
-            for kind in found
-            for level in kind.iterchildren("{*}lvl")
+            for kind in children_of(root, "abstractNum")
+            for level in children_of(kind, "lvl")
         }
         self._starts = {
             (key, attribute(each, "ilvl")): value_of(each, "startOverride")
             for key, e in numbers.items()
-            for each in e.iterchildren("{*}lvlOverride")
+            for each in children_of(e, "lvlOverride")
         }
         self._counts: dict[str, dict[int, int]] = {}
 
@@ -139,9 +138,9 @@ class _Body:
     def _noted(self, kind: str) -> dict[str, etree._Element]:
         """Footnotes or endnotes by their ids; they are taken out as they are told."""
         root = part_of(self._package, f"word/{kind}s.xml", self._name)
-        found = () if root is None else root.iterchildren(f"{{*}}{kind}")
+        notes = children_of(root, kind)
         # What draws the line above the notes is among them.
-        return {attribute(e, "id"): e for e in found if attribute(e, "type") in ("", "normal")}
+        return {attribute(e, "id"): e for e in notes if attribute(e, "type") in ("", "normal")}
 
     def read(self, parent: etree._Element) -> None:
         for element in parent:
@@ -293,7 +292,7 @@ class _Body:
         if layout is None or not len(layout):
             return ""
         styles = self._styles.chain(value_of(layout, "rStyle"))
-        layouts = (each for style in styles for each in style.iterchildren("{*}rPr"))
+        layouts = (each for style in styles for each in children_of(style, "rPr"))
         for element in chain(layout, *layouts):
             tag = tag_of(element)
             if tag in ("strike", "dstrike", "vanish") and is_on(element.getparent(), tag):
