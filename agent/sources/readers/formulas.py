@@ -280,17 +280,11 @@ _ORDINAL = re.compile(r"st|nd|rd|th|ers?|[eè]?res?|ère|i?[eè]mes?|es?|n?de|os
 _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\bSt|\bn?th)\Z")
 _TRADE = {"TM": "™", "(TM)": "™", "SM": "℠", "R": "®", "(R)": "®", "C": "©", "(C)": "©"}
 _MARKS = "*†‡§¶"
-_PLUS_OR_MINUS = "+-−"
 _SIGNED = re.compile(r"[-−+]\s?\w")
 _ION = re.compile(r"\d*[-−+]")
 _BETWEEN_MARKS = (",", ";", "–")
 _MARK_ENDS = re.compile(r"\[\w{1,4}\][,;–]?\Z")
 _SEVERAL_MARKS = re.compile(r"[\d,;\s–-]+")
-
-
-def note_mark(text: str) -> str:
-    """`[1]`, whatever brackets the mark has already."""
-    return f"[{text.strip().strip('[]()').strip()}]"
 
 
 def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> str:
@@ -301,12 +295,13 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     base is 10, 2, a letter, a unit or a bracket, or an operator stands beside it.
     """
     text, base = " ".join(text.split()), before[-_LOOKED_AT:]
+    mark = f"[{text.strip('[]() ')}]"
     if noted or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
-        return note_mark(text)
+        return mark
     if not text or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
         return text
     if _MARK_ENDS.search(base) and _SEVERAL_MARKS.fullmatch(text):
-        return note_mark(text)
+        return mark
     if text in _TRADE and base[-1:].isalpha():
         return _TRADE[text]
     if text in ("o", "O", "º", "°") and base.rstrip()[-1:].isdigit():
@@ -314,28 +309,24 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     if (_ORDINAL.fullmatch(text) and base[-1:].isdigit()) or _ABBREVIATED.search(base + text):
         return text
     if not base[-1:].strip() or base[-1] in "\"'“‘":
-        isotope = text.isdigit() and _SYMBOL.match(after)
-        return f"^{text}" if isotope else note_mark(text) if text.isdigit() else text
+        isotope = _SYMBOL.match(after)
+        return text if not text.isdigit() else f"^{text}" if isotope else mark
     if _is_power(text, base, after):
         # The charge of an ion could else be read as a sum: Ca^(2+).
-        charged = len(text) > 1 and text[-1] in _PLUS_OR_MINUS
+        charged = len(text) > 1 and text[-1] in "+-−"
         return _bounded(script("^", text, bound=charged), after)
     if len(text) == 1 or _SEVERAL_MARKS.fullmatch(text):
-        return note_mark(text)
+        return mark
     return f" {text}" + (" " if after[:1].isalnum() else "")
 
 
 def _is_power(text: str, base: str, after: str) -> bool:
-    if any(each.search(base) for each in (_TEN_OR_TWO, _VARIABLE, _UNIT, _AFTER_OPERATOR)):
-        return True
-    if _SIGNED.match(text) or _ION.fullmatch(text):
-        return True
-    if not _NUMBER.search(base):
-        return False
-    if _BESIDE.match(after):
+    powers = (_TEN_OR_TWO, _VARIABLE, _UNIT, _AFTER_OPERATOR)
+    if any(each.search(base) for each in powers) or _SIGNED.match(text) or _ION.fullmatch(text):
         return True
     # A letter behind a number is an exponent from the middle of the alphabet on, as in 3^n.
-    return not (_SEVERAL_MARKS.fullmatch(text) or text in "abcdefgh")
+    letters = not (_SEVERAL_MARKS.fullmatch(text) or text in "abcdefgh")
+    return bool(_NUMBER.search(base)) and (letters or _BESIDE.match(after) is not None)
 
 
 def _bounded(told: str, after: str) -> str:
@@ -351,7 +342,6 @@ _MOLECULE = re.compile(r"(?:[HNOFI]|Cl|Br)2|O3|S8|P4|C[67]0")
 _SYMBOLS = re.compile(_ELEMENT)
 _SYMBOL = re.compile(rf"(?:{_ELEMENT})(?![a-z])")
 _FORMULA_BEFORE = re.compile(r"[A-Za-z0-9()\[\]]+\Z")
-_FORMULA_AFTER = re.compile(r"[A-Za-z0-9()\[\]]*")
 
 
 def lowered(text: str, before: str, after: str = "") -> str:
@@ -360,8 +350,7 @@ def lowered(text: str, before: str, after: str = "") -> str:
     if not text or not base[-1:].strip():
         return text
     if text.isdigit() and (led := _FORMULA_BEFORE.search(base)):
-        follows = _FORMULA_AFTER.match(after[:_LOOKED_AT])
-        whole = f"{led[0]}{text}{follows[0] if follows else ''}"
+        whole = led[0] + text + re.split(r"[^A-Za-z0-9()\[\]]", after[:_LOOKED_AT])[0]
         several = len(_SYMBOLS.findall(whole)) > 1 and _FORMULA.fullmatch(whole)
         if text != "1" and text[0] != "0" and (several or _MOLECULE.fullmatch(whole)):
             return text

@@ -77,13 +77,11 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
                 below[column] = Cell(cell.text, cell.rows - 1, wide, cell.is_header)
                 left -= 1
         hanging = below
-        if not any(cell.text.strip() for cell in cells):
-            grid.append([])
-        else:
-            whole = placed == 1 and len(cells) > 1
-            texts = [cell.text for cell in cells]
-            grid.append(cells[0].text if whole else texts)
-            headers.append(all(cell.is_header for cell in cells if cell.text.strip()))
+        texts = [cell.text for cell in cells]
+        filled = [cell.is_header for cell in cells if cell.text.strip()]
+        grid.append([] if not filled else texts[0] if placed == 1 and len(cells) > 1 else texts)
+        if filled:
+            headers.append(all(filled))
             if placed > 1 and texts[0] and cells[0].is_header and not headers[-1]:
                 led.append(texts)
     count = next((at for at, header in enumerate(headers) if not header), 0)
@@ -109,7 +107,7 @@ def table_blocks(
         if headers is None:
             known = known[: filled.next_table(1) or len(known)]
         start, end = _header(known) if headers is None else (0, headers)
-        titles = [_over_all(row) for row in known[:start]]
+        titles = [" ".join(dict.fromkeys(filter(None, _cells(row)))) for row in known[:start]]
         titles += [row for row in known[start:end] if isinstance(row, str)]
         names = _names([row for row in known[start:end] if not isinstance(row, str)])
         if end == len(known):  # a table of nothing else
@@ -176,9 +174,8 @@ def _folded(row: Row) -> Row:
     return [" ".join(cell.split()) for cell in row[:MOST_COLUMNS]]
 
 
-def _over_all(row: Row) -> str:
-    """The text of a row, cells that are merged once."""
-    return row if isinstance(row, str) else " ".join(dict.fromkeys(filter(None, row)))
+def _cells(row: Row) -> Row:
+    return [row] if isinstance(row, str) else row
 
 
 def _line(names: Sequence[str], row: Row) -> str:
@@ -216,7 +213,7 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
         if any(_kinds(rows[full + 1 :], n) - {"text", "year"} for n in columns):
             start = full
     end = start + 1
-    if start and _is_group(rows[start - 1]) and not _numbers(rows[start - 1]):
+    if start and _is_group(rows[start - 1]) and "number" not in map(_kind, rows[start - 1]):
         start -= 1
     elif _is_data(rows[start], rows[end:]):
         return start, start
@@ -246,15 +243,13 @@ def _has_header(rows: Sequence[Row]) -> bool:
 
 def _count(row: Row) -> int:
     """Filled cells, where the same text in all of them counts as one that is merged."""
-    told = [row] if isinstance(row, str) else [cell for cell in row if cell]
+    told = [cell for cell in _cells(row) if cell]
     return len(told) if len(set(told)) > 1 else min(len(told), 1)
 
 
 def _is_group(row: Row) -> bool:
     """Whether a row names several columns at once, though not from the first one alone."""
-    if isinstance(row, str):
-        return False
-    merged = any(cell and cell == after for cell, after in pairwise(row))
+    merged = any(cell and cell == after for cell, after in pairwise(_cells(row)))
     return merged and (not row[0] or _count(row) > 1)
 
 
@@ -262,10 +257,6 @@ def _kind(cell: str) -> str:
     if len(cell) > _LONGEST_NUMBER or not _NUMBER.fullmatch(cell):
         return "text" if cell else ""
     return "year" if _YEAR.fullmatch(cell) else "date" if _DATE.match(cell) else "number"
-
-
-def _numbers(row: Row) -> list[str]:
-    return [] if isinstance(row, str) else [cell for cell in row if _kind(cell) == "number"]
 
 
 def _kinds(rows: Sequence[Row], column: int) -> set[str]:
@@ -293,7 +284,7 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
 
 def _continues(above: Row, row: Row, below: Sequence[Row]) -> bool:
     """Whether a row belongs to the header above it: parts of its columns, or their units."""
-    if isinstance(row, str) or isinstance(above, str) or _numbers(row):
+    if isinstance(row, str) or isinstance(above, str) or "number" in map(_kind, row):
         return False
     pairs = list(zip(above, row, strict=False))
     if any(cell and cell == upper for upper, cell in pairs):  # merged downwards

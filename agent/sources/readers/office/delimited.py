@@ -45,16 +45,22 @@ def read_csv(given: Input) -> Document:
     encoding, note = _encoding(given.file, given.declared)
     given.file.seek(0)
     sample = given.file.read(_SAMPLE).decode(encoding, "ignore")
-    try:
-        blocks, said = _blocks(given, encoding, sample)
-    except _Unclosed:
-        blocks, said = _blocks(given, encoding, sample, quoted=False)
-        said = said or "read with a quotation mark that nothing closes"
-    except UnicodeDecodeError:
-        # Not what its first special characters look like; what of it is, is told of the whole.
-        text, note = decode(given.content(), given.declared)
-        blocks, said = _told(given, _rows(StringIO(text, newline=""), sample))
-    outline = Outline()
+    outline, said = Outline(), ""
+    for quoted in (True, False):
+        given.file.seek(0)
+        lines = TextIOWrapper(given.file, encoding=encoding, newline="")
+        try:
+            blocks, said = _told(given, _rows(lines, sample, quoted=quoted))
+            break
+        except _Unclosed:
+            note = note or "read with a quotation mark that nothing closes"
+        except UnicodeDecodeError:
+            # Not what its first special characters look like; what of it is, is told of the whole.
+            text, note = decode(given.content(), given.declared)
+            blocks, said = _told(given, _rows(StringIO(text, newline=""), sample))
+            break
+        finally:
+            lines.detach()
     outline.extend(blocks)
     return Document(given.stem, outline.sections(), "; ".join(filter(None, (note, said))))
 
@@ -72,17 +78,6 @@ def _encoding(file: BinaryIO, declared: str) -> tuple[str, str]:
         start, end = sample.rfind(b"\n", 0, first) + 1, sample.rfind(b"\n") + 1
         sample = sample[start : end if end > first else None]
     return encoding_of(sample, declared), decode(sample, declared)[1]
-
-
-def _blocks(
-    given: Input, encoding: str, sample: str, *, quoted: bool = True
-) -> tuple[list[Block], str]:
-    given.file.seek(0)
-    lines = TextIOWrapper(given.file, encoding=encoding, newline="")
-    try:
-        return _told(given, _rows(lines, sample, quoted=quoted))
-    finally:
-        lines.detach()
 
 
 def _told(given: Input, rows: Iterable[list[str]]) -> tuple[list[Block], str]:
@@ -124,10 +119,9 @@ def _delimiter(sample: str) -> str:
         rows = [row for row in islice(parsed, _SAMPLE_ROWS) if any(row)]
         widths = Counter(len(row) for row in rows if len(row) > 1)
         width, count = max(widths.items(), key=lambda each: (each[1], each[0]), default=(1, 0))
-        found[delimiter] = count / len(rows) if rows else 0.0, width
-        if delimiter == "," and decimal:
-            found.pop(delimiter)
-        elif count >= _LIKE * len(rows) / 2:
+        if delimiter != "," or not decimal:
+            found[delimiter] = count / max(len(rows), 1), width
+        if count >= _LIKE * len(rows) / 2:
             decimal = decimal or any(_DECIMAL.fullmatch(cell) for row in rows for cell in row)
     most = max(share for share, _ in found.values())
     near = [each for each, (share, _) in found.items() if most and share >= _LIKE * most]
