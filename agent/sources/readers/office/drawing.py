@@ -20,6 +20,7 @@ from rubricem.agent.sources.readers.packages import (
     tag_of,
     value_of,
 )
+from rubricem.agent.sources.readers.tables import Cell
 
 SCRIPTS = {"superscript": "sup", "subscript": "sub"}
 _ALONG = ("catAx", "dateAx")
@@ -100,20 +101,21 @@ def _add_chart(page: Page, root: etree._Element) -> None:
         # Categories of a bar, or values along x of a scatter chart, for all series or for each.
         own = _points(series, "cat", "xVal")
         if columns and own and own != along:
-            page.told_table(_rows_of(axis, along, columns))
+            page.table(_rows_of(axis, along, columns))
             columns = []
         along = own or along
         head = f"{head} ({measure})" if measure and measure not in head else head
         columns.append((head, _points(series, "val", "yVal")))
-    page.told_table(_rows_of(axis, along, columns))
+    page.table(_rows_of(axis, along, columns))
 
 
 def _rows_of(
     axis: str, along: dict[int, str], columns: list[tuple[str, dict[int, str]]]
-) -> Iterator[list[str]]:
-    yield [axis, *(head for head, _ in columns)]
-    for point in sorted({*along, *(n for _, column in columns for n in column)}):
-        yield [along.get(point, ""), *(column.get(point, "") for _, column in columns)]
+) -> Iterator[list[Cell]]:
+    yield [Cell(head, is_header=True) for head in (axis, *(head for head, _ in columns))]
+    told = [along, *(column for _, column in columns)]
+    for point in sorted({n for column in told for n in column}):
+        yield [Cell(column.get(point, "")) for column in told]
 
 
 def _points(series: etree._Element, *names: str) -> dict[int, str]:

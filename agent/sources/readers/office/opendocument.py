@@ -14,7 +14,7 @@ from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Outline
 from rubricem.agent.sources.readers.office.formats import show
-from rubricem.agent.sources.readers.office.page import Page, Run, line_of
+from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -168,7 +168,8 @@ class _Reader:
             elif tag == "list":
                 self._list(element, attribute(element, "style-name"), 1)
             elif tag == "table":
-                self._table(element)
+                self.page.table(self._cells(element))
+                self._read_aside()
             elif tag == "object":
                 self._object(element)
             elif tag and tag not in _NO_TEXT:
@@ -179,7 +180,7 @@ class _Reader:
         runs = self._runs(element)
         if tag_of(element) == "h":
             level = attribute(element, "outline-level")
-            self.page.head(int(level) if re.fullmatch("[1-9]", level) else 1, runs)
+            self.page.head(count_of(level), runs)
         elif _CODE in names:
             self.page.code(runs)
         elif _TITLE in names and not self.title:
@@ -217,21 +218,8 @@ class _Reader:
                         self.read([child])
         self._read_aside()
 
-    def _table(self, table: etree._Element) -> None:
-        told = self.page.block("table", role="table")
-        for row, is_header in _rows(table):
-            line = etree.SubElement(told, "tr")
-            for cell in row.iterchildren("{*}table-cell"):
-                for _ in range(min(_count(cell, "number-columns-repeated"), _MOST_SPACES)):
-                    own = etree.SubElement(line, "th" if is_header else "td")
-                    own.set("rowspan", str(_count(cell, "number-rows-spanned")))
-                    own.set("colspan", str(_count(cell, "number-columns-spanned")))
-                    with self.page.within(own):
-                        self.read(cell)
-        self._read_aside()
-
     def _cells(self, table: etree._Element) -> Iterator[list[Cell]]:
-        """The rows of a sheet, as far as they are repeated with something in them."""
+        """The rows of a table, repeated as far as something is in them."""
         gap = told = 0
         for row, is_header in _rows(table):
             cells = [
@@ -289,44 +277,37 @@ class _Reader:
                 self.page.note(mark, (self._runs(p) for p in body))
             elif tag in _SHAPES:
                 found = (e for each in child.iter("{*}object") for e in self._roots(each))
-                math = next((e for e in found if tag_of(e) == "math"), None)
+                math = next((e for e in found if e.tag == "math"), None)
                 if math is None:
                     self._aside.append(child)
                 else:
-                    yield _formula(math)
+                    yield math
             elif tag and tag not in _NO_TEXT:
                 yield from self._runs(child, at)
             yield at, re.sub(r"\s+", " ", child.tail or "")
 
     def _roots(self, element: etree._Element) -> Iterator[etree._Element]:
-        """What an object is: in the document itself, or in a part of its own."""
-        yield from element.iterchildren("{*}math")
+        """What an object is, in the document itself or in a part of its own: a formula, a chart."""
         place = attribute(element, "href").removeprefix("./").strip("/")
         root = part_of(self._package, f"{place}/content.xml", self._name) if place else None
-        if root is not None:
-            yield root
+        for each in (*element.iterchildren("{*}math"), *([] if root is None else [root])):
+            if tag_of(each) == "math":
+                each.tag, each.tail = "math", None  # as HTML has it, without a namespace
+            yield each
 
     def _object(self, element: etree._Element) -> None:
         for root in self._roots(element):
-            if tag_of(root) == "math":
-                formula = _formula(root)
-                formula.set("display", "block")
-                self.page.add("p", [formula])
+            if root.tag == "math":
+                root.set("display", "block")
+                self.page.add("p", [root])
             for chart in root.iter("{*}chart"):
                 self.page.add("p", self._lines(chain(*chart.iterchildren("{*}title"))))
                 for table in chart.iterchildren("{*}table"):
-                    self._table(table)
-
-
-def _formula(root: etree._Element) -> etree._Element:
-    math = etree.Element("math")
-    math.extend(root)
-    return math
+                    self.page.table(self._cells(table))
 
 
 def _count(element: etree._Element, name: str) -> int:
-    count = attribute(element, name)
-    return min(max(int(count), 1), _MOST_ROWS) if re.fullmatch("[0-9]{1,8}", count) else 1
+    return min(count_of(attribute(element, name)), _MOST_ROWS)
 
 
 def _rows(

@@ -3,7 +3,8 @@
 So lists, tables, notes, formulas and superscripts are told alike, whatever the program.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 
@@ -12,6 +13,7 @@ from lxml import etree
 from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.pages.markup import sections_of
 from rubricem.agent.sources.readers.pages.seen import NOTE_MARK
+from rubricem.agent.sources.readers.tables import Cell
 
 Run = tuple[str, str] | etree._Element
 """(how it stands: "", "sup", "sub", or "note" for a superscript that leads to one; its text), or an
@@ -107,17 +109,24 @@ class Page:
         """A list or a table (of `role="table"`), to be filled."""
         return etree.SubElement(self._into, tag, attributes)
 
-    def told_table(self, rows: Iterable[Sequence[str]]) -> None:
-        """A table of plain cells, the first row its header."""
+    def table(self, rows: Iterable[Iterable[Cell]]) -> None:
+        """A table whose cells are told in a line."""
         table = self.block("table", role="table")
-        for number, row in enumerate(rows):
+        for row in rows:
             line = etree.SubElement(table, "tr")
-            for text in row:
-                etree.SubElement(line, "td" if number else "th").text = text
+            for cell in row:
+                spans = {"rowspan": str(cell.rows), "colspan": str(cell.columns)}
+                own = etree.SubElement(line, "th" if cell.is_header else "td", spans)
+                own.text = cell.text
 
     def sections(self) -> tuple[Section, ...]:
         self.end_section()
         return sections_of(self.root)
+
+
+def count_of(text: str, otherwise: int = 1) -> int:
+    """A number from 1 on of at most eight digits, as an attribute has it."""
+    return int(text) if re.fullmatch("0*[1-9][0-9]{0,7}", text) else otherwise
 
 
 def counted(number: int, form: str) -> str:

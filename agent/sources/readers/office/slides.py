@@ -9,7 +9,7 @@ from zipfile import ZipFile
 from lxml import etree
 
 from rubricem.agent.sources.readers.office.drawing import add_parts, drawn_lines, drawn_runs
-from rubricem.agent.sources.readers.office.page import Page, counted
+from rubricem.agent.sources.readers.office.page import Page, count_of, counted
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -20,6 +20,7 @@ from rubricem.agent.sources.readers.packages import (
     relations_of,
     tag_of,
 )
+from rubricem.agent.sources.readers.tables import Cell
 
 _TITLES = ("title", "ctrTitle")
 _CONTENT = "obj"
@@ -47,7 +48,7 @@ def _of_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
         page.add("p", [("", title)])
         for each, kind, shape in shapes:
             if tag_of(shape) == "tbl":
-                _add_table(page, shape)
+                page.table(_cells_of(shape))
             elif tag_of(shape) == "graphicData":
                 add_parts(page, package, each, shape, name)
             elif kind not in _NO_CONTENT and kind not in _TITLES:
@@ -66,18 +67,18 @@ def _shapes(root: etree._Element | None) -> Iterator[tuple[str, etree._Element]]
             yield kind, element
 
 
-def _add_table(page: Page, table: etree._Element) -> None:
-    """A table of DrawingML; cells that others cover are left out of its rows."""
-    told = page.block("table", role="table")
+def _cells_of(table: etree._Element) -> Iterator[Iterator[Cell]]:
+    """The rows of a table of DrawingML; cells that others cover are left out."""
     for row in table.iterchildren("{*}tr"):
-        line = etree.SubElement(told, "tr")
-        for cell in row.iterchildren("{*}tc"):
-            if not {attribute(cell, "hMerge"), attribute(cell, "vMerge")} & {"1", "true"}:
-                spans = {n.lower(): attribute(cell, n) for n in ("rowSpan", "gridSpan")}
-                spans["colspan"] = spans.pop("gridspan")
-                spans = {n: span for n, span in spans.items() if span}
-                with page.within(etree.SubElement(line, "td", spans)):
-                    _add_paragraphs(page, cell)
+        yield (
+            Cell(
+                " ".join(drawn_lines(cell)),
+                count_of(attribute(cell, "rowSpan")),
+                count_of(attribute(cell, "gridSpan")),
+            )
+            for cell in row.iterchildren("{*}tc")
+            if not {attribute(cell, "hMerge"), attribute(cell, "vMerge")} & {"1", "true"}
+        )
 
 
 def _add_paragraphs(page: Page, shape: etree._Element, *, bulleted: bool = False) -> None:

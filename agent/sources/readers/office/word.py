@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from lxml import etree
 
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, formulas_of, is_on
-from rubricem.agent.sources.readers.office.page import Page, Run, counted, line_of
+from rubricem.agent.sources.readers.office.page import Page, Run, count_of, counted, line_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -220,24 +220,22 @@ class _Body:
         for row, inner in zip(rows, cells, strict=True):
             layout, line = child_of(row, "trPr"), etree.SubElement(told, "tr")
             is_head = is_head and is_on(layout, "tblHeader")
-            before = value_of(layout, "gridBefore")
-            column = int(before) if re.fullmatch("[1-9][0-9]{0,2}", before) else 0
-            if column:
-                etree.SubElement(line, "td", colspan=before)
+            if column := count_of(value_of(layout, "gridBefore"), 0):
+                etree.SubElement(line, "td", colspan=str(column))
             for cell in inner:
                 layout = child_of(cell, "tcPr")
-                merged, wide = child_of(layout, "vMerge"), value_of(layout, "gridSpan") or "1"
+                merged, wide = child_of(layout, "vMerge"), count_of(value_of(layout, "gridSpan"))
                 goes_on = merged is not None and attribute(merged, "val") in ("", "continue")
                 if goes_on and column in begun:
                     begun[column].set("rowspan", str(int(begun[column].get("rowspan", "1")) + 1))
                 else:
-                    own = etree.SubElement(line, "th" if is_head else "td", colspan=wide)
+                    own = etree.SubElement(line, "th" if is_head else "td", colspan=str(wide))
                     begun.pop(column, None)
                     if merged is not None:
                         begun[column] = own
                     with self.page.within(own):
                         self.read(cell)
-                column += int(wide) if re.fullmatch("[1-9][0-9]{0,3}", wide) else 1
+                column += wide
         self._read_boxes()
 
     def _runs(self, element: etree._Element, *, linked: bool = False) -> Iterator[Run]:
