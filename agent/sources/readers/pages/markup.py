@@ -403,10 +403,6 @@ class _Walk:
             return
         rows, self.table = self.table.rows, None
         grid, headers = grid_of(rows)
-        if headers is None and all(_names_its_row(row) for row in rows if row):
-            # `Height: 3 m`, as in a box of facts.
-            rows = [[Cell(f"{row[0].text}:", row[0].rows), *row[1:]] for row in rows if row]
-            grid, headers = grid_of(rows)[0], 0
         for block in table_blocks(grid, headers):
             if self.lists or self.note is not None or self.indents[-1]:
                 self.put(block.text.splitlines(), block.kind)
@@ -510,10 +506,6 @@ def _begins(element: etree._Element) -> bool:
     """Whether an element begins the text of what it is in."""
     above = element.getparent()
     return element.getprevious() is None and above is not None and not (above.text or "").strip()
-
-
-def _names_its_row(row: Sequence[Cell]) -> bool:
-    return len(row) > 1 and row[0].is_header and not any(cell.is_header for cell in row[1:])
 
 
 _Start = Callable[[_Walk, etree._Element], bool]
