@@ -299,6 +299,13 @@ def test_a_small_file_that_unpacks_to_far_more_is_refused() -> None:
         of_parts("a.docx", {"word/document.xml": " " * 101_000_000})
 
 
+def test_a_paragraph_of_nothing_but_superscripts_takes_time_that_grows_with_it() -> None:
+    began = time.process_time()
+    document = docx(p(*[r("w"), r("2", UP)] * 30_000))
+    assert text_of(document) == ("w^2 " * 30_000).strip()
+    assert time.process_time() - began < 4
+
+
 def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("hunter2")
     entity = f'<!DOCTYPE d [<!ENTITY s SYSTEM "file://{tmp_path}/secret.txt">]>'

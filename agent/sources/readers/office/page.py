@@ -40,10 +40,14 @@ def fill(element: etree._Element, runs: Iterable[Run]) -> etree._Element:
 
 
 def _append(element: etree._Element, text: str) -> None:
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + text
-    else:
+    if (last := _last(element)) is None:
         element.text = (element.text or "") + text
+    else:
+        last.tail = (last.tail or "") + text
+
+
+def _last(element: etree._Element) -> etree._Element | None:
+    return next(element.iterchildren(reversed=True), None)  # `len` would count all of them
 
 
 def line_of(runs: Iterable[Run]) -> str:
@@ -80,8 +84,10 @@ class Page:
             return
         into = self._into
         if inside:
-            going = len(into) and into[-1].tag == inside
-            into = into[-1] if going else etree.SubElement(into, inside)
+            last = _last(into)
+            if last is None or last.tag != inside:
+                last = etree.SubElement(into, inside)
+            into = last
         into.append(element)
 
     def head(self, level: int, runs: Iterable[Run]) -> None:
