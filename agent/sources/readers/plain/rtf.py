@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rubricem.agent.sources.readers.document import Document, Input, title_of
-from rubricem.agent.sources.readers.plain.writing import Page, plain, sections_of, table
+from rubricem.agent.sources.readers.plain.writing import Blocks, plain, sections_of, table
 from rubricem.memory.errors import SourceError
 
 _TOKEN = re.compile(
@@ -64,7 +64,7 @@ class _Rtf:
     """Control words on their way into HTML."""
 
     def __init__(self) -> None:
-        self.page = Page()
+        self.page = Blocks()
         self._line: list[str] = []
         self._above: list[list[str]] = []
         """lines that a note stands within"""

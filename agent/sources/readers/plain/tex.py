@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rubricem.agent.sources.readers.document import Document, Input, title_of
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
-    Page,
+    Blocks,
     formula,
     plain,
     sections_of,
@@ -81,7 +81,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)
 class _Tex:
     """A document's source on its way into HTML, token by token."""
 
-    def __init__(self, source: str, page: Page) -> None:
+    def __init__(self, source: str, page: Blocks) -> None:
         self._source = source
         self._page = page
         """which keeps the notes"""
@@ -380,7 +380,7 @@ def _paragraphs(told: str) -> str:
 def read_tex(given: Input) -> Document:
     text, said = decode(given.content())
     text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1C, 0x20)))
-    reader = _Tex(text, Page())
+    reader = _Tex(text, Blocks())
     sections = sections_of(reader.html())
     return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
 

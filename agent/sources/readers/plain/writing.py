@@ -90,7 +90,7 @@ class Inline:
         return "".join((*parts, plain(text[at:])))
 
 
-class Page:
+class Blocks:
     """Blocks on their way into HTML, one after another, each with how far it is indented."""
 
     def __init__(self, inline: Callable[[str], str] = str) -> None:
@@ -214,7 +214,7 @@ class Markup:
         """behind the line that is told, and then behind all that belongs to it"""
         self.fields: dict[str, str] = {}
         """what the text says of itself: title, date, tags"""
-        self.page = Page(lambda text: self.inline.told(text))
+        self.page = Blocks(lambda text: self.inline.told(text))
         self.page.taken.update(_NUMBERED.findall(text))
 
     def html(self) -> str:
