@@ -14,11 +14,12 @@ from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Outline
 from rubricem.agent.sources.readers.office.formats import show
-from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of
+from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of, style_chain
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
     body_of,
+    children_of,
     package_reader,
     part_of,
     pieces_of,
@@ -50,7 +51,6 @@ _MOST_SPACES = 100
 _MOST_ROWS = 1_048_576
 _SAME_ON_ALL = ("page-number", "date-time", "footer", "header", "page")
 """classes of what each slide has"""
-_DEEPEST = 9
 
 
 def _of_document(package: ZipFile, name: str) -> tuple[str, Sections, str]:
@@ -69,49 +69,6 @@ def _of_document(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     return reader.title, reader.page.sections(), ""
 
 
-class _NamedStyles:
-    """What the styles of a document set, by their names; both its files have some."""
-
-    def __init__(self, *roots: etree._Element | None) -> None:
-        found = [e for root in roots if root is not None for e in root.iter("{*}style")]
-        self._by_name = {(attribute(e, "family"), attribute(e, "name")): e for e in found}
-        lists = (e for root in roots if root is not None for e in root.iter("{*}list-style"))
-        self._lists = {attribute(e, "name"): e for e in lists}
-
-    def chain(self, family: str, name: str) -> Iterator[etree._Element]:
-        """The style, and those that it is based on."""
-        for _ in range(_DEEPEST):
-            if (style := self._by_name.get((family, name))) is None:
-                return
-            yield style
-            name = attribute(style, "parent-style-name")
-
-    def names(self, name: str) -> list[str]:
-        """What a paragraph's style and those that it is based on are called."""
-        above = (attribute(e, "parent-style-name") for e in self.chain("paragraph", name))
-        return [each.replace("_20_", " ").removesuffix(" Tight") for each in (name, *above)]
-
-    def standing(self, name: str) -> str | None:
-        """How a text's style stands on its line; None if it is struck through or hidden."""
-        at = None
-        for style in self.chain("text", name):
-            for layout in style.iterchildren("{*}text-properties"):
-                struck = {attribute(layout, f"text-line-through-{e}") for e in ("style", "type")}
-                if attribute(layout, "display") == "none" or struck - {"", "none"}:
-                    return None
-                moved = attribute(layout, "text-position").split()
-                if moved and at is None:
-                    low = moved[0] == "sub" or moved[0].startswith("-")
-                    at = "sub" if low else "" if moved[0] in ("0%", "0") else "sup"
-        return at or ""
-
-    def numbering(self, name: str, level: int) -> etree._Element | None:
-        """How items of a list are numbered; None if they have bullets."""
-        style = self._lists.get(name)
-        told = () if style is None else style.iterchildren("{*}list-level-style-number")
-        return next((e for e in told if attribute(e, "level") == str(level)), None)
-
-
 class _Reader:
     """Reads the body of a document as a page."""
 
@@ -121,7 +78,11 @@ class _Reader:
         self.uncomputed = 0
         """formulas without a kept value"""
         self._package, self._name = package, name
-        self._styles = _NamedStyles(part_of(package, "styles.xml", name), root)
+        both = [e for e in (part_of(package, "styles.xml", name), root) if e is not None]
+        styles = (e for each in both for e in each.iter("{*}style"))
+        self._styles = {f"{attribute(e, 'family')} {attribute(e, 'name')}": e for e in styles}
+        lists = (e for each in both for e in each.iter("{*}list-style"))
+        self._lists = {attribute(e, "name"): e for e in lists}
         self._aside: list[etree._Element] = []
         """what stands apart from the line that it is anchored in"""
         self._counts = Counter[str]()
@@ -176,7 +137,9 @@ class _Reader:
                 self.read(element)
 
     def _paragraph(self, element: etree._Element) -> None:
-        names = self._styles.names(attribute(element, "style-name"))
+        style = attribute(element, "style-name")
+        above = (attribute(e, "parent-style-name") for e in self._based("paragraph", style))
+        names = [e.replace("_20_", " ").removesuffix(" Tight") for e in (style, *above)]
         runs = self._runs(element)
         if tag_of(element) == "h":
             level = attribute(element, "outline-level")
@@ -198,9 +161,9 @@ class _Reader:
         self.read(aside)
 
     def _list(self, element: etree._Element, style: str, level: int) -> None:
-        number = self._styles.numbering(style, level)
-        form = "" if number is None else attribute(number, "num-format")
-        begin = "" if number is None else attribute(number, "start-value")
+        levels = children_of(self._lists.get(style), "list-level-style-number")
+        number = next((e for e in levels if attribute(e, "level") == str(level)), None)
+        form, begin = attribute(number, "num-format"), attribute(number, "start-value")
         told = self.page.block("ol" if form else "ul", type=form, start=begin or "1")
         if level == 1 and attribute(element, "continue-numbering") == "true":
             told.set("start", str(self._counts[style] + 1))
@@ -262,7 +225,7 @@ class _Reader:
         for child in element:
             tag = tag_of(child)
             if tag == "span":
-                own = self._styles.standing(attribute(child, "style-name"))
+                own = self._standing(attribute(child, "style-name"))
                 if own is not None:
                     yield from self._runs(child, own or at)
             elif tag == "s":
@@ -285,6 +248,26 @@ class _Reader:
             elif tag and tag not in _NO_TEXT:
                 yield from self._runs(child, at)
             yield at, re.sub(r"\s+", " ", child.tail or "")
+
+    def _based(self, family: str, name: str) -> list[etree._Element]:
+        def above(style: etree._Element) -> str:
+            return f"{family} {attribute(style, 'parent-style-name')}"
+
+        return style_chain(self._styles, f"{family} {name}", above)
+
+    def _standing(self, name: str) -> str | None:
+        """How a text's style stands on its line; None if it is struck through or hidden."""
+        at = None
+        layouts = (children_of(e, "text-properties") for e in self._based("text", name))
+        for layout in chain(*layouts):
+            struck = {attribute(layout, f"text-line-through-{e}") for e in ("style", "type")}
+            if attribute(layout, "display") == "none" or struck - {"", "none"}:
+                return None
+            moved = attribute(layout, "text-position").split()
+            if moved and at is None:
+                low = moved[0] == "sub" or moved[0].startswith("-")
+                at = "sub" if low else "" if moved[0] in ("0%", "0") else "sup"
+        return at or ""
 
     def _roots(self, element: etree._Element) -> Iterator[etree._Element]:
         """What an object is, in the document itself or in a part of its own: a formula, a chart."""

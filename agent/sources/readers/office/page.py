@@ -4,7 +4,7 @@ So lists, tables, notes, formulas and superscripts are told alike, whatever the 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 
@@ -19,6 +19,7 @@ Run = tuple[str, str] | etree._Element
 """(how it stands: "", "sup", "sub", or "note" for a superscript that leads to one; its text), or an
 element such as `math`"""
 _MOST_COUNTED = 4000
+_FAR = 10
 _ROMAN = "m cm d cd c xc l xl x ix v iv i"
 
 
@@ -128,6 +129,17 @@ class Page:
     def sections(self) -> tuple[Section, ...]:
         self.end_section()
         return sections_of(self.root)
+
+
+def style_chain(
+    styles: Mapping[str, etree._Element], name: str, above: Callable[[etree._Element], str]
+) -> list[etree._Element]:
+    """The style called so, and those that it is based on, as far as they are looked at."""
+    found = list[etree._Element]()
+    while len(found) < _FAR and (style := styles.get(name)) is not None:
+        found.append(style)
+        name = above(style)
+    return found
 
 
 def count_of(text: str, otherwise: int = 1) -> int:

@@ -17,7 +17,14 @@ from zipfile import ZipFile
 from lxml import etree
 
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, formulas_of, is_on
-from rubricem.agent.sources.readers.office.page import Page, Run, count_of, counted, line_of
+from rubricem.agent.sources.readers.office.page import (
+    Page,
+    Run,
+    count_of,
+    counted,
+    line_of,
+    style_chain,
+)
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -30,8 +37,6 @@ from rubricem.agent.sources.readers.packages import (
     value_of,
 )
 
-_FAR = 10
-"""styles that one is based on at most, as far as it is looked at"""
 _TITLE = -1
 _HEADING = re.compile(r"heading ([1-9]\d?)")
 _DEEPER = re.compile("list (?:bullet|number) ([2-5])")
@@ -60,23 +65,6 @@ def _of_word(package: ZipFile, name: str) -> tuple[str, Sections]:
     body.read(body_of(package, _PART, name))
     body.read_leftover_notes()
     return body.title, body.page.sections()
-
-
-class _Styles:
-    """Styles by their ids, each with those that it is based on."""
-
-    def __init__(self, root: etree._Element | None) -> None:
-        self._by_id = {attribute(e, "styleId"): e for e in children_of(root, "style")}
-        self._chains: dict[str, list[etree._Element]] = {}
-
-    def chain(self, style_id: str) -> list[etree._Element]:
-        if style_id not in self._chains:
-            styles, at = list[etree._Element](), style_id
-            while len(styles) < _FAR and (style := self._by_id.get(at)) is not None:
-                styles.append(style)
-                at = value_of(style, "basedOn")
-            self._chains[style_id] = styles
-        return self._chains[style_id]
 
 
 class _Numbering:
@@ -128,7 +116,8 @@ class _Body:
         self.page = Page()
         self.title = ""
         self._package, self._name = package, name
-        self._styles = _Styles(part_of(package, "word/styles.xml", name))
+        styles = children_of(part_of(package, "word/styles.xml", name), "style")
+        self._styles = {attribute(e, "styleId"): e for e in styles}
         self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
         self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
@@ -164,7 +153,7 @@ class _Body:
 
     def _paragraph(self, element: etree._Element) -> None:
         layout, page, runs = child_of(element, "pPr"), self.page, self._runs(element)
-        styles = self._styles.chain(value_of(layout, "pStyle"))
+        styles = self._based(value_of(layout, "pStyle"))
         name = value_of(styles[0], "name").casefold() if styles else ""
         level = next(filter(None, map(_level, (element, *styles))), 0)
         if level == _TITLE:
@@ -180,6 +169,9 @@ class _Body:
         else:
             page.add("p", runs)
         self._read_boxes()
+
+    def _based(self, style: str) -> list[etree._Element]:
+        return style_chain(self._styles, style, lambda e: value_of(e, "basedOn"))
 
     def _read_boxes(self) -> None:
         if self.page.is_in_cell:
@@ -289,7 +281,7 @@ class _Body:
         layout = child_of(run, "rPr")
         if layout is None or not len(layout):
             return ""
-        styles = self._styles.chain(value_of(layout, "rStyle"))
+        styles = self._based(value_of(layout, "rStyle"))
         layouts = (each for style in styles for each in children_of(style, "rPr"))
         for element in chain(layout, *layouts):
             tag = tag_of(element)
