@@ -38,7 +38,8 @@ SQUARE = "<msup><mi>{}</mi><mn>2</mn></msup>"
         ("<mi>sin</mi><mo>\u2061</mo><mi>x</mi><mo>≤</mo><mn>1</mn>", "sin x ≤ 1"),
         ("<mover><mi>x</mi><mo>¯</mo></mover>", "bar(x)"),
         ("<mo>(</mo><mtable><mtr><mtd><mi>a</mi></mtd><mtd><mi>b</mi></mtd></mtr>"
-         "<mtr><mtd><mi>c</mi></mtd><mtd><mi>d</mi></mtd></mtr></mtable><mo>)</mo>", "(a, b; c, d)"),
+         "<mtr><mtd><mi>c</mi></mtd><mtd><mi>d</mi></mtd></mtr></mtable><mo>)</mo>",
+         "(a, b; c, d)"),
         ("<mfenced open='[' close=']'><mi>a</mi><mi>b</mi></mfenced>", "[a, b]"),
         ("<mfrac linethickness='0'><mi>n</mi><mi>k</mi></mfrac>", "binom(n, k)"),
         ("<mmultiscripts><mi>C</mi><mprescripts/><none/><mn>14</mn></mmultiscripts>", "^14C"),

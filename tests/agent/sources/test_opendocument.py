@@ -11,19 +11,18 @@ from rubricem.memory.errors import SourceError
 
 PREFIXES = "office text table style draw xlink fo math chart presentation number dc"
 NAMES = " ".join(f'xmlns:{name}="urn:{name}"' for name in PREFIXES.split())
-STYLES = """
-<style:style style:name="T1" style:family="text"><style:text-properties
-  style:text-position="super 58%"/></style:style>
-<style:style style:name="T3" style:family="text"><style:text-properties
-  style:text-line-through-style="solid"/></style:style>
-<style:style style:name="T4" style:family="text"><style:text-properties
-  text:display="none"/></style:style>
-<style:style style:name="T5" style:family="text" style:parent-style-name="T1"/>
-<style:style style:name="T6" style:family="text"><style:text-properties
-  style:text-position="-33% 58%"/></style:style>
-<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Title"/>
-<style:style style:name="P2" style:family="paragraph"
-  style:parent-style-name="Preformatted_20_Text"/>
+
+
+def styled(name: str, more: str = "", family: str = "text", above: str = "") -> str:
+    own = f"<style:text-properties {more}/>" * bool(more)
+    named = f'style:name="{name}" style:family="{family}" style:parent-style-name="{above}"'
+    return f"<style:style {named}>{own}</style:style>"
+
+
+STYLES = f"""{styled("T1", 'style:text-position="super 58%"')}{styled("T5", above="T1")}
+{styled("T3", 'style:text-line-through-style="solid"')}{styled("T4", 'text:display="none"')}
+{styled("T6", 'style:text-position="-33% 58%"')}{styled("P1", "", "paragraph", "Title")}
+{styled("P2", "", "paragraph", "Preformatted_20_Text")}
 <text:list-style style:name="L1">
   <text:list-level-style-number text:level="1" style:num-format="1" style:num-suffix="."/>
   <text:list-level-style-number text:level="2" style:num-format="a" style:num-suffix=")"/>
