@@ -597,11 +597,15 @@ def _mark_invented(pieces: Iterable[Piece], known: Collection[str], told: str) -
         if not isinstance(piece, Text):
             yield piece
             continue
-        spans = list(own_references(piece.text))
-        for address in unknown_addresses(piece.text, known, told):
-            at = piece.text.find(address)
+        text = piece.text
+        spans = list(own_references(text))
+        left = [*spans, *(match.span() for match in _CODE.finditer(text))]
+        for address in unknown_addresses(text, known, told):
+            at = text.find(address)
             end = at + len(address)
-            if at >= 0 and not any(start <= at < stop for start, stop in spans):
+            # The mark of a link's target stands behind the link.
+            end += text[at - 1 : at] in ("(", "<") and text[end : end + 1] in (")", ">")
+            if at >= 0 and not any(start <= at < stop for start, stop in left):
                 spans.append((at, end))
         at = 0
         for start, end in sorted(spans):

@@ -53,3 +53,14 @@ def test_what_was_made_up_is_marked_in_the_answer_and_told_before_it():
     )
     told = " ".join(notes(run, answer))
     assert "2 addresses or references" in told and "It was built in 1987 by Ann Lee." in told
+
+
+def test_a_mark_stands_behind_a_link_and_never_in_code():
+    run = trajectory(
+        '<cite id="S1">It is.</cite> See [this](https://made.up/x) and `https://a.b/c`.'
+    )
+    answer = cited_answer(run)
+    assert (
+        answer.text() == "It is [1]. See [this](https://made.up/x) [no source] and `https://a.b/c`."
+    )
+    assert answer.invented == ("https://made.up/x)",)
