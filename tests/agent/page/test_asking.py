@@ -3,6 +3,7 @@
 Chosen there: what is uploaded.
 """
 
+import re
 from pathlib import Path
 
 import httpx
@@ -48,7 +49,7 @@ def test_a_reload_in_the_middle_shows_everything_again(page: Page):
 
 def test_a_stopped_run_reports_what_there_is_and_goes_on_without_a_larger_budget(page: Page):
     pages.ask(page, f"{pages.QUESTION} forever")
-    expect(page.get_by_text("4 passages", exact=False)).to_be_visible()
+    expect(page.get_by_text(re.compile(r"[1-9] passages")).first).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Go on")).to_be_visible()
     expect(page.get_by_text("Partial", exact=True).first).to_be_visible()
