@@ -237,6 +237,17 @@ CHART = f"""<office:document-content {NAMES}><office:body><office:chart><chart:c
 </chart:chart></office:chart></office:body></office:document-content>"""
 
 
+def test_charts_that_lie_over_the_cells_of_a_sheet_are_told_behind_its_rows() -> None:
+    chart = '<draw:frame><draw:object xlink:href="./Object 1"/></draw:frame>'
+    held = f"<table:table-cell>{p('seal')}{chart}</table:table-cell>"
+    sheet = table(cell("part") + cell("hours"), held + value("float", "9", "9"))
+    assert text_of(ods(sheet, **{"Object 1/content.xml": CHART})).split("\n\n") == [
+        "part: seal | hours: 9",
+        "Flow of the pump",
+        "Trial 1 | l/min: 41\nTrial 3 | l/min: 12",
+    ]
+
+
 def test_slides_are_told_with_their_shapes_tables_charts_and_notes() -> None:
     def frame(text: str, kind: str = "") -> str:
         box = f"<draw:text-box>{text}</draw:text-box>"

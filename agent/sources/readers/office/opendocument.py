@@ -93,7 +93,7 @@ class _Reader:
         for number, slide in enumerate(presentation.iterchildren("{*}page"), start=1):
             frames = slide.iterchildren("{*}frame")
             named = [e for e in frames if attribute(e, "class") == "title"]
-            title = line_of(self._lines(named))
+            title = line_of(self._lines(p for e in named for p in e.iter("{*}p")))
             self.page.head(1, [("", f"slide {number}: {title}".rstrip(": "))])
             self.page.add("p", [("", title)])
             rest = [e for e in slide if e not in named and tag_of(e) != "notes"]
@@ -217,6 +217,8 @@ class _Reader:
             if tag in ("p", "h"):
                 yield from self._runs(element)
                 yield "", " "
+            elif tag in _SHAPES:
+                self._aside.append(element)
             elif tag == "annotation" or tag not in _NO_TEXT:
                 yield from self._lines(e for e in element if tag_of(e) != "annotation")
 
