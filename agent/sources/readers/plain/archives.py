@@ -4,8 +4,10 @@ Nothing is unpacked to the disk. How much is read is bounded: archives within ar
 two, the files, and their bytes, whatever the archive says they are.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import PurePosixPath
+from typing import BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from rubricem.agent.sources.readers.document import Document, Input, Section
@@ -29,51 +31,38 @@ class _Unpacking:
     sections: list[Section] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
-    def unpack(self, archive: ZipFile, above: str, depth: int) -> None:
-        from rubricem.agent.sources.readers import READERS, is_hidden
+    def unpack(self, file: BinaryIO, above: str, depth: int) -> None:
+        from rubricem.agent.sources.readers import READERS, is_hidden, read
 
-        for entry in archive.infolist():
-            path = f"{above}{entry.filename}"
-            if entry.is_dir() or any(map(is_hidden, PurePosixPath(entry.filename).parts)):
-                continue
-            kind = PurePosixPath(entry.filename).suffix.lower()
-            self.files += 1
-            if self.files > MOST_FILES:
-                raise SourceError(
-                    f"{self.given.name} holds more than {MOST_FILES:,} files.", "Unpack it there."
-                )
-            if kind not in READERS or (kind == ".zip" and depth == DEEPEST):
-                self.unread.append(path)
-                continue
-            try:
-                self._read(
-                    Input.of_bytes(entry.filename, self._content(archive, entry)), path, depth
-                )
-            except SourceError as error:
-                if self.left < 0:
-                    raise
-                self.unread.append(f"{path} ({str(error).rstrip('.')})")
-            self.given.get_on()
-
-    def _read(self, given: Input, path: str, depth: int) -> None:
-        from rubricem.agent.sources.readers import read
-
-        if given.suffix == ".zip":
-            with ZipFile(given.file) as inner:
-                self.unpack(inner, f"{path}/", depth + 1)
-            return
-        document = read(
-            Input(
-                PurePosixPath(given.name).name,
-                given.file,
-                "",
-                self.given.seconds,
-                self.given.get_on,
-            )
-        )
-        self.sections += (Section((path, *s.path), s.blocks) for s in document.sections)
-        if document.note:
-            self.unread.append(f"{path} is {document.note}")
+        with ZipFile(file) as archive:
+            for entry in archive.infolist():
+                inner, path = PurePosixPath(entry.filename), f"{above}{entry.filename}"
+                if entry.is_dir() or any(map(is_hidden, inner.parts)):
+                    continue
+                self.files += 1
+                if self.files > MOST_FILES:
+                    raise SourceError(
+                        f"{self.given.name} holds more than {MOST_FILES:,} files.",
+                        "Unpack it there.",
+                    )
+                kind = inner.suffix.lower()
+                if kind not in READERS or (kind == ".zip" and depth == DEEPEST):
+                    self.unread.append(path)
+                    continue
+                try:
+                    content = BytesIO(self._content(archive, entry))
+                    if kind == ".zip":
+                        self.unpack(content, f"{path}/", depth + 1)
+                        continue
+                    document = read(replace(self.given, name=inner.name, file=content, declared=""))
+                except (SourceError, BadZipFile) as error:
+                    if self.left < 0:
+                        raise
+                    self.unread.append(f"{path} ({str(error).rstrip('.')})")
+                    continue
+                self.sections += (Section((path, *s.path), s.blocks) for s in document.sections)
+                self.unread += [f"{path} is {document.note}"] if document.note else []
+                self.given.get_on()
 
     def _content(self, archive: ZipFile, entry: ZipInfo) -> bytes:
         if entry.flag_bits & 1:
@@ -99,8 +88,7 @@ def read_zip(given: Input) -> Document:
     given.file.seek(0)
     unpacking = _Unpacking(given)
     try:
-        with ZipFile(given.file) as archive:
-            unpacking.unpack(archive, "", 1)
+        unpacking.unpack(given.file, "", 1)
     except BadZipFile as cause:
         raise SourceError(f"{given.name} is no zip file.", "Pack it again.") from cause
     unread = unpacking.unread

@@ -7,6 +7,7 @@ of a table. XML becomes the same: an element is what its attributes, elements an
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from lxml import etree
@@ -29,83 +30,55 @@ _LONG = 300
 """characters from which on a value is a paragraph"""
 
 
-def told_lines(value: Any, path: str = "", level: int = 0) -> Iterator[str]:
-    """A value as lines that each name their place in it."""
+def _told(value: Any, path: str, level: int, *, tables: bool) -> Iterator[str | list[Any]]:
+    """A value as lines that each name their place in it; with `tables`, rows as a list of them."""
+    inner = isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value)
     if isinstance(value, dict) and level < _DEEPEST:
         for name, each in value.items():
-            yield from told_lines(each, f"{path}.{name}" if path else str(name), level + 1)
-    elif isinstance(value, list) and level < _DEEPEST:
-        if any(isinstance(each, (dict, list)) for each in value):
-            for number, each in enumerate(value, 1):
-                yield from told_lines(each, f"{path} {number}".strip(), level + 1)
-        elif value:
-            yield from told_lines(", ".join(filter(None, map(_scalar, value))), path, level)
+            within = f"{path}.{name}" if path else str(name)
+            yield from _told(each, within, level + 1, tables=tables)
+    elif inner and level < _DEEPEST:
+        objects, lists = (all(isinstance(e, kind) for e in value) for kind in (dict, list))
+        if tables and (lists or (objects and len(value) > 1)):
+            yield from [f"{path}:"] if path else []
+            yield value
+            return
+        for number, each in enumerate(value, 1):
+            yield from _told(each, f"{path} {number}".strip(), level + 1, tables=tables)
     elif text := _scalar(value):
         joint = "\n\n" if "\n" in text or len(text) > _LONG else " "
         yield f"{path}:{joint}{text}" if path else text
 
 
+def told_lines(value: Any) -> list[str]:
+    """A value as lines that each name their place in it."""
+    return [line for line in _told(value, "", 0, tables=False) if isinstance(line, str)]
+
+
 def _scalar(value: Any) -> str:
-    if value is None:
-        return ""
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_scalar, value)))
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value).strip()
+    return "" if value is None else str(value).strip()
 
 
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 1 and all(isinstance(e, dict) for e in value)
+def _grid(rows: list[Any]) -> tuple[list[list[str]], int | None]:
+    """Cells of objects, under their names, or of lists."""
+    if not isinstance(rows[0], dict):
+        return [[*map(_joined, row)] for row in rows], None
+    told = [dict(_cells(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in told for name in row))
+    return [names, *([row.get(name, "") for name in names] for row in told)], 1
 
 
-class _Telling:
-    """Values on their way into an outline, lines and tables in their order."""
-
-    def __init__(self) -> None:
-        self.outline = Outline()
-        self._lines: list[str] = []
-
-    def tell(self, value: Any, path: str = "", level: int = 0) -> None:
-        if _is_rows(value) and level < _DEEPEST:
-            self._table(value, path)
-        elif isinstance(value, dict) and level < _DEEPEST:
-            for name, each in value.items():
-                self.tell(each, f"{path}.{name}" if path else str(name), level + 1)
-        elif isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
-            if all(isinstance(each, list) for each in value):
-                self._table(value, path)
-            else:
-                for number, each in enumerate(value, 1):
-                    self.tell(each, f"{path} {number}".strip(), level + 1)
+def _cells(row: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in row.items():
+        named = f"{path}.{name}" if path else str(name)
+        if isinstance(value, dict) and path.count(".") < _DEEPEST:
+            yield from _cells(value, named)
         else:
-            for line in told_lines(value, path, level):
-                self._lines.append(line)
-
-    def sections(self) -> Any:
-        self._close()
-        return self.outline.sections()
-
-    def _close(self) -> None:
-        self.outline.add(BlockKind.PARAGRAPH, "\n".join(self._lines))
-        self._lines = []
-
-    def _table(self, rows: list[Any], path: str) -> None:
-        self._lines += [f"{path}:"] if path else []
-        self._close()
-        if rows and isinstance(rows[0], dict):
-            told = [dict(self._cells(row)) for row in rows]
-            names = list(dict.fromkeys(name for row in told for name in row))
-            grid = [names, *([row.get(name, "") for name in names] for row in told)]
-            self.outline.extend(table_blocks(grid, 1))
-        else:
-            self.outline.extend(table_blocks([[_joined(each) for each in row] for row in rows]))
-
-    def _cells(self, row: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-        for name, value in row.items():
-            named = f"{path}.{name}" if path else str(name)
-            if isinstance(value, dict) and path.count(".") < _DEEPEST:
-                yield from self._cells(value, named)
-            else:
-                yield named, _joined(value)
+            yield named, _joined(value)
 
 
 def _joined(value: Any) -> str:
@@ -114,45 +87,41 @@ def _joined(value: Any) -> str:
 
 
 def _document(value: Any, given: Input, note: str) -> Document:
-    telling = _Telling()
-    telling.tell(value)
+    outline, lines = Outline(), list[str]()
+    for each in (*_told(value, "", 0, tables=True), []):
+        if isinstance(each, str):
+            lines.append(each)
+            continue
+        outline.add(BlockKind.PARAGRAPH, "\n".join(lines))
+        lines.clear()
+        if each:
+            outline.extend(table_blocks(*_grid(each)))
+    sections = outline.sections()
     title = value.get("title") or value.get("name") if isinstance(value, dict) else ""
     title = title if isinstance(title, str) else ""
-    sections = telling.sections()
     return Document(title_of(sections, given.stem, title), sections, note)
 
 
 def read_json(given: Input) -> Document:
+    """A value or, on lines, several; of JSON Lines those that are none are left out, and told."""
     text, note = decode(given.content())
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as cause:
-        try:
-            value = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except json.JSONDecodeError:
+    except ValueError as cause:
+        lines, values = [line for line in text.splitlines() if line.strip()], list[Any]()
+        for line in lines:
+            with suppress(ValueError):
+                values.append(json.loads(line))
+        left = len(lines) - len(values)
+        if not values or (left and not given.suffix.endswith(("jsonl", "ndjson"))):
             raise SourceError(
                 f"{given.name} is no JSON: {cause}.", "Mend it, or save it as txt."
             ) from cause
+        if left:
+            told = f"read in part: {left} of its {len(lines)} lines are no JSON"
+            note = "; ".join(filter(None, (note, told)))
+        value = values if len(values) > 1 else values[0]
     return _document(value, given, note)
-
-
-def read_json_lines(given: Input) -> Document:
-    """Each line a value; lines that are none are left out, and told."""
-    text, note = decode(given.content())
-    values, left = [], 0
-    lines = [line for line in text.splitlines() if line.strip()]
-    for line in lines:
-        try:
-            values.append(json.loads(line))
-        except ValueError:
-            left += 1
-    if not values:
-        raise SourceError(f"{given.name} has no line of JSON.", "Save it as txt.")
-    if left:
-        note = (
-            f"{note}; " * bool(note) + f"read in part: {left} of its {len(lines)} lines are no JSON"
-        )
-    return _document(values if len(values) > 1 else values[0], given, note)
 
 
 def load_yaml(text: str) -> list[Any]:
@@ -227,21 +196,17 @@ def _value(element: etree._Element, level: int = 0) -> Any:
     if level >= _DEEPEST or (own and children):  # words among its elements are running text
         return _folded("".join(map(str, element.itertext())))
     fields: dict[str, Any] = {etree.QName(k).localname: str(v) for k, v in element.attrib.items()}
+    several = dict[str, list[Any]]()
     for each in children:
-        name, value = etree.QName(each).localname, _value(each, level + 1)
-        known = fields.get(name, _Several())
-        several = isinstance(known, _Several)
-        fields[name] = (
-            value if name not in fields else _Several([*(known if several else [known]), value])
-        )
+        several.setdefault(etree.QName(each).localname, []).append(_value(each, level + 1))
+    for name, values in several.items():
+        known = [fields[name]] if name in fields else []
+        fields[name] = values[0] if len(values) == 1 and not known else known + values
     if own:
         fields["text"] = own
-    alone = len(fields) == 1 and isinstance(next(iter(fields.values())), _Several)
-    return next(iter(fields.values())) if alone else fields
-
-
-class _Several(list[Any]):
-    """Elements of one name beside each other."""
+    if len(fields) == 1 and len(next(iter(several.values()), ())) > 1:
+        return next(iter(fields.values()))
+    return fields
 
 
 def _folded(text: str) -> str:
@@ -249,8 +214,6 @@ def _folded(text: str) -> str:
     return "\n\n".join(" ".join(each.split()) for each in re.split(r"\n\s*\n", text.strip()))
 
 
-READERS = {
-    ".json": read_json, ".geojson": read_json, ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".yaml": read_yaml, ".yml": read_yaml, ".xml": read_xml, ".rss": read_xml, ".atom": read_xml,
-}  # fmt: skip
+READERS = dict.fromkeys((".json", ".geojson", ".jsonl", ".ndjson"), read_json)
+READERS |= dict.fromkeys((".yaml", ".yml"), read_yaml)
+READERS |= dict.fromkeys((".xml", ".rss", ".atom"), read_xml)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rubricem.agent.sources.readers import TEXTS
 from rubricem.agent.sources.readers.document import (
@@ -19,29 +20,21 @@ _CUE_MARKS = re.compile(r"<[^<>\n]{1,100}>|\{\\[^{}\n]{1,100}\}")
 _VOICE = re.compile(r"<v(?:\.[\w.-]{1,60})?\s+([^<>\n]{1,100})>")
 _CUES_EACH = 20
 """of subtitles, in one block"""
+_PROSE = (".txt", ".text", ".log")
+"""what is no program"""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\x1b\[[0-9;?]{0,20}[A-Za-z]")
 
 
-def text_document(
-    text: str, stem: str, note: str = "", kind: BlockKind = BlockKind.PARAGRAPH
-) -> Document:
+def read_text(given: Input) -> Document:
     """Each section names its lines."""
+    text, note = decode(given.content())
+    is_prose = given.suffix in ("", *_PROSE)
     lines, outline = text.splitlines(), Outline()
     for start in range(0, len(lines), LINES_EACH):
         body = _CONTROLS.sub("", "\n".join(lines[start : start + LINES_EACH]))
         place = f"lines {start + 1}-{min(start + LINES_EACH, len(lines))}"
-        outline.add(kind, body, place)
-    return Document(stem, outline.sections(), note)
-
-
-def read_text(given: Input) -> Document:
-    text, note = decode(given.content())
-    return text_document(text, given.stem, note)
-
-
-def read_code(given: Input) -> Document:
-    text, note = decode(given.content())
-    return text_document(text, given.name, note, BlockKind.CODE)
+        outline.add(BlockKind.PARAGRAPH if is_prose else BlockKind.CODE, body, place)
+    return Document(given.stem if is_prose else given.name, outline.sections(), note)
 
 
 def read_subtitles(given: Input) -> Document:
@@ -79,35 +72,29 @@ _HEADED = re.compile(r"^#{1,6} \S", re.M)
 _UNDERLINED = re.compile(r"^\S[^\n]{0,200}\n(?:={3,}|-{3,})[ \t]*$", re.M)
 
 
+_MARKS = {b"%PDF-": ".pdf", b"{\\rtf": ".rtf"}
+
+
 def read_unnamed(given: Input) -> Document:
     """A file without a kind in its name (README), as what its content is."""
+    from rubricem.agent.sources.readers import read
+
     content = given.content()
-    kind = ""
-    if content.startswith(b"%PDF-"):
-        kind = ".pdf"
-    elif content.startswith(b"{\\rtf"):
-        kind = ".rtf"
-    elif content.startswith(b"PK\x03\x04"):
+    if content.startswith(b"PK\3\4"):
         raise SourceError(
             f"{given.name} is an archive without its kind in the name.", "Name its kind."
         )
-    else:
-        text, _ = decode(content)
-        if _PAGE.match(text):
-            kind = ".html"
-        elif _HEADED.search(text) and not text.startswith("#!"):
-            kind = ".md"
-        elif _UNDERLINED.search(text):
-            kind = ".rst"
-        else:
-            return read_text(given)
-    from rubricem.agent.sources.readers import read
-
-    return read(
-        Input(f"{given.name}{kind}", given.file, given.declared, given.seconds, given.get_on)
-    )
+    kind = next((kind for mark, kind in _MARKS.items() if content.startswith(mark)), "")
+    text = "" if kind else decode(content)[0]
+    if _PAGE.match(text):
+        kind = ".html"
+    elif _HEADED.search(text) and not text.startswith("#!"):
+        kind = ".md"
+    elif _UNDERLINED.search(text):
+        kind = ".rst"
+    kind = kind or ".txt"
+    return read(replace(given, name=given.name + kind))
 
 
-READERS = dict.fromkeys(TEXTS, read_code)
-READERS |= dict.fromkeys((".txt", ".text", ".log"), read_text)
+READERS = dict.fromkeys((*TEXTS, *_PROSE), read_text)
 READERS |= {".srt": read_subtitles, ".vtt": read_subtitles, "": read_unnamed}
