@@ -141,7 +141,7 @@ def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYT
         return told.read()
 
 
-READERS_VERSION = 8
+READERS_VERSION = 9
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000
@@ -211,21 +211,20 @@ class FolderFiles:
 def find_files(root: Path) -> FolderFiles:
     """The files under `root`, without hidden ones and links that lead out of it."""
     inside, found, left = root.resolve(), list[FoundFile](), 0
-    unread, first = Counter[str](), ""
-    closed = list[OSError]()
+    unread, first, closed = Counter[str](), "", list[OSError]()
     for folder, folders, names in os.walk(root, onerror=closed.append):
         place = Path(folder).relative_to(root)
         # Below, os.walk itself comes to the end of Python's stack.
-        named = [name for name in folders if _is_utf8(name) and len(place.parts) < DEEPEST]
+        deep = len(place.parts) >= DEEPEST
+        named = [name for name in folders if storable(name) == name and not deep]
         left += len(folders) - len(named)
         folders[:] = [name for name in named if not is_hidden(name)]
-        above = place.as_posix()
         for name in names:
             if is_hidden(name):
                 continue
             path = Path(folder, name)
             try:
-                if not _is_utf8(name):
+                if storable(name) != name:
                     raise OSError("no text can name it")
                 # Links to folders are not followed; to resolve all took two thirds of the time.
                 if path.is_symlink() and not path.resolve().is_relative_to(inside):
@@ -238,46 +237,22 @@ def find_files(root: Path) -> FolderFiles:
                 continue
             if not stat.S_ISREG(state.st_mode):
                 continue
-            location = name if above == "." else f"{above}/{name}"
+            location = (place / name).as_posix()
             if kind := _unread_kind(path):
                 unread[kind] += 1
                 first = min(filter(None, (first, location)))
             else:
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
-    files = sorted(found, key=lambda file: file.location)
-    return FolderFiles(files, _skipped(root, closed, left), unread, first)
-
-
-def _unread_kind(path: Path) -> str:
-    """What a file that is not read is called where it is counted; "" for one that is."""
-    suffix = path.suffix.lower()
-    if suffix in READERS:
-        return "" if suffix or _is_text(path) else "program"
-    return _COUNTED_AS.get(suffix, suffix)
-
-
-def _is_text(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return b"\0" not in file.read(_LOOKED_AT)
-    except OSError:
-        return True  # told when it is read
-
-
-def _counted(unread: Mapping[str, int]) -> Iterator[str]:
-    for kind, count in sorted(unread.items(), key=lambda each: (-each[1], each[0])):
-        told = f" (a .{_INSTEAD[kind]} can be read)" if kind in _INSTEAD else ""
-        plural = "s" if count > 1 and not kind.startswith(".") and "film" not in kind else ""
-        yield f"{count} {kind}{plural}{told}"
+    found.sort(key=lambda file: file.location)
+    return FolderFiles(found, _skipped(root, closed, left), unread, first)
 
 
 def _skipped(root: Path, closed: list[OSError], left: int) -> str:
     said = ""
     if closed:
-        first = Path(closed[0].filename).relative_to(root).as_posix()
-        where = "The folder itself" if first == "." else first
-        more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
-        said = f"{where}{more} could not be listed: {closed[0].strerror}. "
+        where = [Path(each.filename).relative_to(root).as_posix() for each in closed]
+        where[0] = "The folder itself" if where[0] == "." else where[0]
+        said = f"{_some(where, 1)} could not be listed: {closed[0].strerror}. "
     if left:
         said += (
             f"{left} entries are left out: loops of links, names that are not UTF-8, or folders "
@@ -286,8 +261,28 @@ def _skipped(root: Path, closed: list[OSError], left: int) -> str:
     return said.strip()
 
 
-def _is_utf8(name: str) -> bool:
-    return storable(name) == name
+def _some(names: Sequence[str], most: int = _NAMED) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _unread_kind(path: Path) -> str:
+    """What a file that is not read is called where it is counted; "" for one that is."""
+    suffix = path.suffix.lower()
+    if suffix:
+        return "" if suffix in READERS else _COUNTED_AS.get(suffix, suffix)
+    # One that cannot be opened is told when it is read.
+    with suppress(OSError), path.open("rb") as file:
+        return "program" if b"\0" in file.read(_LOOKED_AT) else ""
+    return ""
+
+
+def _counted(unread: Mapping[str, int]) -> Iterator[str]:
+    for kind, count in sorted(unread.items(), key=lambda each: (-each[1], each[0])):
+        told = f" (a .{_INSTEAD[kind]} can be read)" if kind in _INSTEAD else ""
+        plural = "s" if count > 1 and not kind.startswith(".") and "film" not in kind else ""
+        yield f"{count} {kind}{plural}{told}"
 
 
 _Batch = tuple[list[tuple[FoundFile, str | None]], Future[list[Reply]]]
@@ -332,20 +327,19 @@ class DocumentCache:
         with suppress(OSError, ValueError):
             known = json.loads(place.read_bytes())
         named = {file.location: file for file in files}
-        prints, kept = dict[str, Sketch](), dict[str, Sketch]()
-        for location, file in named.items():
-            digest = self.digest(file)
-            if digest not in known:
-                document = self.document(file)
-                known[digest] = print_of(document.text) if document else []
-            prints[location] = kept[digest] = known[digest]
-        with suppress(OSError):
-            place.write_text(json.dumps(kept), "utf-8")
 
         def text_of(location: str) -> str:
             document = self.document(named[location])
             return document.text if document else ""
 
+        prints, kept = dict[str, Sketch](), dict[str, Sketch]()
+        for location, file in named.items():
+            digest = self.digest(file)
+            if digest not in known:
+                known[digest] = print_of(text_of(location))
+            prints[location] = kept[digest] = known[digest]
+        with suppress(OSError):
+            place.write_text(json.dumps(kept), "utf-8")
         return copies_among(prints, text_of)
 
     def document(self, file: FoundFile) -> "CachedDocument | None":
@@ -513,19 +507,16 @@ class Folder(Indexed):
         self, found: FolderFiles, failed: Mapping[str, str], notes: Sequence[str]
     ) -> tuple[str, ...]:
         """One line on what was read, where something was not, or not wholly."""
-        kinds = [*_counted(found.unread)]
-        names = [*failed][:_NAMED]
-        if len(failed) > _NAMED:
-            names.append(f"{len(failed) - _NAMED} more")
-        partly = [note.rstrip(".") for note in notes][:_NAMED]
+        unread = [*_counted(found.unread), *([_some([*failed])] if failed else [])]
+        partly = [note.rstrip(".") for note in notes[:_NAMED]]
         if len(notes) > _NAMED:
             partly.append(f"{len(notes) - _NAMED} more are not wholly, or guessed")
-        if not (kinds or failed or partly):
+        if not (unread or partly):
             return ()
         count = len(found.files) - len(failed)
         told = f"read {count:,} file{'' if count == 1 else 's'} of {self._root.name or self._root}"
-        unread = f"; not read: {', '.join([*kinds, *names])}" if kinds or names else ""
-        return (f"{told}{unread}{''.join(f'; {each}' for each in partly)}.",)
+        missed = [f"not read: {', '.join(unread)}"] if unread else []
+        return ("; ".join((told, *missed, *partly)) + ".",)
 
     def _lexical(self, files: list[FoundFile]) -> LexicalIndex:
         """An index over all files; the number of its parts doubles as the folder does."""
@@ -560,31 +551,24 @@ class Folder(Indexed):
 
     def _nothing(self, found: FolderFiles, failed: Mapping[str, str]) -> SourceError:
         if found.files:
-            remedy = " ".join([*failed.values()][:3]) or "Its documents are empty."
             return SourceError(
-                f"None of the {len(found.files)} documents in {self._root} has text.", remedy
-            )
-        if found.said:
-            return SourceError(
-                f"The folder {self._root} has no documents that can be read.", found.said
+                f"None of the {len(found.files)} documents in {self._root} has text.",
+                " ".join([*failed.values()][:3]) or "Its documents are empty.",
             )
         kinds = ", ".join(suffix.removeprefix(".") for suffix in READERS if suffix not in TEXTS)
         remedy = f"Put documents in it (txt, {kinds}), or name another folder."
-        if found.unread:
-            only = ", ".join(_counted(found.unread))
-            return SourceError(
-                f"The folder {self._root} has no documents that can be read: {only}, such as "
-                f"{found.first}.",
-                remedy,
-            )
-        return SourceError(f"The folder {self._root} has no documents.", remedy)
+        only = "" if found.said else ", ".join(_counted(found.unread))
+        of_those = " that can be read" if found.said or only else ""
+        such = f": {only}, such as {found.first}" if only else ""
+        return SourceError(
+            f"The folder {self._root} has no documents{of_those}{such}.", found.said or remedy
+        )
 
 
 def _told_copies(copies: Mapping[str, str]) -> Iterator[str]:
     by_kept = defaultdict[str, list[str]](list)
-    for copy, kept in copies.items():
-        by_kept[kept].append(copy)
+    for copy in sorted(copies):
+        by_kept[copies[copy]].append(copy)
     for kept, several in sorted(by_kept.items()):
-        more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
         verb = "says" if len(several) == 1 else "say"
-        yield f"{', '.join(sorted(several)[:_NAMED])}{more} {verb} the same as {kept}: one source."
+        yield f"{_some(several)} {verb} the same as {kept}: one source."
