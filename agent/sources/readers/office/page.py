@@ -18,9 +18,7 @@ from rubricem.agent.sources.readers.tables import Cell
 Run = tuple[str, str] | etree._Element
 """(how it stands: "", "sup", "sub", or "note" for a superscript that leads to one; its text), or an
 element such as `math`"""
-_MOST_COUNTED = 4000
 _FAR = 10
-_ROMAN = "m cm d cd c xc l xl x ix v iv i"
 
 
 def fill(element: etree._Element, runs: Iterable[Run]) -> etree._Element:
@@ -145,19 +143,3 @@ def style_chain(
 def count_of(text: str, otherwise: int = 1) -> int:
     """A number from 1 on of at most eight digits, as an attribute has it."""
     return int(text) if re.fullmatch("0*[1-9][0-9]{0,7}", text) else otherwise
-
-
-def counted(number: int, form: str) -> str:
-    """The number of a list item or a note: in letters or Roman digits, else in decimal ones.
-
-    `form`: as Word calls it, such as "lowerLetter" or "upperRoman".
-    """
-    told = str(number)
-    if form.endswith("Letter") and 0 < number < _MOST_COUNTED:
-        told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
-    elif form.endswith("Roman") and 0 < number < _MOST_COUNTED:
-        told, values = "", (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-        for value, sign in zip(values, _ROMAN.split(), strict=True):
-            told += sign * (number // value)
-            number %= value
-    return told.upper() if form.startswith("upper") else told

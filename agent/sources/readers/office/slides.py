@@ -9,7 +9,7 @@ from zipfile import ZipFile
 from lxml import etree
 
 from rubricem.agent.sources.readers.office.drawing import add_parts, drawn_lines, drawn_runs
-from rubricem.agent.sources.readers.office.page import Page, count_of, counted
+from rubricem.agent.sources.readers.office.page import Page, count_of
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -20,13 +20,13 @@ from rubricem.agent.sources.readers.packages import (
     relations_of,
     tag_of,
 )
+from rubricem.agent.sources.readers.pages.markup import counted
 from rubricem.agent.sources.readers.tables import Cell
 
 _TITLES = ("title", "ctrTitle")
 _CONTENT = "obj"
 """placeholders whose paragraphs have bullets, unless it is said that they have none"""
-_FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman",
-          "romanUc": "upperRoman"}  # fmt: skip
+_FORMS = {"alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
 _NO_CONTENT = ("sldNum", "dt", "ftr", "sldImg", "hdr")
 """placeholders that are the same on each slide"""
 

@@ -21,7 +21,6 @@ from rubricem.agent.sources.readers.office.page import (
     Page,
     Run,
     count_of,
-    counted,
     line_of,
     style_chain,
 )
@@ -36,7 +35,9 @@ from rubricem.agent.sources.readers.packages import (
     tag_of,
     value_of,
 )
+from rubricem.agent.sources.readers.pages.markup import counted
 
+_FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 _TITLE = -1
 _HEADING = re.compile(r"heading ([1-9]\d?)")
 _DEEPER = re.compile("list (?:bullet|number) ([2-5])")
@@ -103,7 +104,7 @@ class _Numbering:
 
         def count(found: re.Match[str]) -> str:
             form = value_of(self._levels.get((key, str(int(found[1]) - 1))), "numFmt")
-            return counted(counts.get(int(found[1]) - 1, 1), form)
+            return counted(counts.get(int(found[1]) - 1, 1), _FORMS.get(form, ""))
 
         shown = re.sub(r"%([1-9])", count, text)
         return f"{shown}." if shown.isalnum() else shown
@@ -121,7 +122,7 @@ class _Body:
         self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
         self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
-        self._forms = {"endnote": "lowerRoman"} if self._notes["footnote"] else {}
+        self._forms = {"endnote": "i"} if self._notes["footnote"] else {}
         self._boxes: list[etree._Element] = []
 
     def _noted(self, kind: str) -> dict[str, etree._Element]:

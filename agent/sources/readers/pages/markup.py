@@ -85,7 +85,21 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text and re.fullmatch(r"-?[0-9]{1,9}", text.strip()) else otherwise
 
 
-_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+_MOST_COUNTED = 4000
+_ROMAN = "m cm d cd c xc l xl x ix v iv i"
+
+
+def counted(number: int, form: str) -> str:
+    """The number of an item or a note as `form` has it: a, A, i, I, or in decimal digits."""
+    told = str(number)
+    if form in ("a", "A") and 0 < number < _MOST_COUNTED:
+        told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
+    elif form in ("i", "I") and 0 < number < _MOST_COUNTED:
+        told, values = "", (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+        for value, sign in zip(values, _ROMAN.split(), strict=True):
+            told += sign * (number // value)
+            number %= value
+    return told.upper() if form.isupper() else told
 
 
 @dataclass
@@ -104,14 +118,7 @@ class _List:
             return "- "
         number = _number(item.get("value"), self.number)
         self.number = number + self.step
-        told = str(number)
-        if self.style in "aA" and 0 < number <= 26:
-            told = chr(ord(self.style) + number - 1)
-        elif self.style in "iI" and 0 < number < 40:
-            ones = _ONES[number % 10]
-            told = "X" * (number // 10) + ones
-            told = told.lower() if self.style == "i" else told
-        return f"{told}. "
+        return f"{counted(number, self.style)}. "
 
 
 @dataclass
