@@ -25,8 +25,6 @@ _SPACE = 0.2
 """of the size of letters, from which a gap parts words"""
 _APART = 0.9
 """from which it parts cells or columns; in justified lines gaps are smaller"""
-_LEVEL = 0.08
-"""by which baselines of one word may differ"""
 _SMALLER = 0.85
 """of the size of what it belongs to, up to which a word may be a super- or subscript"""
 

@@ -59,18 +59,6 @@ def rules_of(page: Any) -> tuple[list[Rule], list[Rule]]:
     return _merged(level), _merged(upright)
 
 
-def quarter_turned(
-    level: list[Rule], upright: list[Rule], quarters: int
-) -> tuple[list[Rule], list[Rule]]:
-    """The rules as they are to text that runs at so many right angles."""
-    for _ in range(quarters):
-        level, upright = (
-            [(-x, start, end) for x, start, end in upright],
-            [(y, -end, -start) for y, start, end in level],
-        )
-    return level, upright
-
-
 def _edges(drawn: Any, segments: int) -> Iterator[tuple[float, float, float, float]]:
     """The straight edges of one drawing: left, bottom, right and top of each."""
     matrix, x, y = raw.FS_MATRIX(), c_float(), c_float()

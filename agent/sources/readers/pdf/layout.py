@@ -29,16 +29,15 @@ from rubricem.agent.sources.readers.pdf.grids import (
     LEAST_LINES,
     Rule,
     grids_of,
-    quarter_turned,
     ruled_table,
     rules_of,
     unruled_table,
 )
 
+NARROWEST = 12
+"""times its letters' size that running text is wide; each line of what is narrower is one"""
 MOST_GUTTERS = 8
 """places that are tried as the gutter between columns"""
-NARROWEST = 12
-"""times its letters' size that a column takes; narrower lines are no running text of their own"""
 _FILLED = 0.7
 """of a column's width that lines of running text take"""
 
@@ -157,8 +156,8 @@ def _is_filled(lines: list[Line]) -> bool:
     return 2 * wide >= len(lines) and words >= 3 * len(lines)
 
 
-def _paragraphs(lines: list[Line], edge: float) -> Iterator[Part]:
-    """Lines as paragraphs, lists and notes. `edge`: where their column ends."""
+def _paragraphs(lines: list[Line]) -> Iterator[Part]:
+    """Lines as paragraphs, lists and notes."""
     gaps = [above[0].y - line[0].y for above, line in pairwise(lines)]
     usual = median(gaps) if gaps else 0.0
     begin = 0
@@ -166,7 +165,7 @@ def _paragraphs(lines: list[Line], edge: float) -> Iterator[Part]:
         new = n == len(lines) or gaps[n - 1] > 1.4 * usual
         if new or not 0.9 < _size(lines[n]) / _size(lines[n - 1]) < 1.1 or _notes(lines[n]):
             if lines[begin:n]:
-                yield _paragraph(lines[begin:n], edge)
+                yield _paragraph(lines[begin:n])
             begin = n
 
 
@@ -178,14 +177,11 @@ def _notes(line: Line) -> bool:
     return line[0].mark[:1] == "["
 
 
-def _paragraph(lines: list[Line], edge: float) -> Part:
-    """Lines that run on; one that ends early, though more had room on it, ends with a new line.
-
-    `edge`: where the column ends, which few short lines do not show.
-    """
+def _paragraph(lines: list[Line]) -> Part:
+    """Lines that run on; one that ends early, though more had room on it, ends with a new line."""
     right = max(line[-1].x1 for line in lines)
     if right - min(line[0].x0 for line in lines) < NARROWEST * _size(lines[0]):
-        right = edge if edge - lines[0][0].x0 > NARROWEST * _size(lines[0]) else math.inf
+        right = math.inf
     part = Part(BlockKind.NOTE if _notes(lines[0]) else BlockKind.PARAGRAPH, "", _size(lines[0]))
     for n, line in enumerate(lines):
         text = " ".join(each.text for each in line)
@@ -208,12 +204,9 @@ def parts_of_page(page: Any, text: Any) -> list[Part]:
     turned = words_of(text)
     level, upright = rules_of(page) if turned else ([], [])
     found: list[Part] = []
-    for n, angle in enumerate(sorted(turned, key=lambda each: -len(turned[each]))):
-        rules = quarter_turned(level, upright, angle // 90) if angle % 90 == 0 else ([], [])
-        parts = _laid_out(turned[angle], *rules, text)
-        for part in parts if n else ():
-            part.size = 0.0  # no heading
-        found += parts
+    for angle in sorted(turned, key=lambda each: -len(turned[each])):
+        rules = ([], []) if angle else (level, upright)
+        found += _laid_out(turned[angle], *rules, text)
     return found
 
 
@@ -243,17 +236,16 @@ def _carries_on(above: Part, below: Part) -> bool:
 def _parts_of_flow(lines: list[Line], level: list[Rule], text: Any) -> list[Part]:
     found: list[Part] = []
     running: list[Line] = []
-    edge = max(line[-1].x1 for line in lines)
     at = 0
     while at < len(lines):
         end, table = at + 1, lines[at][0].table
         if not table and len(lines[at]) > 1:
             end, table = unruled_table(lines, at, level, lambda part: is_bold(text, part.order))
         if table:
-            found += _paragraphs(running, edge)
+            found += _paragraphs(running)
             running = []
             found.append(Part(BlockKind.TABLE, "", table=table))
         else:
             running += lines[at:end]
         at = end
-    return [*found, *_paragraphs(running, edge)]
+    return [*found, *_paragraphs(running)]
