@@ -19,8 +19,8 @@ import ssl
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -189,6 +189,39 @@ def _public(number: Address) -> bool:
     return number.is_global and not number.is_multicast
 
 
+class Pinned(httpx2.AsyncBaseTransport):
+    """Sends each request to a number that the guard allowed, under the host's own name."""
+
+    def __init__(
+        self, guard: AddressGuard, network: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        """`network` takes the place of the real one."""
+        self._guard = guard
+        # Not through a proxy of the environment: it would resolve the name by itself.
+        self._network = network or httpx2.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        content = await request.aread()
+        target = await self._guard.target(str(request.url))
+        headers = request.headers.copy()
+        headers["host"] = target.url.netloc.decode("ascii")
+        name = {"sni_hostname": target.url.raw_host.decode("ascii")}
+        for number in target.numbers:
+            url = target.url.copy_with(host=number)
+            extensions = {**request.extensions, **name}
+            pinned = httpx2.Request(
+                request.method, url, headers=headers, content=content, extensions=extensions
+            )
+            try:
+                return await self._network.handle_async_request(pinned)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as cause:
+                failed = cause
+        raise failed
+
+    async def aclose(self) -> None:
+        await self._network.aclose()
+
+
 _HEADERS = {
     "user-agent": "rubricem (research agent)",
     "accept": "text/html, application/pdf, text/plain, */*;q=0.5",
@@ -261,74 +294,46 @@ class Fetcher:
 
     async def _follow(self, address: str) -> Fetched:
         for _ in range(self.limits.redirects + 1):
-            target = await self._guard.target(address)
-            async with self._response(target) as response:
+            url = _parse(address)
+            # A client for each hop: a connection kept open belongs to the host it was made for.
+            direct = httpx2.AsyncHTTPTransport(verify=self._trusted, trust_env=False)
+            async with (
+                httpx2.AsyncClient(
+                    transport=Pinned(self._guard, self._transport or direct),
+                    headers=_HEADERS,
+                    timeout=self.limits.seconds / 2,
+                ) as client,
+                client.stream("GET", url) as response,
+            ):
                 if not response.has_redirect_location:
-                    return await self._read(target, response)
-                address = str(_parse(str(target.url.join(response.headers["location"]))))
+                    return await self._read(url, response)
+                address = str(_parse(str(url.join(response.headers["location"]))))
         raise SourceError(f"{_host(address)} redirects without end.")
-
-    @asynccontextmanager
-    async def _response(self, target: Target) -> AsyncIterator[httpx2.Response]:
-        """The response of the first number that accepts a connection."""
-        # A client for each hop: a connection kept open belongs to the host that it was made for.
-        # Not through a proxy of the environment: it would resolve the name by itself.
-        direct = httpx2.AsyncHTTPTransport(verify=self._trusted, trust_env=False)
-        async with httpx2.AsyncClient(
-            transport=self._transport or direct,
-            headers=_HEADERS,
-            timeout=self.limits.seconds / 2,
-        ) as client:
-            for number in target.numbers:
-                last = number == target.numbers[-1]
-                try:
-                    response = await client.send(_request(client, target, number), stream=True)
-                except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                    if last:
-                        raise
-                    continue
-                try:
-                    yield response
-                finally:
-                    await response.aclose()
-                return
 
     @cached_property
     def _trusted(self) -> ssl.SSLContext:
         return httpx2.create_ssl_context()
 
-    async def _read(self, target: Target, response: httpx2.Response) -> Fetched:
+    async def _read(self, url: httpx2.URL, response: httpx2.Response) -> Fetched:
         if response.status_code >= 400:
-            raise SourceError(f"{target.url.host} answered {response.status_code} for that page.")
+            raise SourceError(f"{url.host} answered {response.status_code} for that page.")
         declared = response.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > self.limits.bytes:
-            raise self._too_large(target)
+            raise self._too_large(url)
         packing = packing_of(response.headers)
         body, pieces = bytearray(), 0
         async for piece in response.aiter_raw():
             body += piece
             pieces += 1
             if len(body) > self.limits.bytes:
-                raise self._too_large(target)
+                raise self._too_large(url)
             if pieces > FEW and pieces * LEAST_PIECE > len(body):
-                raise SourceError(f"{target.url.host} sends the page in too many pieces.")
+                raise SourceError(f"{url.host} sends the page in too many pieces.")
         declared = response.headers.get("content-type", "")
-        return Fetched(str(target.url), declared, bytes(body), packing)
+        return Fetched(str(url), declared, bytes(body), packing)
 
-    def _too_large(self, target: Target) -> SourceError:
-        return SourceError(
-            f"The page at {target.url.host} is larger than {self.limits.megabytes} MB."
-        )
-
-
-def _request(client: httpx2.AsyncClient, target: Target, number: str) -> httpx2.Request:
-    url = target.url.copy_with(host=number)
-    return client.build_request(
-        "GET",
-        url,
-        headers={"host": target.url.netloc.decode("ascii")},
-        extensions={"sni_hostname": target.url.raw_host.decode("ascii")},
-    )
+    def _too_large(self, url: httpx2.URL) -> SourceError:
+        return SourceError(f"The page at {url.host} is larger than {self.limits.megabytes} MB.")
 
 
 def packing_of(headers: Mapping[str, str]) -> str:

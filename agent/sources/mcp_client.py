@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from rubricem.agent.sources.fetch import AddressGuard, Target, normal
+from rubricem.agent.sources.fetch import AddressGuard, Pinned, normal
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
@@ -80,7 +80,7 @@ async def _http(server: ToolServer) -> AsyncIterator[Any]:
 
     # No proxy of the environment stands between, as there is a transport.
     client = httpx2.AsyncClient(
-        transport=Pinned(AddressGuard.of(server.url or "")),
+        transport=Bounded(AddressGuard.of(server.url or "")),
         headers={name: value.get_secret_value() for name, value in server.headers.items()},
         timeout=server.seconds,
     )
@@ -378,33 +378,18 @@ class Equipped:
         await asyncio.gather(*(each.aclose() for each in self._connections.values()))
 
 
-class Pinned(httpx2.AsyncBaseTransport):
-    """Sends each request to a number that the guard allowed, under the host's own name."""
-
-    def __init__(self, guard: AddressGuard) -> None:
-        self._guard = guard
-        self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+class Bounded(Pinned):
+    """A transport whose replies are unpacked, and break off where they become too large."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        await request.aread()
         request.headers["accept-encoding"] = "identity"
-        target = await self._guard.target(str(request.url))
-        for number in target.numbers:
-            try:
-                reply = await self._network.handle_async_request(_to(request, target, number))
-            except httpx2.ConnectError as cause:
-                failed = cause
-                continue
-            if isinstance(reply.stream, httpx2.AsyncByteStream):
-                reply.stream = _Bounded(reply.stream)
-            return reply
-        raise failed
-
-    async def aclose(self) -> None:
-        await self._network.aclose()
+        reply = await super().handle_async_request(request)
+        if isinstance(reply.stream, httpx2.AsyncByteStream):
+            reply.stream = _Body(reply.stream)
+        return reply
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _Body(httpx2.AsyncByteStream):
     """A body that breaks off where it becomes too large."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
@@ -419,17 +404,3 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-def _to(request: httpx2.Request, target: Target, number: str) -> httpx2.Request:
-    """A copy of the request that goes to a number."""
-    headers = request.headers.copy()
-    headers["host"] = target.url.netloc.decode("ascii")
-    name = {"sni_hostname": target.url.raw_host.decode("ascii")}
-    return httpx2.Request(
-        request.method,
-        request.url.copy_with(host=number),
-        headers=headers,
-        content=request.content,
-        extensions={**request.extensions, **name},
-    )

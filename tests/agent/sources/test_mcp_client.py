@@ -24,8 +24,8 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.sources.fetch import AddressGuard
 from rubricem.agent.sources.mcp_client import (
     MOST_CHARACTERS,
+    Bounded,
     Equipped,
-    Pinned,
     passages_of,
 )
 from rubricem.agent.sources.tool_server import ToolServer
@@ -90,7 +90,7 @@ async def test_the_host_that_is_named_may_be_private_but_leads_nowhere_else() ->
         return ["169.254.169.254"]
 
     guard = AddressGuard(("metadata.test:80",), rebound)
-    async with httpx2.AsyncClient(transport=Pinned(guard)) as client:
+    async with httpx2.AsyncClient(transport=Bounded(guard)) as client:
         with pytest.raises(SourceError, match="in a private network"):
             await client.get("http://metadata.test/mcp")
 
@@ -136,7 +136,7 @@ async def test_a_reply_without_end_is_not_read() -> None:
             await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
 
     with serving_http(app, lifespan="off") as address:
-        async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
+        async with httpx2.AsyncClient(transport=Bounded(AddressGuard.of(address))) as client:
             with pytest.raises(httpx2.ReadError, match="too large"):
                 await client.get(f"{address}/mcp")
 
