@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_double, create_string_buffer
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -149,32 +149,43 @@ def _posture(page: Any, at: int, height: float) -> tuple[int, float]:
 def with_scripts(words: Sequence[Glyphs]) -> list[Glyphs]:
     """The words without super- and subscripts, which are attached to what they belong to."""
     cell = max(word.size for word in words)
-    by_end: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
-    for word in words:
-        by_end[int(word.x1 // cell), int(word.y // cell)].append(word)
+    near = _near(words, cell, lambda word: word.x1)
     attached: set[int] = set()
     for word in sorted(words, key=lambda each: each.x0):
-        column, row = int(word.x0 // cell), int(word.y // cell)
-        near = [b for k in _AROUND for b in by_end.get((column + k[0], row + k[1]), ())]
-        for base in near:
-            if id(base) in attached:  # the superscript goes on
-                gap = word.x0 - base.x1
-                level = abs(word.y - base.y) < 0.08 * base.size and word.size == base.size
-                if level and -0.2 * base.size < gap < 0.4 * base.size:
-                    base.text += " " * (gap > _SPACE * base.size) + word.text
-                    base.x1 = word.x1
-                    by_end[int(base.x1 // cell), row].append(base)
-                    attached.add(id(word))
-                    break
-            elif _is_script(word, base):
+        for base in near(word.x0, word.y):
+            if id(base) not in attached and _is_script(word, base):
                 base.scripts.append(word)
                 attached.add(id(word))
                 break
     kept = [word for word in words if id(word) not in attached]
-    return _attach_marks(kept, cell) if any(w.size < _SMALLER * cell for w in kept) else kept
+    # What is left of small ones may stand before a word, such as the mark of a note.
+    marks = [w for w in kept if len(w.text) <= 3 and w.size < _SMALLER * cell]
+    near = _near(kept if marks else (), cell, lambda word: word.x0)
+    attached.clear()
+    for mark in marks:
+        for word in near(mark.x1, mark.y):
+            gap, up = (word.x0 - mark.x1) / word.size, (mark.y - word.y) / word.size
+            if -0.1 < gap < 1.2 and 0.1 < up < 0.8 and mark.size < _SMALLER * word.size:
+                word.mark = raised(mark.text, "", word.text)
+                attached.add(id(mark))
+                break
+    return [word for word in kept if id(word) not in attached]
 
 
-_AROUND = [(across, up) for across in (0, -1, 1) for up in (0, -1, 1)]
+def _near(
+    words: Iterable[Glyphs], cell: float, at: Callable[[Glyphs], float]
+) -> Callable[[float, float], list[Glyphs]]:
+    """What finds the words at a place; `cell`: about how far from it, in points."""
+    found: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    for word in words:
+        found[int(at(word) // cell), int(word.y // cell)].append(word)
+
+    def near(x: float, y: float) -> list[Glyphs]:
+        column, row = int(x // cell), int(y // cell)
+        around = ((column + n, row + m) for n in (0, -1, 1) for m in (0, -1, 1))
+        return [word for place in around for word in found.get(place, ())]
+
+    return near
 
 
 def _is_script(word: Glyphs, base: Glyphs) -> bool:
@@ -183,29 +194,9 @@ def _is_script(word: Glyphs, base: Glyphs) -> bool:
     if word is base or not -0.2 < gap < 0.35 or len(word.text) > 20:
         return False
     # The initial of a chapter is larger than twice the text beside it.
-    if 0.4 * base.size < word.size <= _SMALLER * base.size:
-        return 0.12 < up < 0.8 or -0.55 < up < -0.08
-    same = len(word.text) < 5 and -0.08 < gap < 0.15 and word.size <= base.size
-    return same and (0.2 < up < 0.6 or -0.5 < up < -0.15)
-
-
-def _attach_marks(words: Sequence[Glyphs], cell: float) -> list[Glyphs]:
-    """The words without superscripts before them, such as the mark at the beginning of a note."""
-    small = [w for w in words if len(w.text) <= 3 and w.size < _SMALLER * cell]
-    by_start: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
-    for word in words if small else ():
-        by_start[int(word.x0 // cell), int(word.y // cell)].append(word)
-    attached: set[int] = set()
-    for mark in small:
-        column, row = int(mark.x1 // cell), int(mark.y // cell)
-        near = [b for k in _AROUND for b in by_start.get((column + k[0], row + k[1]), ())]
-        for word in near:
-            gap, up = (word.x0 - mark.x1) / word.size, (mark.y - word.y) / word.size
-            if -0.1 < gap < 1.2 and 0.1 < up < 0.8 and mark.size < _SMALLER * word.size:
-                word.mark = raised(mark.text, "", word.text)
-                attached.add(id(mark))
-                break
-    return [word for word in words if id(word) not in attached]
+    # A raised digit is one in any size: glued to a number it would make another.
+    most = base.size if word.text.isdigit() and up > 0.2 else _SMALLER * base.size
+    return 0.4 * base.size < word.size <= most and (0.12 < up < 0.8 or -0.55 < up < -0.08)
 
 
 def lines_of(words: Iterable[Glyphs]) -> list[Line]:
