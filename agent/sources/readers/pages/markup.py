@@ -181,9 +181,9 @@ class _Walk:
         """the indents of the lists of terms that are open"""
         self.part = ""
         """what the last part of an entry was, "term" or "meaning"."""
-        self.pre = self.address = self.heading = 0
+        self.pre = self.heading = 0
         self.note: etree._Element | None = None
-        self.is_note = False
+        self.is_note = self.in_address = False
         """whether the line begins with a mark"""
         self.table: _Table | None = None
         self.marks = {_told(e).strip() for e in root.iter("sup") if _begins(e)}
@@ -223,8 +223,9 @@ class _Walk:
             self.put([_folded(text)], BlockKind.PARAGRAPH)
             return
         lines = [line for part in text.split("\v") if (line := _folded(part))]
-        short = len(lines) >= _LEAST_VERSE and max(map(len, lines)) <= _LONGEST_VERSE
-        self.put(lines if short or self.address else [" ".join(lines)], BlockKind.PARAGRAPH)
+        verse = len(lines) >= _LEAST_VERSE and max(map(len, lines)) <= _LONGEST_VERSE
+        verse, self.in_address = verse or self.in_address, False
+        self.put(lines if verse else [" ".join(lines)], BlockKind.PARAGRAPH)
 
     def put(self, lines: Sequence[str], kind: BlockKind) -> None:
         """Add lines to the block that is being read, or begin one of them."""
@@ -449,15 +450,8 @@ class _Walk:
             self.flush()
         else:
             self.pieces.append("\v")
+            self.in_address = getattr(element.getparent(), "tag", "") == "address"
         return True
-
-    def begin_address(self, element: etree._Element) -> bool:
-        self.address += 1
-        return self.block(element)
-
-    def end_address(self, element: etree._Element) -> None:
-        self.end_block(element)
-        self.address -= 1
 
     def raise_or_lower(self, element: etree._Element) -> bool:
         """A superscript or subscript, as its line has it so far."""
@@ -518,8 +512,8 @@ def _begins(element: etree._Element) -> bool:
 _Start = Callable[[_Walk, etree._Element], bool]
 _End = Callable[[_Walk, etree._Element], None]
 _BLOCKS = (
-    "article aside blockquote body caption center dialog details div fieldset figcaption figure"
-    " footer form header hgroup hr legend main nav p section summary tbody tfoot"
+    "address article aside blockquote body caption center dialog details div fieldset figcaption"
+    " figure footer form header hgroup hr legend main nav p section summary tbody tfoot"
 )
 _STARTS: dict[str, _Start] = dict.fromkeys(_BLOCKS.split(), _Walk.block)
 _ENDS: dict[str, _End] = dict.fromkeys(_BLOCKS.split(), _Walk.end_block)
@@ -534,7 +528,6 @@ _BOTH: dict[str, tuple[_Start, _End]] = {
     "table": (_Walk.begin_table, _Walk.end_table),
     "tr": (_Walk.row, _Walk.end_block),
     "td th": (_Walk.cell, _Walk.end_cell),
-    "address": (_Walk.begin_address, _Walk.end_address),
     "q": (_Walk.quote, _Walk.end_quote),
 }
 for _names, (_start, _end) in _BOTH.items():
