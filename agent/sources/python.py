@@ -119,9 +119,7 @@ class Documentation:
     def of_library(cls) -> "Documentation":
         """What is known of the standard library, builtins first."""
         modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))))
-        passages = []
-        for item in _module_items(builtins, sorted(vars(builtins))):
-            passages += object_passages(item.name, item, "python:builtins")
+        passages = [*_named_passages("", builtins, sorted(vars(builtins)))]
         found = documentation(modules)
         passages += [*_topic_passages(), *found.passages, *_compiled_passages(modules)]
         return cls(passages, found.see)
@@ -202,16 +200,22 @@ def _compiled_passages(modules: Iterable[ModuleSource]) -> list[Passage]:
     names = {module.name for module in modules}
     for name in sorted(sys.stdlib_module_names - names - _MODULES_LEFT_OUT):
         if not name.startswith("_") and (compiled := _import_compiled(name)):
+            if compiled.__doc__:
+                whole = Documented("", "", inspect.cleandoc(compiled.__doc__))
+                passages += object_passages(name, whole, f"python:{name}")
             passages += _named_passages(name, compiled, sorted(vars(compiled)))
     for module in modules:
         taken_from: dict[str, list[str]] = {origin: ["*"] for origin in module.stars}
         for local, (origin, name) in module.imported.items():
             if local == name and not name.startswith("_"):
                 taken_from.setdefault(origin, []).append(name)
+        known = {item.name for item in module.documented}
         for origin, taken in taken_from.items():
             internal = origin.startswith("_") or "*" in taken
             if internal and origin not in names and (compiled := _import_compiled(origin)):
-                passages += _named_passages(module.name, compiled, taken, module)
+                every = sorted(vars(compiled)) if "*" in taken else taken
+                wanted = [name for name in every if name not in known and module.offers(name)]
+                passages += _named_passages(module.name, compiled, wanted)
     return passages
 
 
@@ -228,35 +232,19 @@ def _import_compiled(name: str) -> ModuleType | None:
     return None if str(getattr(module, "__file__", "")).endswith(".py") else module
 
 
-def _named_passages(
-    public: str, compiled: ModuleType, names: list[str], by: ModuleSource | None = None
-) -> list[Passage]:
-    if "*" in names:
-        names = sorted(vars(compiled))
-    documented = {item.name for item in by.documented} if by else set()
-    wanted = [n for n in names if n not in documented and (by is None or by.offers(n))]
-    passages = []
-    for item in _module_items(compiled, wanted, whole=by is None):
-        title = f"{public}.{item.name}" if item.name else public
-        passages += object_passages(title, item, f"python:{public}")
-    return passages
-
-
-def _module_items(
-    module: ModuleType, names: Iterable[str], whole: bool = False
-) -> Iterator[Documented]:
-    """The documented functions and classes of a C module, with the methods of the classes."""
-    if whole and module.__doc__:
-        yield Documented("", "", inspect.cleandoc(module.__doc__))
+def _named_passages(public: str, module: ModuleType, names: Iterable[str]) -> Iterator[Passage]:
+    """Of the documented functions and classes of a C module, with the classes' methods."""
     for name in names:
         value = getattr(module, name, None)
         if name.startswith("_") or isinstance(value, ModuleType) or not callable(value):
             continue
-        yield from _item(name, value)
-        if isinstance(value, type):
-            for method in sorted(vars(value)):
-                if not method.startswith("_"):
-                    yield from _item(f"{name}.{method}", getattr(value, method, None))
+        items = [*_item(name, value)]
+        for method in sorted(vars(value)) if isinstance(value, type) else ():
+            if not method.startswith("_"):
+                items += _item(f"{name}.{method}", getattr(value, method, None))
+        for item in items:
+            title = f"{public}.{item.name}" if public else item.name
+            yield from object_passages(title, item, f"python:{public or module.__name__}")
 
 
 def _item(name: str, value: object) -> Iterator[Documented]:

@@ -180,7 +180,9 @@ class _SourceReader:
         match called.rpartition(".")[2], args:
             case "add_docstr", [target, doc, *_] if name := _path_of(target):
                 if "." in name and name.partition(".")[0] not in self.module.defined:
-                    self._add(_without_private(name), "", self._string(doc), absolute=True)
+                    # `torch._C.TensorBase.view` is offered by the package: `torch.TensorBase.view`.
+                    offered = ".".join(p for p in name.split(".") if not p.startswith("_"))
+                    self._add(offered, "", self._string(doc), absolute=True)
                 else:
                     self._add(name, "", self._string(doc))
             case "add_newdoc", [own, doc] if ufunc := self._string(own):
@@ -273,11 +275,6 @@ class _SourceReader:
         return None
 
 
-def _without_private(name: str) -> str:
-    """`torch._C.TensorBase.view` is offered by the package: `torch.TensorBase.view`."""
-    return ".".join(part for part in name.split(".") if not part.startswith("_"))
-
-
 def _path_of(value: ast.expr) -> str:
     """`a.b.c` of an expression that is one, without what stands in square brackets; else ""."""
     match value:
@@ -368,21 +365,7 @@ class PublicNames:
         self._find()
 
     def _find(self) -> None:
-        offered = list(self._find_offers())
-        for alias, home in offered:
-            origin = self._modules[alias.rpartition(".")[0]]
-            if origin.package or origin.exported or is_private(home[0]):
-                # Else a module that takes all of another, which is no better home.
-                known = self.shortest.get(home, alias)
-                better = _fitness(alias, home) < _fitness(known, home)
-                self.shortest[home] = alias if better else known
-        for alias, home in offered:
-            public = self._top(*home)
-            if public and alias != public:
-                self.see.setdefault(alias, []).append(public)
-
-    def _find_offers(self) -> Iterator[tuple[str, Home]]:
-        """Each name under which a module offers what another one defines."""
+        offered = []
         for module in self._modules.values():
             if is_private(module.name) or not (module.package or module.exported or module.stars):
                 continue
@@ -391,8 +374,18 @@ class PublicNames:
                 names -= module.imported.keys()  # what it needs itself
             for local in filter(module.offers, sorted(names)):
                 home = self.home(module.name, local)
-                if home and home[1] and home != (module.name, local):
-                    yield f"{module.name}.{local}", home
+                if not home or not home[1] or home == (module.name, local):
+                    continue
+                offered.append((alias := f"{module.name}.{local}", home))
+                if module.package or module.exported or is_private(home[0]):
+                    # Else a module that takes all of another, which is no better home.
+                    known = self.shortest.get(home, alias)
+                    better = _fitness(alias, home) < _fitness(known, home)
+                    self.shortest[home] = alias if better else known
+        for alias, home in offered:
+            public = self._top(*home)
+            if public and alias != public:
+                self.see.setdefault(alias, []).append(public)
 
     def _space(self, name: str) -> dict[str, Home]:
         """What each name in a module stands for, as far as one step tells."""
@@ -437,7 +430,7 @@ class PublicNames:
         if name not in (self._modules[origin].exported or ()):
             return None
         inside = [m for m in self._where.get(name, ()) if m.startswith(f"{origin}.")]
-        return (min(inside, key=_order), name) if inside else None
+        return (min(inside, key=lambda m: (m.count("."), len(m), m)), name) if inside else None
 
     def resolve(self, module: str, dotted: str) -> tuple[str, str] | None:
         """(module, name inside it) of a dotted expression in a module."""
@@ -462,25 +455,19 @@ class PublicNames:
         better = alias and _fitness(alias, (module, name))[:3] <= _fitness(own, (module, name))[:3]
         return alias if better else own
 
-    def symbol(self, module: str, item: Documented) -> str | None:
-        """The public dotted name of a documented object, or None for an internal one."""
-        if item.absolute:
-            return item.name
-        if not item.name:
-            return None if is_private(module) else module
-        top, dot, rest = item.name.partition(".")
+    def symbol(self, module: str, name: str) -> str:
+        """The public dotted name of an object; "" for an internal one."""
+        if not name:
+            return "" if is_private(module) else module
+        top, dot, rest = name.partition(".")
         if top not in self._modules[module].defined:
             # Documented where it was imported.
-            home = self.resolve(module, item.name)
+            home = self.resolve(module, name)
             if home is None or not home[1]:
-                return None
+                return ""
             module, (top, dot, rest) = home[0], home[1].partition(".")
         public = self._top(module, top)
-        return None if public is None else public + dot + rest
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    return name.count("."), len(name), name
+        return public + dot + rest if public else ""
 
 
 def _fitness(alias: str, home: Home) -> tuple[bool, int, bool, int, int]:
@@ -520,13 +507,13 @@ class PublicApi:
             if public != ".".join(home):
                 found.setdefault(".".join(home), []).append(public)
         for home, bases in self._bases.items():
-            if public := self._public(home):
-                above = [name for base in bases if (name := self._public(base))]
+            if public := self.names.symbol(*home):
+                above = [name for base in bases if (name := self.names.symbol(*base))]
                 found[f"{public}."] = [name for name in above if name != public]
         for heir, taken in self._taken.items():
             for base in taken:
-                inner = self._public(base) or ".".join(base)
-                found.setdefault(inner, []).append(self._public(heir))
+                inner = self.names.symbol(*base) or ".".join(base)
+                found.setdefault(inner, []).append(self.names.symbol(*heir))
         return found
 
     def objects(self) -> Iterator[tuple[str, Documented, str]]:
@@ -540,34 +527,29 @@ class PublicApi:
     def _all_objects(self) -> Iterator[tuple[str, Documented, str]]:
         given_away = {base for bases in self._taken.values() for base in bases}
         for module in self._modules.values():
-            found = module.documented
-            for item in [*(i for i in found if i.text), *(i for i in found if not i.text)]:
+            for item in sorted(module.documented, key=lambda each: not each.text):
                 home = module.name, item.name.partition(".")[0]
-                inherited = "." in item.name and not item.absolute and home in given_away
-                known = not inherited and (item.text or self._is_offered(home))
-                if known and (public := self.names.symbol(module.name, item)):
+                if item.absolute:
+                    yield item.name, item, module.location
+                    continue
+                if "." in item.name and home in given_away:
+                    continue
+                # A signature alone says something where a package or `__all__` names it.
+                offered = home in self.names.shortest or home[1] in (module.exported or ())
+                if (item.text or offered) and (public := self.names.symbol(home[0], item.name)):
                     yield public, item, module.location
             for heir in [(module.name, name) for name in module.bases]:
                 for base in self._taken.get(heir, ()):
                     for name, item in self._members.get(base, {}).items():
                         location = self._modules[base[0]].location
-                        yield f"{self._public(heir)}.{name}", item, location
-
-    def _is_offered(self, home: Home) -> bool:
-        """Whether a package or a module's `__all__` names it, so that it has users."""
-        module = self._modules[home[0]]
-        return home in self.names.shortest or home[1] in (module.exported or ())
-
-    def _public(self, home: Home) -> str:
-        """The public name of a class; "" where it has none."""
-        return self.names.symbol(home[0], Documented(home[1], "", "")) or ""
+                        yield f"{self.names.symbol(*heir)}.{name}", item, location
 
     def _find_absorbed(self) -> dict[Home, list[Home]]:
         """Public class -> the internal classes that it is made of, and that few others are."""
         found: dict[Home, list[Home]] = {}
         heirs: dict[Home, int] = {}
         for heir in self._bases:
-            public = self._public(heir)
+            public = self.names.symbol(*heir)
             waiting = list(self._bases[heir]) if public else []
             while waiting:
                 base = waiting.pop(0)
@@ -585,7 +567,7 @@ class PublicApi:
 
     def _is_internal(self, base: Home, heir: str) -> bool:
         """Whether a class is there for others to be made of, as far as its names tell."""
-        public = self._public(base)
+        public = self.names.symbol(*base)
         compiled = self._modules[base[0]].path.suffix == ".pyi" and is_private(base[0])
         deeper = public.count(".") > heir.count(".") and base not in self.names.shortest
         return not public or compiled or deeper
