@@ -73,14 +73,6 @@ def _told(element: etree._Element, level: int = 0) -> str:
     return "".join(parts)
 
 
-def _after(element: etree._Element) -> str:
-    """The beginning of what follows an element in its line."""
-    if element.tail:
-        return str(element.tail[:_LOOKED_AT])
-    behind = element.getnext()
-    return "" if behind is None or behind.tag != "span" else (behind.text or "")[:_LOOKED_AT]
-
-
 def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text and re.fullmatch(r"-?[0-9]{1,9}", text.strip()) else otherwise
 
@@ -455,7 +447,7 @@ class _Walk:
 
     def raise_or_lower(self, element: etree._Element) -> bool:
         """A superscript or subscript, as its line has it so far."""
-        text, after = _told(element).strip(), _after(element)
+        text, after = _told(element).strip(), (element.tail or "")[:_LOOKED_AT]
         before = "".join(self.pieces[-8:])[-_LOOKED_AT:]
         if element.tag == "sub":
             self.pieces.append(lowered(text, before, after))

@@ -42,44 +42,18 @@ def rules_of(page: Any) -> tuple[list[Rule], list[Rule]]:
             continue
         raw.FPDFPageObj_GetBounds(drawn, *map(byref, sides))
         segments = raw.FPDFPath_CountSegments(drawn)
-        left, bottom, right, top = (side.value for side in sides)
-        for x0, y0, x1, y1 in (
-            [(left, bottom, right, top)] if segments < 6 else _edges(drawn, segments)
-        ):
-            flat, narrow = y1 - y0 < _THIN, x1 - x0 < _THIN
-            if flat and not narrow:
-                level.append(((y0 + y1) / 2, x0, x1))
-            elif narrow and not flat:
-                upright.append(((x0 + x1) / 2, y0, y1))
-            elif not flat and 3 < segments < 6:
-                level += (y0, x0, x1), (y1, x0, x1)
-                upright += (x0, y0, y1), (x1, y0, y1)
+        x0, y0, x1, y1 = (side.value for side in sides)
+        flat, narrow = y1 - y0 < _THIN, x1 - x0 < _THIN
+        if flat and not narrow:
+            level.append(((y0 + y1) / 2, x0, x1))
+        elif narrow and not flat:
+            upright.append(((x0 + x1) / 2, y0, y1))
+        elif not flat and 3 < segments < 6:  # a box
+            level += (y0, x0, x1), (y1, x0, x1)
+            upright += (x0, y0, y1), (x1, y0, y1)
         if len(level) + len(upright) > MOST_RULES:
             return [], []
     return _merged(level), _merged(upright)
-
-
-def _edges(drawn: Any, segments: int) -> Iterator[tuple[float, float, float, float]]:
-    """The straight edges of one drawing: left, bottom, right and top of each."""
-    matrix, x, y = raw.FS_MATRIX(), c_float(), c_float()
-    raw.FPDFPageObj_GetMatrix(drawn, byref(matrix))
-    before = begun = (0.0, 0.0)
-    for at in range(min(segments, MOST_RULES)):
-        segment = raw.FPDFPath_GetPathSegment(drawn, at)
-        raw.FPDFPathSegment_GetPoint(segment, byref(x), byref(y))
-        here = (
-            matrix.a * x.value + matrix.c * y.value + matrix.e,
-            matrix.b * x.value + matrix.d * y.value + matrix.f,
-        )
-        kind = raw.FPDFPathSegment_GetType(segment)
-        if kind == raw.FPDF_SEGMENT_MOVETO:
-            begun = here
-        ends = [(before, here)] if kind == raw.FPDF_SEGMENT_LINETO else []
-        ends += [(here, begun)] if raw.FPDFPathSegment_GetClose(segment) else []
-        for (x0, y0), (x1, y1) in ends:
-            if abs(x0 - x1) < 1 or abs(y0 - y1) < 1:
-                yield min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
-        before = here
 
 
 def _merged(rules: Iterable[Rule]) -> list[Rule]:
