@@ -385,11 +385,11 @@ class Bounded(Pinned):
         request.headers["accept-encoding"] = "identity"
         reply = await super().handle_async_request(request)
         if isinstance(reply.stream, httpx2.AsyncByteStream):
-            reply.stream = _Body(reply.stream)
+            reply.stream = _Limited(reply.stream)
         return reply
 
 
-class _Body(httpx2.AsyncByteStream):
+class _Limited(httpx2.AsyncByteStream):
     """A body that breaks off where it becomes too large."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
