@@ -244,7 +244,15 @@ class Run:
         self.today = date.fromisoformat(reply["today"])
 
     async def open(self, system: str, message: str) -> None:
-        """Put the system prompt and the user's message before everything else."""
+        """Put the system prompt and the user's message before everything else.
+
+        As the run began with them: a newer version, whose prompts read otherwise, goes on with it.
+        """
+        key = self.key("opening")
+        if (kept := self.journal.find(key)) is None:
+            kept = {"system": system, "message": message}
+            await self.journal.append(key, kept)
+        system, message = kept["system"], kept["message"]
         self.system = system
         ids = await self.policy.render(system, message)
         self._digest.update(system.encode())

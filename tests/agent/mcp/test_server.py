@@ -258,7 +258,7 @@ async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
     assert report.status is Status.FINISHED
     assert len(model.requests) == 4, "the plan was written once"
     lines = (data / "runs/mine/journal.jsonl").read_text().splitlines()
-    assert sum("passages" in line for line in lines) == 1
+    assert sum('"passages":' in line for line in lines) == 1
 
 
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"

@@ -53,7 +53,7 @@ async def test_a_finished_run_is_told_kept_returned_and_lets_its_journal_go(tmp_
             run = await researcher.ask(wanted, "t", events.append)
             assert researcher.store.load("t") == run
             journal = researcher.store.journal("t")  # refused while another holds its lock
-            assert journalled(tmp_path) == len(server.requests) + 2
+            assert journalled(tmp_path) == len(server.requests) + 3
             journal.close()
     assert events[-1] == RunFinished(run)
     stages = [event.stage for event in events if isinstance(event, StageStarted)]

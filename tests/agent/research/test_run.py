@@ -298,6 +298,19 @@ async def test_a_resumed_run_opens_no_page_twice(tmp_path: Path):
     assert again.transcript() == first.transcript()
 
 
+async def test_a_run_goes_on_under_the_prompts_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = [result("https://acme.test/")]
+    first = await browsed(tmp_path, turns(), rows, None)
+    [kept] = tmp_path.rglob("trajectory.json")
+    kept.unlink()
+    monkeypatch.setattr("rubricem.agent.research.free.system_prompt", lambda *_, **__: "Other.")
+    again = await browsed(tmp_path, [], rows, None)
+    assert again.system == first.system != "Other."
+    assert again.transcript() == first.transcript()
+
+
 async def test_both_tools_share_one_budget(tmp_path: Path):
     pages = Pages(acme=FACT)
     run = await browsed(
