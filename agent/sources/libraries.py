@@ -230,7 +230,7 @@ class PythonDocs(Indexed):
         self._whole = whole
         self._path = path
         self._unread: list[Library] = []
-        self._behind: subprocess.Popen[str] | None = None
+        self._behind: subprocess.Popen[bytes] | None = None
         self._closed = False
 
     async def index_for(self, query: str) -> LexicalIndex:
