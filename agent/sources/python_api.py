@@ -14,6 +14,7 @@ import ast
 import inspect
 import re
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -307,27 +308,21 @@ def class_signature(node: ast.ClassDef) -> str:
 def signature(node: Function, method: bool) -> str:
     """The parameters in parentheses, without `self`; a long one loses its types for good."""
     args = node.args
-    each = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
-    typed = [arg for arg in each if arg is not None and arg.annotation is not None]
+    named = args.posonlyargs or args.args
+    if method and named and named[0].arg in ("self", "cls"):
+        del named[0]
+    typed = [arg for arg in ast.walk(args) if isinstance(arg, ast.arg) and arg.annotation]
     # Nobody unparses so many types for them to be lost: that took most of the time.
-    full = _unparse(args, method) if len(typed) < _MANY_TYPED else ""
+    full = ast.unparse(args) if len(typed) < _MANY_TYPED else ""
     if not full or len(full) > _MOST_TYPED:
         for arg in typed:
             arg.annotation = None
-        full = _unparse(args, method)
+        full = ast.unparse(args)
     return f"({_shorten(full)})"
 
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _MOST_SIGNATURE else text[: _MOST_SIGNATURE - 1].rstrip() + "…"
-
-
-def _unparse(args: ast.arguments, method: bool) -> str:
-    text = ast.unparse(args)
-    if not method:
-        return text
-    first, _, rest = text.partition(",")
-    return rest.removeprefix(" /,").strip() if first in ("self", "cls") else text
 
 
 def _assigned_name(node: ast.stmt | None) -> str:
@@ -392,12 +387,10 @@ class PublicNames:
         if name in self._spaces:
             return self._spaces[name]
         space = self._spaces[name] = {}
-        module = self._modules.get(name)
-        if module is None:
+        if (module := self._modules.get(name)) is None:
             return space
         for star in module.stars:
-            origin = self._modules.get(star)
-            if origin is not None:
+            if (origin := self._modules.get(star)) is not None:
                 names = self._space(star)
                 lazily = {n: (star, n) for n in origin.exported or () if n not in names}
                 space |= {n: h for n, h in (names | lazily).items() if origin.passes_on(n)}
@@ -546,24 +539,18 @@ class PublicApi:
 
     def _find_absorbed(self) -> dict[Home, list[Home]]:
         """Public class -> the internal classes that it is made of, and that few others are."""
-        found: dict[Home, list[Home]] = {}
-        heirs: dict[Home, int] = {}
+        found, heirs = defaultdict[Home, list[Home]](list), Counter[Home]()
         for heir in self._bases:
             public = self.names.symbol(*heir)
             waiting = list(self._bases[heir]) if public else []
-            while waiting:
-                base = waiting.pop(0)
-                if base not in self._bases or base in found.get(heir, ()):
-                    continue
-                if self._is_internal(base, public):
-                    found.setdefault(heir, []).append(base)
-                    heirs[base] = heirs.get(base, 0) + 1
+            for base in waiting:  # which grows meanwhile
+                new = base in self._bases and base not in found[heir]
+                if new and self._is_internal(base, public):
+                    found[heir].append(base)
+                    heirs[base] += 1
                     waiting += self._bases[base]
-        return {
-            heir: kept
-            for heir, bases in found.items()
-            if (kept := [base for base in bases if heirs[base] <= _MOST_HEIRS])
-        }
+        few = {h: [base for base in found[h] if heirs[base] <= _MOST_HEIRS] for h in found}
+        return {heir: bases for heir, bases in few.items() if bases}
 
     def _is_internal(self, base: Home, heir: str) -> bool:
         """Whether a class is there for others to be made of, as far as its names tell."""

@@ -84,7 +84,6 @@ def same_page(address: str) -> str:
     return f"{host.removeprefix('www.')}{port}{parts.path.rstrip('/')}?{query}"
 
 
-Json = Mapping[str, Any]
 Rows = Sequence[dict[str, Any]]
 AskEngines = Callable[[str, int], Awaitable[Rows]]
 """query, most results -> rows with `title`, `href` and `body`; [] if nothing matched"""
@@ -154,24 +153,20 @@ class Service:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
-    async def get(
-        self, path: str, params: Mapping[str, str] | None = None, body: Json | None = None
-    ) -> dict[str, Any]:
-        """The JSON object at a path; a `body` is posted as JSON.
+    async def get(self, path: str, **asked: Any) -> dict[str, Any]:
+        """The JSON object at a path; `params` are asked for, `json` is posted.
 
         Raises SourceError, and its subclass `SearchRefused` for an HTTP error status.
         """
-        reply = await self._parse(await self.fetch(path, params, body))
+        reply = await self._parse(await self.fetch(path, **asked))
         if reply is None:
             raise self._garbled_reply()
         return reply
 
-    async def fetch(
-        self, path: str, params: Mapping[str, str] | None = None, body: Json | None = None
-    ) -> Fetched:
+    async def fetch(self, path: str, **asked: Any) -> Fetched:
         try:
             async with asyncio.timeout(SECONDS):
-                return await self._read(path, params, body)
+                return await self._read(path, asked)
         except TimeoutError as cause:
             late = f"{self.name} did not answer within {SECONDS:g} s."
             raise SourceError(late, _LATER) from cause
@@ -191,12 +186,10 @@ class Service:
             return None
         return read if isinstance(read, dict) else None
 
-    async def _read(
-        self, path: str, params: Mapping[str, str] | None, body: Json | None
-    ) -> Fetched:
+    async def _read(self, path: str, asked: Mapping[str, Any]) -> Fetched:
         http = await shared_client(f"search {self.url}", _open_client, httpx2.AsyncClient.aclose)
-        method = "GET" if body is None else "POST"
-        call = http.stream(method, self.url + path, params=params, json=body, headers=self.headers)
+        method = "POST" if "json" in asked else "GET"
+        call = http.stream(method, self.url + path, headers=self.headers, **asked)
         async with call as reply:
             packing = packing_of(reply.headers)
             content = bytearray()
@@ -283,7 +276,7 @@ class SearXNG(Searched):
         return ()
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
-        reply = await self._service.get("/search", {"q": asked.text, "format": "json"})
+        reply = await self._service.get("/search", params={"q": asked.text, "format": "json"})
         found = _results(reply, "content", "publishedDate")
         pairs = reply.get("unresponsive_engines")
         told = [p for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []
@@ -330,7 +323,7 @@ class Scholar(Searched):
         for tried in range(1, self._retry.tries + 1):
             async with limiter.slot():
                 try:
-                    return await self._service.get("/paper/search", params)
+                    return await self._service.get("/paper/search", params=params)
                 except SearchRefused as refused:
                     wait = self._retry.wait(tried, parse_wait(refused.headers), random.random())
                     waited += wait
@@ -398,7 +391,7 @@ class Tavily(Searched):
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         body = {"query": asked.text, "max_results": min(limit, 20)}
-        return _results(await self._service.get("/search", body=body), "content", "published_date")
+        return _results(await self._service.get("/search", json=body), "content", "published_date")
 
 
 class Wikipedia(Searched):
@@ -420,7 +413,7 @@ class Wikipedia(Searched):
             "gsrsearch": asked.text[:300], "gsrlimit": str(min(limit, 20)), "prop": "extracts|info",
             "exintro": "1", "explaintext": "1", "exlimit": "20", "inprop": "url",
         }  # fmt: skip
-        pages = _objects_in(await self._service.get("/api.php", params), "query", "pages")
+        pages = _objects_in(await self._service.get("/api.php", params=params), "query", "pages")
         # Pages come in no order; each says its rank.
         ranks = [(rank if isinstance(rank := p.get("index"), int) else 1 << 30) for p in pages]
         ranked = sorted(zip(ranks, pages, strict=True), key=lambda each: each[0])
