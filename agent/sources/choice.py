@@ -72,11 +72,10 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
     async with httpx2.AsyncClient(timeout=seconds) as http:
         tries = [asyncio.create_task(answers(address)) for address in addresses]
         try:
-            for first in asyncio.as_completed(tries, timeout=seconds):
-                if await first:
-                    return True
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                for first in asyncio.as_completed(tries, timeout=seconds):
+                    if await first:
+                        return True
         finally:
             for task in tries:
                 task.cancel()
@@ -197,13 +196,21 @@ def open_source(
     if name == PYTHON:
         return PythonDocs(cache_dir, on_progress, whole)
     if is_beyond(name):
-        return _service(name, keys or {})
+        rest = name.partition(":")[2]
+        if name == TAVILY:
+            return Tavily((keys or {}).get(name))
+        if name in (WEB, SCHOLAR):
+            return Web() if name == WEB else Scholar()
+        return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
     if name in parts_of("sources"):
         own: SearchTool = own_part("sources", name)
         return own
     folder = Path(name).expanduser()
     if name.startswith(GIT):
-        folder = _repository(name.removeprefix(GIT), cache_dir, on_progress)
+        _check_address(name.removeprefix(GIT))
+        if on_progress is not None:
+            on_progress(0, 0, "fetching the repository")
+        folder = fetch_repository(name.removeprefix(GIT), cache_dir.parent / "repositories")
     if name and folder.is_dir():
         return Folder(folder, cache_dir, on_progress)
     raise _unknown(name)
@@ -218,14 +225,6 @@ def _unknown(name: str) -> SettingsError:
     return SettingsError(f"Unknown source {name!r}.", ALLOWED)
 
 
-def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -> Path:
-    """The folder of a repository's files. Raises SettingsError if the address has a password."""
-    _check_address(address)
-    if on_progress is not None:
-        on_progress(0, 0, "fetching the repository")
-    return fetch_repository(address, cache_dir.parent / "repositories")
-
-
 def _check_address(address: str) -> None:
     held: str | None = None
     with suppress(ValueError):
@@ -237,17 +236,6 @@ def _check_address(address: str) -> None:
             "The address of the repository holds a password or token, which is told with its name.",
             "Leave it out: git asks its own credential helpers.",
         )
-
-
-def _service(name: str, keys: Mapping[str, str]) -> SearchTool:
-    rest = name.partition(":")[2]
-    if name == TAVILY:
-        return Tavily(keys.get(name))
-    if name == WEB:
-        return Web()
-    if name == SCHOLAR:
-        return Scholar()
-    return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
 
 
 RERANKED = 16

@@ -170,21 +170,3 @@ def title_of(sections: Iterable[Section], stem: str, title: str = "") -> str:
     title = "" if _WRITERS.fullmatch(title.strip()) else title.strip()
     first = next((section.path[0] for section in sections if section.path), stem)
     return one_line(title or first, LONGEST_NAME)
-
-
-Line = tuple[int, str]
-"""(level of a heading, 0 for text; the line)"""
-
-
-def by_heading(lines: Iterable[Line]) -> tuple[Section, ...]:
-    """Lines of text grouped by heading, each section one block of them."""
-    outline, body = Outline(), list[str]()
-    for level, line in lines:
-        if level:
-            outline.add(BlockKind.PARAGRAPH, "\n".join(body))
-            body.clear()
-            outline.head(level, line)
-        else:
-            body.append(line)
-    outline.add(BlockKind.PARAGRAPH, "\n".join(body))
-    return outline.sections()

@@ -198,7 +198,9 @@ class Pool:
                 replies: list[Reply] = []
                 try:
                     for job in jobs:
-                        reader = reader or self._start_reader()
+                        if reader is None:
+                            reader = Reader(*self._of_each)
+                            self._readers.add(reader)
                         reply, well = reader.read(job)
                         replies.append(reply)
                         if not well:
@@ -210,11 +212,6 @@ class Pool:
                     done.set_exception(SourceError(f"Reading failed: {error}."))
             with self._lock:
                 self._left -= 1
-
-    def _start_reader(self) -> Reader:
-        reader = Reader(*self._of_each)
-        self._readers.add(reader)
-        return reader
 
 
 @cache

@@ -98,12 +98,9 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
     if "aria-hidden" in text:
         empty(tree.xpath(_DRAWN))
     empty([*tree.iter(*_UNSEEN.split())])
-    empty(filter(_is_out_of_sight, tree.xpath(_STYLED)))
+    styled = ((e, e.get("hidden"), e.get("style", "")) for e in tree.xpath(_STYLED))
+    empty([e for e, hidden, style in styled if hidden is not None or _OUT_OF_SIGHT.search(style)])
     return tree
-
-
-def _is_out_of_sight(element: etree._Element) -> bool:
-    return element.get("hidden") is not None or bool(_OUT_OF_SIGHT.search(element.get("style", "")))
 
 
 # Notes

@@ -114,13 +114,9 @@ def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
 
 def main_of(root: etree._Element) -> etree._Element:
     """The main part of a page, as it is marked, or all of it."""
-    for least, found in ((LEAST_MAIN, _MAIN(root)[:1]), (LEAST_ARTICLE, _articles(root))):
+    # Of articles those that are in no other.
+    articles = (e for e in root.iter("article") if next(e.iterancestors("article"), None) is None)
+    for least, found in ((LEAST_MAIN, _MAIN(root)[:1]), (LEAST_ARTICLE, [*islice(articles, 2)])):
         if len(found) == 1 and size_of(found[0]) >= least * size_of(root):
             root = found[0]
     return root
-
-
-def _articles(root: etree._Element) -> list[etree._Element]:
-    """The first two articles that are in no other."""
-    articles = root.iter("article")
-    return [*islice((e for e in articles if next(e.iterancestors("article"), None) is None), 2)]
