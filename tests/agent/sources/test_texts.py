@@ -65,7 +65,7 @@ def test_tags_are_metadata_and_the_date_is_found_as_text(name: str, content: str
           "- one\n  more of one", "Term\n    Its meaning.", "[1] By Ada.", "[2] By Bo."]),
         ("a.tex", "One % gone\n\nTwo\\footnote{By Ada.} \\sout{gone}cases.\\begin{itemize}\\item one\n\nmore of one\\end{itemize}"
                   "\\begin{tabular}{ll}a&b\\\\\\hline\\multicolumn{2}{c}{c}\\\\[2pt]d&\\end{tabular}",
-         ["One", "Two[1] cases.", "- one\n  more of one", "a: c | b: c\na: d", "[1] By Ada."]),
+         ["One", "Two[1] cases.", "- one\n  more of one", "c\na: d", "[1] By Ada."]),
         ("a.rtf", r"{\rtf1 {\pard One.\par}{\pard\li360\fi-360 \bullet\tx360\tab one\par}"
                   r"{\pard\li720\fi-360 \endash\tab deep\par}{\v gone}}",
          ["One.", "- one\n  - deep"]),
@@ -75,6 +75,38 @@ def test_blocks_stand_in_their_order_and_within_each_other(
     name: str, content: str, blocks: Sequence[str]
 ) -> None:
     assert [b.text for s in told(name, content).sections for b in s.blocks] == blocks
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.adoc", '[cols=","]\n|===\n|site |hours\n\n.2+|Bonn |41\n|12\n2+|7\n|===\n'),
+        ("a.tex", r"\begin{tabular}{ll}site&hours\\\cmidrule(lr){1-2}\multirow{2}{*}{Bonn}&41\\&12\\"
+                  r"\multicolumn{2}{c}{7}\end{tabular}"),
+        ("a.rtf", r"{\rtf1\trowd\cellx1\cellx2\intbl site\cell hours\cell\row"
+                  r"\trowd\clvmgf\cellx1\cellx2\intbl Bonn\cell 41\cell\row"
+                  r"\trowd\clvmrg\cellx1\cellx2\intbl\cell 12\cell\row"
+                  r"\trowd\clmgf\cellx1\clmrg\cellx2\intbl 7\cell\cell\row}"),
+    ],
+)  # fmt: skip
+def test_merged_cells_say_the_same_in_each_row_and_column(name: str, content: str) -> None:
+    rows = "\n".join(of_kind(told(name, content), TABLE)).splitlines()
+    assert rows[:2] == ["site: Bonn | hours: 41", "site: Bonn | hours: 12"]
+    assert "7" in text_of(told(name, content)).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.org", "3. one\n4. two\n"),
+        ("a.rst", "3. one\n#. two\n"),
+        ("a.rtf", r"{\rtf1{\pard\li9{\pntext 3.}one\par}{\pard\li9{\pntext 4.}two\par}}"),
+    ],
+)
+def test_a_list_counts_from_its_first_number(name: str, content: str) -> None:
+    assert of_kind(told(name, content), LIST) == ["3. one\n4. two"]
+    letters = told("a.rst", "a. one\nb. two\n\nText.\n\n(i) one\n(ii) two\n")
+    assert of_kind(letters, LIST) == ["a. one\nb. two", "i. one\nii. two"]
 
 
 def test_marks_of_obsidian_are_read() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
+    HtmlCell,
     Inline,
     Markup,
     Rule,
@@ -61,7 +62,7 @@ class _Org(Markup):
             r"\|": self._table,
             r":(?:\s|\Z)": self._fixed,
             r"\[fn:([\w-]{1,40})\]\s+(.*)": self._note,
-            r"(?:[-+*]|(\d+)[.)])(?:\s+|\Z)(?:(\S.{0,200}?)\s+::(?:\s+|\Z))?(.*)": self._item,
+            r"(?:[-+*]|(\d+[.)]))(?:\s+|\Z)(?:(\S.{0,200}?)\s+::(?:\s+|\Z))?(.*)": self._item,
         }
 
     def _head(self, found: re.Match[str], indent: int) -> bool:
@@ -93,7 +94,7 @@ class _Org(Markup):
         if found[2]:
             self.page.term(indent, self.inline.told(found[2]))
         else:
-            self.page.item(indent, ordered=bool(found[1]))
+            self.page.item(indent, found[1] or "")
         self.page.say(found[3], indent + 1)
 
     def _table(self, found: re.Match[str], indent: int) -> None:
@@ -121,7 +122,7 @@ _ADOC_INLINE: dict[str, Rule] = {
     r"(https?://[^\s\[\]]{1,400})\[([^\[\]]{0,400})\]": lambda to, text: plain(text or to),
     r"<<([^,<>\n]{1,200})(?:,([^<>\n]{1,200}))?>>": lambda to, text: plain((text or to).strip()),
     r"\[\[[^\[\]\n]{1,200}\]\]": "",
-    r"\[\.?(?:line-through|del)\]#{1,2}[^#\n]{1,400}#{1,2}": "",
+    r"\[\.?(?:line-through|del)\](?P<struck>[#*]{1,2})[^#*\n]{1,400}(?P=struck)": lambda sign: "",
     r"\[\.?[\w. -]{1,40}\](?=#)": "",
     r"\^([^\s^]{1,100})\^": "<sup>{}</sup>",
     r"~([^\s~]{1,100})~": "<sub>{}</sub>",
@@ -230,7 +231,7 @@ class _Adoc(Markup):
     def _item(self, found: re.Match[str], indent: int) -> None:
         mark = re.sub(r"\d+", "1", found[1])
         self._enter(mark)
-        self.page.item(self._within - 1, ordered=mark[0] in ".1")
+        self.page.item(self._within - 1, "1" * (mark[0] == ".") or found[1].strip("*-"))
         self.page.say(found[2].removesuffix(" +"), self._within)
 
     def _term(self, found: re.Match[str], indent: int) -> None:
@@ -252,19 +253,33 @@ def _adoc_table(lines: list[str], sign: str, style: str, inline: Callable[[str],
     """A row is a line, or as many cells as the first row or `cols` has."""
     width = 0
     if found := re.search(r"cols=\"?(\d+)\*|cols=\"([^\"]{1,200})\"", style):
-        width = int(found[1] or 0) or len(found[2].strip(",").split(","))
-    sign = re.escape(sign)
-    cells = re.compile(rf"(?:(?:(?<=\s)|\A)[\d.+*]{{0,9}}[<>^.]{{0,4}}[a-z]?)?(?<!\\){sign}")
-    loose: list[str] = []
+        width = int(found[1] or 0) or found[2].count(",") + 1
+    mark = re.compile(
+        rf"(?:(?:(?<=\s)|\A)(\d{{0,3}})(?:\.(\d{{1,4}}))?(?:[+*])?[<>^.]{{0,4}}[a-z]?)?(?<!\\){re.escape(sign)}"
+    )
+    cells: list[tuple[str, int, int]] = []
     for line in filter(str.strip, lines):
-        parts = line.split(",") if sign == "," else cells.split(line)[1:]
-        if parts or not loose:
-            width = width or len(parts)
-            loose += (part.strip() for part in parts)
-        else:
-            loose[-1] += f" {line.strip()}"
+        # Around each sign stand how many columns and rows the cell covers, and its text.
+        parts = ["", *mark.split(line if sign != "," else f",{line}")[1:]]
+        if len(parts) == 1 and cells:
+            cells[-1] = (f"{cells[-1][0]} {line.strip()}", *cells[-1][1:])
+        for wide, deep, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            cells.append((text.strip(), int(wide or 1), int(deep or 1)))
+        width = width or sum(cell[1] for cell in cells)
     width = max(width, 1)
-    rows = [[inline(cell) for cell in loose[at : at + width]] for at in range(0, len(loose), width)]
+    rows, column, hanging = list[list[HtmlCell]](), width, [0] * width
+    for text, wide, deep in cells:
+        while column >= width or hanging[column]:
+            if column >= width:
+                rows.append([])
+                column = -1
+            else:
+                hanging[column] -= 1
+            column += 1
+        wide = min(wide, width - column)
+        hanging[column : column + wide] = [deep - 1] * wide
+        rows[-1].append((inline(text), wide, deep))
+        column += wide
     headed = "header" in style or (len(lines) > 1 and not lines[1].strip())
     return table(rows, 1 if headed else None)
 

@@ -57,7 +57,7 @@ class _Rst(Markup):
                     lambda text, role: self._of_role(role, text),
                 r"\*\*([^*\n]{1,1000})\*\*": "{}",
                 r"\*([^*\s][^*\n]{0,1000})\*": plain,
-                r"[ \t]?\[(\d{1,9}|#[\w.-]{0,60}|\*)\]_":
+                r"[ \t]{0,9}\[(\d{1,9}|#[\w.-]{0,60}|\*)\]_":
                     lambda name: self.page.refer(self._name(name, "refer")),
                 r"(\[[\w.-]{1,60}\])_": plain,
                 r"\|([^|\s][^|\n]{0,99})\|_{0,2}":
@@ -98,7 +98,7 @@ class _Rst(Markup):
         return plain(told.removeprefix("!"))
 
     def _item(self, found: re.Match[str], indent: int) -> None:
-        self.page.item(indent, ordered=bool(found[1]))
+        self.page.item(indent, found[1] or "")
         self._again(" " * (indent + found.end()) + found.string[found.end() :])
 
     def _field(self, found: re.Match[str], indent: int) -> None:

@@ -70,6 +70,8 @@ class _Rtf:
         """lines that a note stands within"""
         self._cells: list[str] = []
         self._rows: list[list[str]] = []
+        self._merged: list[str] = [""]
+        """of the cells of a row, and the next one: the word that it goes on with, if it does"""
         self._states = [_State()]
         self._codec = "cp1252"
         self._fonts: dict[int, str] = {}
@@ -144,6 +146,10 @@ class _Rtf:
             self._set(note=True)
         elif word == "intbl":
             self._in_table = True
+        elif word == "trowd":
+            self._merged = [""]
+        elif word in ("clmrg", "clvmrg"):
+            self._merged[-1] = word
         elif word == "pard":
             self._in_table, self._level, self._indent, self._marker = False, 0, 0, ""
 
@@ -161,6 +167,8 @@ class _Rtf:
             self._set(unicode_skip=number)
         elif word in ("li", "ilvl"):
             self._indent = max(self._indent, number * (360 if word == "ilvl" else 1))
+        elif word == "cellx":
+            self._merged.append("")
         elif word == "outlinelevel":
             self._level = min(max(number, 0), 8) + 1
 
@@ -204,6 +212,12 @@ class _Rtf:
             self._cells.append("".join(self._line).strip())
             self._line = []
         elif word == "row":
+            above = self._rows[-1] if self._rows else []
+            for at, word in enumerate(self._merged[: len(self._cells)]):
+                if word == "clmrg" and at:
+                    self._cells[at] = self._cells[at - 1]
+                elif word == "clvmrg" and at < len(above):
+                    self._cells[at] = above[at]
             self._rows.append(self._cells)
             self._cells, self._line = [], []
         else:
@@ -218,7 +232,7 @@ class _Rtf:
         if not marker and self._indent and (typed := _BULLET.match(text)):
             marker, text = typed[0].strip(), text[typed.end() :]
         if marker:
-            self.page.item(self._indent, ordered=marker[:1].isalnum())
+            self.page.item(self._indent, marker if marker[:1].isalnum() else "")
             self.page.say(text, self._indent + 1)
             self._marker = ""
         elif self._level:

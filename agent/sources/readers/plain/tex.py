@@ -13,6 +13,7 @@ from rubricem.agent.sources.readers.document import Document, Input, title_of
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
     Blocks,
+    HtmlCell,
     formula,
     plain,
     sections_of,
@@ -70,7 +71,8 @@ _LONGEST = 5000
 """characters of one formula, or of an argument that is no text"""
 _CELL, _ROW, _ITEM = "\x1d", "\x1c", "\x1e"
 """where a cell, a row and an item begin, in what is told of a table or a list"""
-_END_OF_TERM = "\x1f"
+_END_OF_TERM, _SPANS = "\x1f", "\x1b"
+"""behind a term; behind a cell, before the digits of how many columns and rows it covers"""
 _ENDED_ROW = re.compile(r"\*?(?:\[[^\]\n]{0,40}\])?")
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
@@ -174,11 +176,12 @@ class _Tex:
             self._argument()
         return self._inner()
 
-    def _columns(self) -> str:
-        """A cell over several columns, which is repeated over them."""
+    def _spanning(self, *, rows: bool) -> str:
+        """A cell over several columns or rows, each of at most nine."""
         count = self._argument()
         told = self._behind(1)
-        return _CELL.join([told] * (int(count) if re.fullmatch(r"[1-9]\d?", count) else 1))
+        spans = f"1{count}" if rows else f"{count}1"
+        return told + (_SPANS + spans if self._tables and re.fullmatch("[1-9]", count) else "")
 
     def _environment(self) -> str:
         name = self._argument()
@@ -197,6 +200,8 @@ class _Tex:
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
             self._argument()
         inner = self._told(self._ends)
+        if base == "Highlighting":  # as pandoc writes code
+            return f"\n\n<pre>{inner}</pre>\n\n"
         if base in ("itemize", "enumerate", "description"):
             return _list(base, inner)
         return f"\n\n{'<h2>Abstract</h2>' if base == 'abstract' else ''}\n\n{inner}\n\n"
@@ -225,11 +230,22 @@ class _Tex:
         self._tables += 1
         inner = self._told(self._ends)
         self._tables -= 1
-        rows: list[list[str]] = []
+        rows: list[list[HtmlCell]] = []
+        hanging: dict[int, tuple[str, int]] = {}
+        """by column, a cell above that covers the next rows as well, and how many of them"""
         for row in inner.split(_ROW):
-            cells = [_bare(cell) for cell in row.split(_CELL)]
-            if any(cells) and cells not in rows[:1]:  # a long table repeats its header
-                rows.append(cells)
+            cells, column = list[HtmlCell](), 0
+            for each in row.split(_CELL):
+                text, *spans = each.split(_SPANS)
+                wide, deep = (max((int(s[n]) for s in spans), default=1) for n in (0, 1))
+                above, left = hanging.pop(column, ("", 0))
+                text = _bare(text) or above
+                if (more := max(deep - 1, left - 1)) > 0:
+                    hanging[column] = text, more
+                cells.append((text, wide, 1))
+                column += wide
+            if any(cell[0] for cell in cells) and cells not in rows[:1]:
+                rows.append(cells)  # a long table repeats its header
         above = "".join(f"<p>{each}</p>" for each in self._captions[:1])
         self._captions.clear()
         return f"\n\n{above}{table(rows)}\n\n"
@@ -327,8 +343,8 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     "textsubscript": lambda tex: f"<sub>{tex._inner()}</sub>",
     "ensuremath": lambda tex: formula(tex._argument()),
     "href": lambda tex: tex._behind(1),
-    "multicolumn": _Tex._columns,
-    "multirow": lambda tex: tex._behind(2),
+    "multicolumn": lambda tex: tex._spanning(rows=False),
+    "multirow": lambda tex: tex._spanning(rows=True),
     "tabularnewline": _Tex._row,
     "caption": _Tex._caption,
     "item": _Tex._item,
@@ -379,7 +395,8 @@ def _paragraphs(told: str) -> str:
 
 def read_tex(given: Input) -> Document:
     text, said = decode(given.content())
-    text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1C, 0x20)))
+    text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1B, 0x20)))
+    text = re.sub(r"(\\cmidrule(?:\[[^\[\]]{0,20}\])?)\([a-z]{0,4}\)", r"\1", text)
     reader = _Tex(text, Blocks())
     sections = sections_of(reader.html())
     return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)

@@ -42,12 +42,21 @@ def word_of_code(text: str) -> str:
     return f"<code>{plain(text)}</code>"
 
 
-def table(rows: Iterable[Sequence[str]], headers: int | None = None) -> str:
+HtmlCell = str | tuple[str, int, int]
+"""what is in it and, if it is merged, how many columns and rows it covers"""
+
+
+def table(rows: Iterable[Sequence[HtmlCell]], headers: int | None = None) -> str:
     """A table of cells in HTML, of which the first rows are its header if that is known."""
     told = []
     for number, row in enumerate(rows):
         tag = "th" if number < (headers or 0) else "td"
-        told.append("<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>\n")
+        told.append("<tr>")
+        for cell in row:
+            text, wide, deep = (cell, 1, 1) if isinstance(cell, str) else cell
+            span = f' colspan="{wide}" rowspan="{deep}"' if wide + deep > 2 else ""
+            told.append(f"<{tag}{span}>{text}</{tag}>")
+        told.append("</tr>\n")
     return f"<table>{''.join(told)}</table>\n"
 
 
@@ -139,15 +148,25 @@ class Blocks:
         level = min(level, 6)
         self.add(f"<h{level}>{self.inline(name)}</h{level}>\n")
 
-    def item(self, indent: int, *, ordered: bool) -> None:
-        """An item of a list begins; what follows is in it as long as it is indented further."""
-        self._begin(indent, "ol" if ordered else "ul", "<li>", "li")
+    def item(self, indent: int, mark: str = "") -> None:
+        """An item of a list begins; what follows is in it as long as it is indented further.
+
+        `mark`: of an ordered list, such as "2.", "b)" or "iv."; the first one tells how it counts.
+        """
+        first, counts = mark.strip("().#"), ""
+        if first.isdigit():
+            counts = f' start="{first}"'
+        elif first.lower() == "i" or len(first) > 1:
+            counts = f' type="{"i" if first.islower() else "I"}"'
+        elif first.isascii() and first.isalpha():
+            counts = f' type="{"a" if first.islower() else "A"}" start="{ord(first.lower()) - 96}"'
+        self._begin(indent, "ol" if mark else "ul", "<li>", "li", counts)
 
     def term(self, indent: int, term: str) -> None:
         """A term, in HTML; what follows is its meaning as long as it is indented further."""
         self._begin(indent, "dl", f"<dt>{term}</dt><dd>", "dd")
 
-    def _begin(self, indent: int, element: str, begun: str, inner: str) -> None:
+    def _begin(self, indent: int, element: str, begun: str, inner: str, more: str = "") -> None:
         self.flush()
         self._close(indent, element)
         if not self._open or self._open[-1] != (indent, element):
@@ -155,7 +174,7 @@ class Blocks:
                 indent, element = self._open[-2]
                 self._close(indent, element)
             else:
-                self._parts.append(f"<{element}>")
+                self._parts.append(f"<{element}{more}>")
                 self._open.append((indent, element))
         self._parts.append(begun)
         self._open.append((indent + 1, inner))
