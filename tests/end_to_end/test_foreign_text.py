@@ -47,7 +47,6 @@ from rubricem.agent.sources.mcp_client import passages_of as tool_passages
 from rubricem.agent.sources.readers import read_file
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.plain.markdown import markdown_sections
-from rubricem.agent.sources.readers.plain.rst import rst_sections
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, decompress, prune
 from rubricem.agent.sources.web import SearXNG, Tavily, Wikipedia, row, same_page
@@ -121,7 +120,9 @@ PARTS = {
               ("a.html", "{}")],
 }  # fmt: skip
 """of packages: their parts, and what they are written around"""
-SUFFIXES = st.sampled_from([*PARTS, *PARTS, ".csv", ".rst", ".txt", ".html", ".md"])
+SUFFIXES = st.sampled_from(
+    [*PARTS, *PARTS, ".csv", ".rst", ".org", ".adoc", ".tex", ".txt", ".html", ".md"]
+)
 _TAGS = ("p", "r", "t", "pPr", "tbl", "tr", "tc", "sdt", "ins", "style", "row", "c", "v", "is",
          "si", "sp", "itemref", "footnote", "h", "list", "list-item", "table-row", "table-cell",
          "numPr", "f", "mergeCell", "numFmt", "xf")  # fmt: skip
@@ -246,8 +247,8 @@ def of_memory(each: str) -> None:
 
 def of_text(each: str) -> None:
     for read in (text.printable, text.storable, text.without_markers, text.one_line, words,
-                 shingles, split_passages, markdown_sections, rst_sections, addresses_in, normal,
-                 same_page, report.prose, report.literal, report.web_address):  # fmt: skip
+                 shingles, split_passages, markdown_sections, addresses_in, normal, same_page,
+                 report.prose, report.literal, report.web_address):  # fmt: skip
         read(each)
     text.fence({"a": each}), row(each, each, each), report.link(each, each)
     list(language.sentences(each)), compared(each), hyphenless(each)

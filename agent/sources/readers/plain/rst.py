@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import dedent
 
-from rubricem.agent.sources.readers.document import Document, Input, Section
+from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
     Inline,
     Markup,
     formula,
     plain,
-    sections_of,
     shown_formula,
     table,
     word_of_code,
@@ -283,11 +282,6 @@ def _items(lines: Sequence[str]) -> Iterator[list[str]]:
             item.append(line[2:] if line.startswith("  ") else line)
     if item:
         yield item
-
-
-def rst_sections(text: str) -> tuple[Section, ...]:
-    """Sections by underlined heading; the first use of an underline decides its level."""
-    return sections_of(_Rst(text).html())
 
 
 def read_rst(given: Input) -> Document:

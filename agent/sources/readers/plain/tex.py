@@ -68,7 +68,7 @@ _DROPPED = dict.fromkeys((
 """how many of a command's arguments are no text"""
 _DEEPEST = 100
 _LONGEST = 5000
-"""characters of one formula, or of an argument that is no text"""
+"""characters of a formula"""
 _CELL, _ROW, _ITEM = "\x1d", "\x1c", "\x1e"
 """where a cell, a row and an item begin, in what is told of a table or a list"""
 _END_OF_TERM, _SPANS = "\x1f", "\x1b"
@@ -89,6 +89,14 @@ class _Tex:
         """which keeps the notes"""
         self._at = self._level = self._tables = 0
         self._captions: list[str] = []
+        self._closed: dict[int, int] = {}
+        """where each brace that opens is closed"""
+        above: list[int] = []
+        for brace in _BRACE.finditer(source):
+            if brace[0] == "{":
+                above.append(brace.start())
+            elif brace[0] == "}" and above:
+                self._closed[above.pop()] = brace.start()
         self.title, self.date = "", ""
 
     def html(self) -> str:
@@ -284,14 +292,9 @@ class _Tex:
             told = token[0] if token["word"] or token["sign"] else token[0][:1]
             self._at += len(told)
             return told
-        depth, start = 0, self._at + 1
-        for brace in _BRACE.finditer(self._source, self._at, self._at + _LONGEST):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
-            if depth == 0:
-                self._at = brace.end()
-                return self._source[start : brace.start()]
-        self._at = start
-        return ""
+        start, end = self._at + 1, self._closed.get(self._at, 0)
+        self._at = max(start, end + 1)
+        return self._source[start:end]
 
     def _option(self) -> str:
         """The source within the brackets that follow, if any."""
