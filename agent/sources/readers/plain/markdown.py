@@ -6,7 +6,7 @@ notes, terms, formulas, superscripts and subscripts; what Obsidian and MDX add i
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.token import Token
 
 _FRONT = re.compile(r"\A\ufeff?(---|\+\+\+)[ \t]*\n((?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n)*+).*", re.M)
 _LONGEST_FRONT = 20_000
@@ -50,25 +49,22 @@ def read_markdown(given: Input) -> Document:
     if given.suffix == ".mdx":
         text = _IMPORTS.sub("", text)
     fields, text = front_matter(text)
-    sections = [*_told(fields), *_sections(text, given)]
+    about = "\n".join(told_lines(fields))
+    first = [Section((), (Block(BlockKind.PARAGRAPH, about),))] if about else []
+    sections = (*first, *markdown_sections(text, given.get_on))
     title = str(fields.get("title") or "")
     date, tags = str(fields.get("date") or ""), fields.get("tags") or fields.get("keywords") or ()
     named = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
     return Document(
-        title_of(sections, given.stem, title), tuple(sections), note,
+        title_of(sections, given.stem, title), sections, note,
         one_line(date, LONGEST_NAME), tuple(one_line(str(each), LONGEST_NAME) for each in named),
     )  # fmt: skip
 
 
-def markdown_sections(text: str) -> tuple[Section, ...]:
-    """Sections by heading, each named by its headings from the outermost in."""
-    return tuple(_sections(text, None))
-
-
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
     """(the fields of YAML or TOML between rules at the beginning, the text below them)."""
-    head = text[:_LONGEST_FRONT].replace("\r\n", "\n").replace("\r", "\n")
-    if not (found := _FRONT.match(head)) or not found[2].strip():
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not (found := _FRONT.match(text[:_LONGEST_FRONT])) or not found[2].strip():
         return {}, text
     try:
         fields = tomllib.loads(found[2]) if found[1] == "+++" else load_yaml(found[2])[0]
@@ -77,43 +73,35 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
         fields = {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
     if not isinstance(fields, dict):
         return {}, text
-    rest = text.replace("\r\n", "\n").replace("\r", "\n")[found.end() :]
-    return {str(name).lower(): value for name, value in fields.items()}, rest
+    return {str(name).lower(): value for name, value in fields.items()}, text[found.end() :]
 
 
-def _told(fields: dict[str, Any]) -> Iterator[Section]:
-    """What is said at the beginning of a text, as a section without a heading."""
-    if lines := list(told_lines(fields)):
-        yield Section((), (Block(BlockKind.PARAGRAPH, "\n".join(lines)),))
+def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> tuple[Section, ...]:
+    """Sections by heading, each named by its headings from the outermost in.
 
-
-def _sections(text: str, given: Input | None) -> Iterator[Section]:
-    reader = _reader()
+    They are read in parts that begin at a heading, under the ones above; `get_on` follows each.
+    """
+    reader, sections = _reader(), list[Section]()
     tokens = reader.parse(text)
-    path: list[tuple[int, str]] = []
-    for start, end in _parts(tokens):
-        part = tokens[start:end]
-        page = reader.renderer.render(part, reader.options, {})
-        above = "".join(f"<h{level}>{name}</h{level}>" for level, name in path)
-        yield from sections_of(f"<body>{above}{page}</body>")
-        for at, token in enumerate(part):
-            if token.type == "heading_open" and token.level == 0:
-                level = int(token.tag[1])
-                name = reader.renderer.render([part[at + 1]], reader.options, {})
-                path = [*((n, told) for n, told in path if n < level), (level, name)]
-        if given is not None:
-            given.get_on()
+    path, above, start, size = list[tuple[int, str]](), "", 0, 0
 
+    def read_part(end: int) -> None:
+        page = reader.renderer.render(tokens[start:end], reader.options, {})
+        sections.extend(sections_of(above + page))
+        get_on()
 
-def _parts(tokens: Sequence["Token"]) -> Iterator[tuple[int, int]]:
-    """Where to begin and end, each time at a heading, so that no part is very long."""
-    start, size = 0, 0
     for at, token in enumerate(tokens):
-        if token.type == "heading_open" and token.level == 0 and size > _PART:
-            yield start, at
-            start, size = at, 0
+        if token.type == "heading_open" and token.level == 0:
+            if size > _PART:
+                read_part(at)
+                above = "".join(f"<h{level}>{name}</h{level}>" for level, name in path)
+                start, size = at, 0
+            level = int(token.tag[1])
+            name = reader.renderer.render([tokens[at + 1]], reader.options, {})
+            path = [*((n, told) for n, told in path if n < level), (level, name)]
         size += len(token.content)
-    yield start, len(tokens)
+    read_part(len(tokens))
+    return tuple(sections)
 
 
 @cache
