@@ -7,8 +7,6 @@ program beside it.
 import re
 from collections.abc import Callable
 
-from rubricem.agent.sources.readers.document import Document, Input
-from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
     HtmlCell,
     Inline,
@@ -284,12 +282,4 @@ def _adoc_table(lines: list[str], sign: str, style: str, inline: Callable[[str],
     return table(rows, 1 if headed else None)
 
 
-def _reader(kind: type[Markup]) -> Callable[[Input], Document]:
-    def read(given: Input) -> Document:
-        text, note = decode(given.content())
-        return kind(text).document(given, note)
-
-    return read
-
-
-READERS = {".org": _reader(_Org), ".adoc": _reader(_Adoc), ".asciidoc": _reader(_Adoc)}
+READERS = {".org": _Org.read, ".adoc": _Adoc.read, ".asciidoc": _Adoc.read}

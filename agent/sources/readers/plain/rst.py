@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import dedent
 
-from rubricem.agent.sources.readers.document import Document, Input
-from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
     Inline,
     Markup,
@@ -284,9 +282,4 @@ def _items(lines: Sequence[str]) -> Iterator[list[str]]:
         yield item
 
 
-def read_rst(given: Input) -> Document:
-    text, said = decode(given.content())
-    return _Rst(text).document(given, said)
-
-
-READERS = dict.fromkeys((".rst", ".rest"), read_rst)
+READERS = dict.fromkeys((".rst", ".rest"), _Rst.read)

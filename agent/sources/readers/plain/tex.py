@@ -109,15 +109,15 @@ class _Tex:
         self._at = begins + len("\\begin{document}") if begins >= 0 else 0
         return _paragraphs(self._told()) + self._page.html()
 
-    def _told(self, ends: Callable[[re.Match[str]], bool] = lambda token: False) -> str:
-        """What is read until a token that ends it, or the end."""
+    def _told(self, end: str = "") -> str:
+        """What is read until the brace or the word that ends it, or the end of all."""
         if self._level > _DEEPEST:
             return ""
         self._level += 1
         parts: list[str] = []
         while token := _TOKEN.match(self._source, self._at):
             self._at = token.end()
-            if ends(token):
+            if end and end in (token["close"], token["word"]):
                 break
             parts.append(self._token(token))
         self._level -= 1
@@ -129,7 +129,7 @@ class _Tex:
         if sign := token["sign"]:
             return self._sign(sign)
         if token["open"]:
-            return self._told(_closes)
+            return self._told("}")
         if dollars := token["dollars"]:
             return self._formula(dollars, display=len(dollars) == 2, otherwise="$")
         if token["gap"]:
@@ -207,18 +207,13 @@ class _Tex:
             return self._table(base)
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
             self._argument()
-        inner = self._told(self._ends)
+        inner = self._told("end")
+        self._argument()
         if base == "Highlighting":  # as pandoc writes code
             return f"\n\n<pre>{inner}</pre>\n\n"
         if base in ("itemize", "enumerate", "description"):
             return _list(base, inner)
         return f"\n\n{'<h2>Abstract</h2>' if base == 'abstract' else ''}\n\n{inner}\n\n"
-
-    def _ends(self, token: re.Match[str]) -> bool:
-        """Whether a token ends an environment, whose name is then read as well."""
-        if token["word"] == "end":
-            self._argument()
-        return token["word"] == "end"
 
     def _raw(self, name: str) -> str:
         mark = f"\\end{{{name}}}"
@@ -236,7 +231,8 @@ class _Tex:
             self._argument()
         self._argument()
         self._tables += 1
-        inner = self._told(self._ends)
+        inner = self._told("end")
+        self._argument()
         self._tables -= 1
         rows: list[list[HtmlCell]] = []
         hanging: dict[int, tuple[str, int]] = {}
@@ -272,7 +268,7 @@ class _Tex:
         if self._source[self._at : self._at + 1] != "{":
             return self._aside(self._argument())
         self._at += 1
-        return self._told(_closes).strip()
+        return self._told("}").strip()
 
     def _aside(self, source: str) -> str:
         """Source from elsewhere told as text."""
@@ -330,10 +326,6 @@ class _Tex:
             return ""
         self._at = end + 1
         return word_of_code(self._source[start:end])
-
-
-def _closes(token: re.Match[str]) -> bool:
-    return token["close"] is not None
 
 
 _COMMANDS: dict[str, Callable[[_Tex], str]] = {

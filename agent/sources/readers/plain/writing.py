@@ -8,6 +8,7 @@ from itertools import count
 from textwrap import dedent
 
 from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
+from rubricem.agent.sources.readers.encoding import decode
 
 _LONGEST_FORMULA = 2000
 """characters of TeX that are read as a formula"""
@@ -272,9 +273,11 @@ class Markup:
         self.at += 1
         return body
 
-    def document(self, given: Input, note: str) -> Document:
-        sections = sections_of(self.html())
-        known = self.fields
+    @classmethod
+    def read(cls, given: Input) -> Document:
+        text, note = decode(given.content())
+        told = cls(text)
+        sections, known = sections_of(told.html()), told.fields
         tags = known.get("tags") or known.get("filetags") or known.get("keywords") or ""
         title = known.get("title") or title_of(sections, given.stem)
         several = re.split(r"[:,;]\s*" if re.search("[:,;]", tags) else r"\s+", tags)
