@@ -7,7 +7,7 @@ not know, as most of Sphinx's, is lost.
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from textwrap import dedent
 
 from rubricem.agent.sources.readers.plain.writing import (
@@ -21,6 +21,7 @@ from rubricem.agent.sources.readers.plain.writing import (
 )
 
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>!$%&,;?@/|\\])\1{2,}\s*\Z")
+_ITEMS = re.compile(r"^[*-](?: |$)", re.M)
 _DIRECTIVE = r"\.\.\s+(?:\|([^|]{1,99})\|\s+)?([\w:.+-]{1,60})::(?:\s+(.*))?\Z"
 _VERBATIM = frozenset((
     "code", "code-block", "sourcecode", "parsed-literal", "literal", "highlight", "prompt",
@@ -233,13 +234,12 @@ class _Rst(Markup):
             return
         body, head = self._deeper(indent), [options["header"]] if "header" in options else []
         headers = int(options.get("header-rows") or 0)
-        rows: Iterable[list[str]] = (
-            [" ".join(cell) for cell in _items(row)] for row in _items(body)
-        )
+        listed = (re.sub("^  ", "", row, flags=re.M) for row in _ITEMS.split("\n".join(body))[1:])
+        rows: Iterable[list[str]] = (_ITEMS.split(row)[1:] for row in listed)
         if name == "csv-table":
             headers += len(head)
             rows = csv.reader([*head, *filter(str.strip, body)], skipinitialspace=True)
-        told = [[self.inline.told(cell.strip()) for cell in row] for row in rows]
+        told = [[self.inline.told(" ".join(cell.split())) for cell in row] for row in rows]
         self.page.add(table(told, headers), indent)
 
     def _table(self, found: re.Match[str], indent: int) -> None:
@@ -266,20 +266,6 @@ class _Rst(Markup):
                 new = False
         told = [[self.inline.told(cell) for cell in row] for row in rows]
         self.page.add(table(told, headers or None), indent)
-
-
-def _items(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The bodies of a list's items."""
-    item: list[str] = []
-    for line in lines:
-        if re.match(r"[*-](?:\s|\Z)", line):
-            if item:
-                yield item
-            item = [line[2:]]
-        elif item and line.strip():
-            item.append(line[2:] if line.startswith("  ") else line)
-    if item:
-        yield item
 
 
 READERS = dict.fromkeys((".rst", ".rest"), _Rst.read)

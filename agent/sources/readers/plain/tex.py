@@ -73,7 +73,6 @@ _CELL, _ROW, _ITEM = "\x1d", "\x1c", "\x1e"
 """where a cell, a row and an item begin, in what is told of a table or a list"""
 _END_OF_TERM, _SPANS = "\x1f", "\x1b"
 """behind a term; behind a cell, before the digits of how many columns and rows it covers"""
-_ENDED_ROW = re.compile(r"\*?(?:\[[^\]\n]{0,40}\])?")
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
 _NO_MATH = re.compile(r"\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag|(?<!\\)(?:&|%[^\n]*)")
@@ -144,13 +143,9 @@ class _Tex:
         if sign in _ACCENTS:
             return self._accented(_ACCENTS[sign])
         if sign == "\\" and self._tables:
-            return self._row()
+            self._option()
+            return _ROW
         return " " if sign in "\\,; \n:" else "" if sign in "-/@!" else plain(sign)
-
-    def _row(self) -> str:
-        if found := _ENDED_ROW.match(self._source, self._at):
-            self._at = found.end()
-        return _ROW
 
     def _word(self, word: str) -> str:
         if word in _SIGNS:
@@ -202,7 +197,7 @@ class _Tex:
             return ""
         self._option()
         if base in _VERBATIM:
-            return f"\n\n<pre>{plain(self._raw(name))}</pre>\n\n"
+            return _code(plain(self._raw(name)))
         if base in _TABLES:
             return self._table(base)
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
@@ -210,7 +205,7 @@ class _Tex:
         inner = self._told("end")
         self._argument()
         if base == "Highlighting":  # as pandoc writes code
-            return f"\n\n<pre>{inner}</pre>\n\n"
+            return _code(inner)
         if base in ("itemize", "enumerate", "description"):
             return _list(base, inner)
         return f"\n\n{'<h2>Abstract</h2>' if base == 'abstract' else ''}\n\n{inner}\n\n"
@@ -340,7 +335,7 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     "href": lambda tex: tex._behind(1),
     "multicolumn": lambda tex: tex._spanning(rows=False),
     "multirow": lambda tex: tex._spanning(rows=True),
-    "tabularnewline": _Tex._row,
+    "tabularnewline": lambda tex: tex._sign("\\"),
     "caption": _Tex._caption,
     "item": _Tex._item,
     "begin": _Tex._environment,
@@ -357,6 +352,11 @@ def _typed(text: str) -> str:
 
 def _bare(page: str) -> str:
     return re.sub(r"\s+", " ", page).strip()
+
+
+def _code(told: str) -> str:
+    told = told.replace("\n", "&#10;")  # so that none parts paragraphs
+    return f"\n\n<pre>{told}</pre>\n\n"
 
 
 def _list(base: str, inner: str) -> str:
@@ -376,16 +376,8 @@ _BLOCK = re.compile(r"\s*<(?:h\d|table|ul|ol|dl|pre|p|div|math[^>]{0,99}display=
 
 def _paragraphs(told: str) -> str:
     """HTML of paragraphs that are parted by empty lines."""
-    parts: list[str] = []
-    whole = ""
-    for part in re.split(r"\n\n+", told):
-        whole = f"{whole}\n\n{part}" if whole else part
-        if whole.count("<pre>") > whole.count("</pre>"):
-            continue
-        if whole.strip():
-            parts.append(whole if _BLOCK.match(whole) else f"<p>{whole.strip()}</p>\n")
-        whole = ""
-    return "".join(parts) + whole
+    parts = filter(None, map(str.strip, told.split("\n\n")))
+    return "".join(part if _BLOCK.match(part) else f"<p>{part}</p>\n" for part in parts)
 
 
 def read_tex(given: Input) -> Document:
