@@ -1,7 +1,6 @@
 """Org and AsciiDoc: a table of marks for each, and what its lines begin.
 
-Comments, drawers and what was struck through are left out. No library reads either without a
-program beside it.
+Comments, drawers and what was struck through are left out.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Markdown as it is written: CommonMark, GitHub's, Pandoc's and Obsidian's.
 
-markdown-it-py reads it (a dependency already, 0.3 s for a megabyte, and linear), with plugins for
+markdown-it-py reads it (1.4 s of the 2.4 that a dense megabyte takes, and linear), with plugins for
 notes, terms, formulas, superscripts and subscripts; what Obsidian and MDX add is told here.
 """
 
