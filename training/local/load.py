@@ -286,7 +286,8 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
             'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
             "to try it all the same.",
         )
-    return min(limit, int(getattr(told, "max_position_embeddings", None) or limit))
+    positions: int = getattr(told, "max_position_embeddings", None) or limit
+    return int(min(limit, positions))
 
 
 def vocabulary_size(model: Any) -> int:
