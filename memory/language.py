@@ -394,7 +394,10 @@ def pairs(run: str) -> Iterator[str]:
 
 
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
-_LINE_ITEM = re.compile(r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=[^\S\n]*[^\sa-z])")
+_LINE_ITEM = re.compile(
+    r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s|[^\n|]*+(?<=[ ])\|[ ])|(?<=[):])\n(?=[^\S\n]*[^\sa-z])"
+)
+"""before an item of a list, a row of a table, and what a line's end introduces"""
 _CLOSING = r"['\")\]\u201d\u2019`*\u00bb]"
 _FULL_STOP = re.compile(
     rf"[.!?\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964](?:(?<=[.!?]){_CLOSING}*+\s+"

@@ -78,6 +78,14 @@ def test_sentences_end_where_their_language_ends_them(text: str, count: int):
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
 
 
+def test_a_row_of_a_table_stands_for_itself():
+    rows = ["part: rotor | hours: 900", "part: seal | hours: 41 | site: Kiel"]
+    assert list(sentences("\n".join(["What lasted how long.", *rows]))) == [
+        "What lasted how long.", *rows,
+    ]  # fmt: skip
+    assert list(sentences("It ran, as was\nsaid before")) == ["It ran, as was\nsaid before"]
+
+
 @pytest.mark.parametrize(
     ("written", "plain"),
     [
