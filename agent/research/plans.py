@@ -100,15 +100,17 @@ class Plan:
 def read_plan(text: str, question: str) -> Plan:
     """The plan in a text, of at most `TUNED.lookups` look-ups; without any the question itself.
 
-    They are numbered anew in their order. A reference to a later or missing one is removed; an
-    operation on fewer than two look-ups is on the plan's last two.
+    They are numbered anew in their order; one that repeats another is that one. A reference to a
+    later or missing one is removed; an operation on fewer than two is on the plan's last two.
     """
     numbers, steps = dict[str, int](), list[Lookup]()
     for written, said, kind in _ITEM.findall(text)[: TUNED.lookups]:
         asked = REFERENCE.sub(lambda r: f"[{numbers[r[1]]}]" if r[1] in numbers else "", said)
-        number = len(steps) + 1
-        steps.append(Lookup(number, " ".join(asked.split()), _kind_of(kind)))
-        numbers[written] = number
+        asked = " ".join(asked.split())
+        known = (step.number for step in steps if step.text.casefold() == asked.casefold())
+        numbers[written] = number = next(known, len(steps) + 1)
+        if number > len(steps):
+            steps.append(Lookup(number, asked, _kind_of(kind)))
     if not steps:
         return Plan((Lookup(1, " ".join(question.split())),))
     plan = Plan(tuple(steps))

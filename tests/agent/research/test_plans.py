@@ -103,3 +103,14 @@ def test_what_no_end_rests_on_is_not_needed():
 def test_a_chain_ends_with_its_last_look_up_and_parts_with_each(texts: list[str], ends: object):
     steps = tuple(Lookup(at, text) for at, text in enumerate(texts, start=1))
     assert Plan(steps).ends == ends
+
+
+def test_a_look_up_that_repeats_another_is_that_one():
+    """Small models write a line again and again."""
+    text = "1. Who built it? | person\n2. who built  it? | person\n3. When did [2] die? | date\n"
+    plan = read_plan(text, "When did its builder die?")
+    assert [(step.number, step.text) for step in plan.steps] == [
+        (1, "Who built it?"), (2, "When did [1] die?"),
+    ]  # fmt: skip
+    same = "".join(f"{n}. What is it? | thing\n" for n in range(1, 6))
+    assert len(read_plan(f"{same}Then: same [1] and [2]", "What is it?").steps) == 1
