@@ -25,6 +25,8 @@ _LISTS = """
 """
 LISTS = frozenset(heading.strip() for heading in _LISTS.split(","))
 """headings of a list of sources, in lower case"""
+LONGEST_HEADING = 60
+"""characters of a line that may be one"""
 LEAST_WORDS = 4
 """of a sentence that states something"""
 
@@ -61,7 +63,7 @@ def own_references(text: str) -> Iterator[tuple[int, int]]:
     at, within = 0, False
     for line in text.splitlines(keepends=True):
         bare = line.rstrip("\n")
-        heading = _HEADING.fullmatch(bare)
+        heading = _HEADING.fullmatch(bare) if len(bare) <= LONGEST_HEADING else None
         if heading and heading[1].strip().casefold() in LISTS:
             within = True
         elif within and _ENTRY.match(bare):
