@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -40,7 +40,15 @@ from rubricem.judge.base import (
 from rubricem.judge.buffers import add, bring_in
 from rubricem.judge.readers import ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposer
-from rubricem.memory.asking import TRIES, Bill, ask_json, ask_until, usage_of_error
+from rubricem.memory.asking import (
+    TRIES,
+    Bill,
+    ReplyForm,
+    Valid,
+    ask_json,
+    ask_until,
+    usage_of_error,
+)
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -180,30 +188,33 @@ class ChecklistMaker(Protocol):
     async def make(self, question: str) -> Made: ...
 
 
-class MadeItem(BaseModel):
-    """One item as the model writes it."""
+class MadeItem(ReplyForm):
+    """One item as the model writes it; its points are clipped to those that there are."""
 
-    criterion: str = Field(min_length=1, max_length=1000)
-    points: int = Field(ge=-10, le=10)
+    criterion: str = Field(min_length=1)
+    points: float = Field(allow_inf_nan=False)
 
     @field_validator("points")
     @classmethod
-    def _worth(cls, points: int) -> int:
+    def _worth(cls, points: float) -> float:
         if points == 0:
             raise ValueError("an item is worth at least one point, or minus one")
-        return points
+        return min(max(points, -10.0), 10.0)
 
 
-class MadeChecklist(BaseModel):
-    """The reply to a request for a checklist."""
+class MadeChecklist(ReplyForm):
+    """The reply to a request for a checklist: each item once, and the first of too many."""
 
-    rubrics: list[MadeItem] = Field(min_length=LEAST_ITEMS, max_length=MOST_ITEMS)
+    rubrics: Valid[MadeItem]
 
     @model_validator(mode="after")
     def _usable(self) -> "MadeChecklist":
-        said = [" ".join(item.criterion.casefold().split()) for item in self.rubrics]
-        if len(set(said)) < len(said):
-            raise ValueError("two items say the same")
+        once: dict[str, MadeItem] = {}
+        for item in self.rubrics:
+            once.setdefault(" ".join(item.criterion.casefold().split()), item)
+        self.rubrics = list(once.values())[:MOST_ITEMS]
+        if len(self.rubrics) < LEAST_ITEMS:
+            raise ValueError(f"it needs at least {LEAST_ITEMS} different items worth some points")
         if not any(item.points > 0 for item in self.rubrics):
             raise ValueError("some item must have points above 0")
         return self
@@ -349,16 +360,16 @@ BATCH = 12
 """items in one call"""
 
 
-class GivenMark(BaseModel):
-    id: int = Field(alias="number")
+class GivenMark(ReplyForm):
+    id: str = Field(alias="number")
     explanation: str = ""
     criteria_met: bool
 
 
-class GivenMarks(BaseModel):
+class GivenMarks(ReplyForm):
     """The reply that is asked for."""
 
-    verdicts: list[GivenMark]
+    verdicts: Valid[GivenMark]
 
 
 class ChatItemChecker:
@@ -379,6 +390,7 @@ class ChatItemChecker:
             if isinstance(found, Checked):
                 findings += found.findings
                 used += found.usage
+                faults += [found.fault] if found.fault else []
             else:
                 findings += [ItemFinding(item=item, met=None) for item in batch]
                 faults.append(found.told())
@@ -390,12 +402,14 @@ class ChatItemChecker:
         listed = "\n".join(f"{number}. {criterion}" for number, criterion in numbered)
         messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
         names = [str(number) for number in range(1, len(items) + 1)]
-        marks, used = await ask_entries(self._model, messages, GivenMarks, names)
+        marks = await ask_entries(self._model, messages, GivenMarks, names)
         findings = (
             ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
-            for item, mark in zip(items, marks, strict=True)
+            if mark
+            else ItemFinding(item=item, met=None)
+            for item, mark in zip(items, marks.found, strict=True)
         )
-        return Checked(tuple(findings), usage=used)
+        return Checked(tuple(findings), marks.fault, marks.usage)
 
 
 ITEM_CHARACTERS = 600

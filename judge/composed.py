@@ -26,7 +26,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rubricem.judge.base import failed_score, failure_notes, stage_text, unread
+from rubricem.judge.base import (
+    CHARACTERS,
+    answer_text,
+    failed_score,
+    failure_notes,
+    stage_text,
+    unread,
+)
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import note_usage, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
@@ -42,6 +49,7 @@ from rubricem.memory.schema import (
     Usage,
     is_left_out,
 )
+from rubricem.memory.text import cut, fence
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
 """A new rubric for each trajectory's stage, as rubrics have state; a missing stage is `Judged`."""
@@ -63,6 +71,14 @@ class StageView:
     def done(self) -> bool:
         """Whether the stage is the last one, as trajectory rubrics expect."""
         return self.stage is Stage.ANSWER
+
+    def __str__(self) -> str:
+        """What a person would be shown: question, answer and passages, fenced, long ones cut."""
+        run = self.trajectory
+        passages = [f"[{s.id}] {s.title}\n{s.text}" for s in run.sources]
+        room = CHARACTERS // (len(passages) + 2)
+        shown = {"question": cut(run.question, room), "answer": cut(answer_text(run), room)}
+        return fence(shown | {"passages": "\n\n".join(cut(text, room) for text in passages)})
 
 
 class Judged(Rubric):

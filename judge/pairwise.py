@@ -18,7 +18,7 @@ A chat server's model, and a local one that was trained to, write a chain of rub
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
 inside `<answer>` (RM-R1, arXiv:2505.02387; its ablations, without the kind or the rubric, are left
-out). Only the verdict is required. One parser serves training and evaluation.
+out). Only the verdict is required, and its tags are not. One parser serves training and evaluation.
 
 From a local model that was not trained, the probabilities of A and of B as its next token are read.
 A small model may prefer a position to any reply, so that one order says little: replies are ranked
@@ -68,23 +68,36 @@ Side = Literal["A", "B"]
 
 _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
-_VERDICT = re.compile(r"<answer>\s*\[\[\s*([AB])\s*\]\]\s*</answer>", re.I)
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
+_BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
+_SIDES = re.compile(r"\b[AB]\b")
 _TAGS = re.compile(
-    r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)", re.I
+    r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)"
+    r"|\[(?=\[\s*[AB]\s*\]\])",
+    re.I,
 )
 
 
 def verdict_of(text: str) -> Side | None:
-    """The last well-formed verdict that stands neither in a quote nor in thinking.
+    """The last verdict in answer tags that stands neither in a quote nor in thinking.
 
-    White space and case inside the tag do not matter. A quote that is never closed ends with
-    the evaluation, so that what a truncated judge quoted is not taken for its verdict.
+    Where no tags hold one, the letter in double brackets, if there is only one letter in them.
+    White space, emphasis and case do not matter. A quote that is never closed ends with the
+    evaluation, so that what a truncated judge quoted is not taken for its verdict.
     """
     said = _CITED_OPEN.sub("", _CITED.sub("", split_thinking(text)[1]))
-    letters = _VERDICT.findall(said)
-    if not letters:
-        return None
-    return "A" if letters[-1].upper() == "A" else "B"
+    letters = [side for inside in _ANSWER.findall(said) if (side := _side_in(inside))]
+    bare = {letter.upper() for letter in _BARE.findall(said)}
+    last = letters[-1] if letters else bare.pop() if len(bare) == 1 else None
+    return None if last is None else "A" if last == "A" else "B"
+
+
+def _side_in(said: str) -> str | None:
+    """The side that the text names: as all of it, or as the only one that it names."""
+    if (whole := re.sub(r"[\W_]", "", said).upper()) in ("A", "B"):
+        return whole
+    named = set(_SIDES.findall(said))
+    return named.pop() if len(named) == 1 else None
 
 
 def reward(text: str, better: Side) -> float:
@@ -93,7 +106,7 @@ def reward(text: str, better: Side) -> float:
 
 
 def without_tags(text: str) -> str:
-    """A reply to be judged in which none of the judge's own tags can be read as a tag."""
+    """A reply to be judged in which none of the judge's own tags or verdicts can be read as one."""
     return _TAGS.sub("\u2039", text)
 
 
@@ -357,9 +370,13 @@ def render_pair(question: str, first: str, second: str, characters: int) -> str:
 
 
 def reason_of(text: str, first: str, second: str) -> str:
-    """The judge's evaluation, or else its solution; and whether its quotes are real."""
-    said = split_thinking(text)[1]
-    why = " ".join((_inside(said, "eval") or _inside(said, "solution")).split())
+    """The judge's evaluation, or else its solution, its text or the end of its thinking; and
+    whether its quotes are real.
+    """
+    thought, said = split_thinking(text)
+    plain = _BARE.sub("", re.sub(r"</?\w+>", " ", _ANSWER.sub("", said))).strip(" *\n")
+    whole = _inside(said, "eval") or _inside(said, "solution") or plain
+    why = " ".join((whole or thought[-REASON_CHARACTERS:]).split())
     shown = {"A": without_markers(without_tags(first)), "B": without_markers(without_tags(second))}
     quotes = [m for m in _CITED.finditer(said) if m[1].lower() == "quote" and m[3].strip()]
     invented = sum(_plain(m[3]) not in _plain(shown[m[2].upper()]) for m in quotes)

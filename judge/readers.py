@@ -1,25 +1,90 @@
 """How judges ask a model: for a list of entries from a server, for probabilities from a local one.
 
-A server is asked for one JSON entry for each thing that is judged, by its name; a reply that leaves
-one out is asked for again. A local model is asked short questions after one text, which stays in
-its cache as a prefix; its answer is the probability of each option, which ranks well where what
-such a model writes is worth little (0.5B: 8 to 9 of 10 hand-made pairs in order by "Yes").
+A server is asked for one JSON entry for each thing that is judged, by its name; those that a reply
+leaves out, or writes unusably, are asked for again, and they alone. A local model is asked short
+questions after one text, which stays in its cache as a prefix; its answer is the probability of
+each option, which ranks well where what such a model writes is worth little (0.5B: 8 to 9 of 10
+hand-made pairs in order by "Yes").
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field
 
 from rubricem.judge.base import fit_messages, instruct
-from rubricem.memory.asking import Bill, ask_json, weigh_options
-from rubricem.memory.schema import ChatModel, ChoiceReader, Message, Usage
+from rubricem.judge.rubrics.llm import score_in
+from rubricem.memory.asking import (
+    SHOWN_CHARACTERS,
+    TRIES,
+    Bill,
+    ask_until,
+    correction,
+    parse_reply,
+    unbounded_schema,
+    weigh_options,
+)
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.schema import (
+    NO_USAGE,
+    ChatModel,
+    ChoiceReader,
+    Completion,
+    Message,
+    Sampling,
+    Usage,
+)
 
 YES_NO = ("Yes", "yes", "No", "no")
 SPARE_TOKENS = 16
 """left free of a context for the option that is read"""
+
+
+def _number(given: Any) -> Any:
+    """A number as people write it: "8/10", "40 %"; anything else is left for pydantic to refuse."""
+    if isinstance(given, bool):
+        raise ValueError("true and false are no numbers")
+    return given if not isinstance(given, str) or (read := score_in(given)) is None else read
+
+
+Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+"""a score from 0 to 1, or on the scale that `scale_of` finds"""
+
+
+def scale_of(scores: Sequence[float]) -> float:
+    """The best score of the scale that a reply's numbers are on: 1, 10 or 100.
+
+    Raises ValueError where they are on none, or on two.
+    """
+    most = max(scores, default=0.0)
+    if most <= SLIGHTLY_ABOVE:
+        return 1.0
+    if most > 100 or any(0 < score < 1 for score in scores):
+        raise ValueError(f"the scores go from 0 to 1, and one of them is {most:g}")
+    return 10.0 if most <= 10 else 100.0
+
+
+SLIGHTLY_ABOVE = 1.5
+"""up to which a score beyond 1 is clipped, not taken to be on another scale"""
+
+
+def on_scale(score: float, scale: float) -> float:
+    """The score from 0 to 1."""
+    return min(max(score / scale, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """An entry for each name, in order; None for one of which no usable entry came."""
+
+    found: tuple[Any, ...]
+    fault: str
+    """why some are None"""
+    usage: Usage = NO_USAGE
 
 
 async def ask_entries(
@@ -29,32 +94,64 @@ async def ask_entries(
     names: Sequence[str],
     *,
     seed: int = 0,
-) -> tuple[list[Any], Usage]:
-    """The entries of a reply in the order of the names, exactly one for each; and the cost.
+    check: Callable[[Sequence[Any]], object] = lambda entries: None,
+) -> Entries:
+    """The entries of a reply by their names; what is missing is asked for again, by name.
 
-    `form` has one field, a list of entries with an `id`. Raises JudgeError or PolicyError as
-    `ask_json` does.
+    `form` has one field, a list of entries with an `id`. `check` examines all of them together: the
+    model is told the ValueError that it raises. Raises JudgeError where no usable entry came in
+    `TRIES` replies, PolicyError as `ask_until` does.
     """
     (listed,) = form.model_fields
+    known = dict[str, Any]()
 
-    def whole(reply: BaseModel) -> None:
-        given = [str(entry.id) for entry in getattr(reply, listed)]
-        if sorted(given) != sorted(names):
-            raise ValueError(_entries_fault(given, names))
+    def take(reply: Completion) -> bool:
+        dropped: list[str] = []
+        known.update(_agreed(getattr(parse_reply(reply, form, dropped=dropped), listed), names))
+        if missing := [name for name in names if name not in known]:
+            told = "".join(f"; {fault}" for fault in dict.fromkeys(dropped))
+            raise ValueError(f"it needs an entry for each id; missing: {', '.join(missing)}{told}")
+        try:
+            check([known[name] for name in names])
+        except ValueError:
+            known.clear()
+            raise
+        return True
 
-    reply, usage = await ask_json(model, messages, form, check=whole, seed=seed)
-    by_name = {str(entry.id): entry for entry in getattr(reply, listed)}
-    return [by_name[name] for name in names], usage
+    def again(reply: str, fault: str) -> list[Message]:
+        missing = ", ".join(name for name in names if name not in known)
+        told = f"That reply cannot be used whole ({fault}). Write a JSON object of the same form"
+        told += f" with an entry for each of these: {missing}."
+        return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
+
+    sampling = Sampling(temperature=0.0, seed=seed, json_schema=unbounded_schema(form))
+    _, fault, used = await ask_until(model, messages, take, again, sampling)
+    if not known:
+        said = f"{model.name} gave no usable JSON in {TRIES} tries: {fault}"
+        raise JudgeError(said, "Use a stronger model for it.", used)
+    return Entries(tuple(known.get(name) for name in names), fault, used)
 
 
-def _entries_fault(given: Sequence[str], names: Sequence[str]) -> str:
-    parts = {
-        "missing": [name for name in names if name not in given],
-        "more than once": sorted({name for name in given if given.count(name) > 1}),
-        "unknown": sorted(set(given) - set(names)),
-    }
-    told = "; ".join(f"{what}: {', '.join(found)}" for what, found in parts.items() if found)
-    return f"it needs exactly {len(names)} entries, one for each id, and has {len(given)} ({told})"
+def _agreed(entries: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The entries by name, without those of no name asked for, and those that contradict."""
+    found, contradicted = dict[str, Any](), set[str]()
+    for entry in entries:
+        if (name := name_in(str(entry.id), names)) is None:
+            continue
+        if name in found and _verdict(found[name]) != _verdict(entry):
+            contradicted.add(name)
+        found[name] = entry
+    return {name: entry for name, entry in found.items() if name not in contradicted}
+
+
+def _verdict(entry: BaseModel) -> list[Any]:
+    return [value for value in entry.model_dump(exclude={"id"}).values() if type(value) is not str]
+
+
+def name_in(said: str, names: Sequence[str]) -> str | None:
+    """The name that an id means: itself, or its last word or number, as in "Attempt 1"."""
+    words = re.findall(r"[A-Z]?\d+|[A-Z]+", said.upper())
+    return next((name for name in names if words and name in (said.strip(), words[-1])), None)
 
 
 class ChoiceSeries:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import ascii_uppercase
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field
 
 from rubricem.judge.base import CHARACTERS, instruct, render_run, render_stage
-from rubricem.judge.readers import ChoiceSeries, ask_entries
+from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
+from rubricem.memory.asking import ReplyForm, Valid
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import BEST, Rating
 from rubricem.memory.schema import (
@@ -55,7 +56,8 @@ and 0.42. That is a weak judge; a server's model is a better one.
 """
 
 Candidates = Sequence[ReflectionCandidate]
-Scores = Sequence[ReflectionScore]
+Scores = Sequence[ReflectionScore | str]
+"""for each candidate a score, or why it has none"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class ReflectionJudge:
         `seed` determines the order in which a judge that sees all of them at once sees them.
         """
         readable = [c for c in candidates if not c.fault and not c.unscored_reason]
-        scores: list[ReflectionScore] = []
+        scores: list[ReflectionScore | str] = []
         failure = ""
         if readable:
             try:
@@ -116,31 +118,41 @@ class ReflectionJudge:
         return tuple(_with_score(c, given, failure) for c in candidates)
 
 
-class GivenReflectionScore(BaseModel):
+class GivenReflectionScore(ReplyForm):
     """One entry of a chat judge's reply."""
 
     id: str
     justification: str = Field(min_length=1)
-    diagnostic_accuracy: float = Field(ge=0, le=1)
-    specificity: float = Field(ge=0, le=1)
-    scope_and_balance: float = Field(ge=0, le=1)
-    suspicion: str = ""
+    diagnostic_accuracy: Score
+    specificity: Score
+    scope_and_balance: Score
+    suspicion: Annotated[str, BeforeValidator(lambda given: given or "")] = ""
 
-    def score(self, candidate: ReflectionCandidate) -> ReflectionScore:
+    @property
+    def numbers(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in STATEMENTS}
+
+    def score(self, candidate: ReflectionCandidate, scale: float) -> ReflectionScore:
         """The scores for this candidate; a suspicion counts only if it quotes the candidate."""
         quoted = words_of(self.suspicion)
         own = frozenset(words_of(f"{candidate.rubrics} {candidate.takeaways}"))
         holds = len(quoted) > 1 and sum(word in own for word in quoted) >= QUOTED_SHARE * len(
             quoted
         )
+        told: dict[str, str | float]
         told = {"suspicion": cut(self.suspicion, SUSPICION) if holds else ""}
+        told |= {name: on_scale(number, scale) for name, number in self.numbers.items()}
         return ReflectionScore.model_validate(self.model_dump(exclude={"id"}) | told)
 
 
-class GivenReviews(BaseModel):
+class GivenReviews(ReplyForm):
     """The reply's form."""
 
-    reviews: list[GivenReflectionScore]
+    reviews: Valid[GivenReflectionScore]
+
+
+def _scale(entries: Sequence[GivenReflectionScore | None]) -> float:
+    return scale_of([number for one in entries if one for number in one.numbers.values()])
 
 
 class ChatReflectionReader:
@@ -159,8 +171,12 @@ class ChatReflectionReader:
         parts = [material(known, CHARACTERS)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = instruct("reflection", "\n\n".join(parts))
-        given, _ = await ask_entries(self._model, messages, GivenReviews, names)
-        scores = {i: one.score(candidates[i]) for i, one in zip(order, given, strict=True)}
+        given = await ask_entries(self._model, messages, GivenReviews, names, check=_scale)
+        scale = _scale(given.found)
+        scores = {
+            i: one.score(candidates[i], scale) if one else given.fault
+            for i, one in zip(order, given.found, strict=True)
+        }
         return [scores[i] for i in range(len(candidates))]
 
 
@@ -240,7 +256,7 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
 
 
 def _with_score(
-    candidate: ReflectionCandidate, given: Iterator[ReflectionScore], failure: str
+    candidate: ReflectionCandidate, given: Iterator[ReflectionScore | str], failure: str
 ) -> ReflectionCandidate:
     if candidate.unscored_reason:
         return candidate
@@ -251,4 +267,6 @@ def _with_score(
         return candidate.model_copy(update={"score": nothing})
     if failure:
         return candidate.model_copy(update={"unscored_reason": failure})
-    return candidate.model_copy(update={"score": next(given)})
+    if isinstance(found := next(given), str):
+        return candidate.model_copy(update={"unscored_reason": f"the judge failed: {found}"})
+    return candidate.model_copy(update={"score": found})

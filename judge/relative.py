@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Protocol
 
-from pydantic import BaseModel, Field
-
 from rubricem.judge.base import (
     CHARACTERS,
     LEAST_TOOL_CHARACTERS,
@@ -35,8 +33,8 @@ from rubricem.judge.base import (
     outcome,
     prompt,
 )
-from rubricem.judge.readers import ChoiceSeries, ask_entries
-from rubricem.memory.asking import usage_of_error
+from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
+from rubricem.memory.asking import ReplyForm, Valid, usage_of_error
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -62,10 +60,12 @@ IDENTICAL = "All attempts are the same: one was scored, and its score is everyon
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A score in [0, 1] and an explanation for each attempt, in the order shown."""
+    """For each attempt, in the order shown, a score in [0, 1] and an explanation, or None."""
 
-    scores: tuple[tuple[float, str], ...]
+    scores: tuple[tuple[float, str] | None, ...]
     usage: Usage = NO_USAGE
+    fault: str = ""
+    """why some are None"""
 
 
 class AttemptReader(Protocol):
@@ -194,10 +194,14 @@ class RelativeJudge:
             for place in (place for same in twins for place in same):
                 scores[place] = failed_score(read.told())
             return RelativeScores(tuple(scores), (read.told(),), usage_of_error(read))
-        for i, (score, why) in zip(order, read.scores, strict=True):
+        for i, given in zip(order, read.scores, strict=True):
             for place in twins[i]:
-                scores[place] = StageScore(stage=Stage.ANSWER, score=score, justification=why)
-        notes = []
+                scores[place] = (
+                    StageScore(stage=Stage.ANSWER, score=given[0], justification=given[1])
+                    if given
+                    else failed_score(read.fault)
+                )
+        notes = [read.fault] if None in read.scores else []
         if len(twins) == 1:
             notes.append(IDENTICAL if len(twins[0]) > 1 else ALONE)
         elif len(twins) > LARGE:
@@ -316,18 +320,18 @@ def _content(message: Mapping[str, Any]) -> str:
     return "\n".join(str(p.get("text") or f"({p.get('type', 'something')})") for p in parts)
 
 
-class GivenScore(BaseModel, coerce_numbers_to_str=True):
-    """One entry of a reply."""
+class GivenScore(ReplyForm):
+    """One entry of a reply, under our names or RULER's."""
 
     id: str
     explanation: str = ""
-    score: float = Field(ge=0, le=1, allow_inf_nan=False)
+    score: Score
 
 
-class GivenScores(BaseModel):
-    """The reply: exactly one entry for each attempt."""
+class GivenScores(ReplyForm):
+    """The reply: one entry for each attempt."""
 
-    scores: list[GivenScore]
+    scores: Valid[GivenScore]
 
 
 DIGITS = tuple("0123456789")
@@ -349,8 +353,17 @@ class ChatAttemptReader:
         names = [str(number) for number in range(1, len(text.attempts) + 1)]
         system = fill(prompt("relative"), {"rubric": self._rubric})
         messages = [Message("system", system), Message("user", render_attempts(question, text))]
-        given, usage = await ask_entries(self._model, messages, GivenScores, names, seed=seed)
-        return Read(tuple((entry.score, entry.explanation) for entry in given), usage)
+        given = await ask_entries(
+            self._model,
+            messages,
+            GivenScores,
+            names,
+            seed=seed,
+            check=lambda entries: scale_of([entry.score for entry in entries]),
+        )
+        scale = scale_of([entry.score for entry in given.found if entry])
+        read = ((on_scale(e.score, scale), e.explanation) if e else None for e in given.found)
+        return Read(tuple(read), given.usage, given.fault)
 
 
 class ChoiceAttemptReader:

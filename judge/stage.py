@@ -46,6 +46,8 @@ class Scored:
 
     verdicts: Mapping[Stage, tuple[Verdict, ...]]
     usage: Usage = NO_USAGE
+    fault: str = ""
+    """why a stage has none"""
 
 
 class Scorer(Protocol):
@@ -153,7 +155,7 @@ class StageJudge:
             try:
                 standard = {stage: buffer.criteria(stage) for stage in open_stages}
                 scored = await self._scorer.score(trajectory, standard)
-                usage = scored.usage
+                failure, usage = scored.fault, scored.usage
             except (JudgeError, PolicyError) as error:
                 failure, usage = error.told(), usage_of_error(error)
 

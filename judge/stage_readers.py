@@ -18,9 +18,9 @@ sentences that break off, or share no word with the question, are dropped.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -36,7 +36,7 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.readers import ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import Bill, ask_json
+from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.language import apart, language_of, sentences, words_in
 from rubricem.memory.schema import (
@@ -56,35 +56,57 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import cut, fence, one_line, seed_of, without_markers
 
 
-class ProposedItem(BaseModel):
-    """One criterion as the model writes it."""
+class ProposedItem(ReplyForm):
+    """One criterion as the model writes it; what is too long or too heavy is cut."""
 
-    title: str = Field(min_length=1, max_length=200)
-    description: str = Field(min_length=1, max_length=1000)
-    weight: float = Field(default=2, ge=1, le=3)
+    title: str = ""
+    description: str = Field(min_length=1)
+    weight: float = Field(default=2.0, allow_inf_nan=False)
+    negative: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"description": given}
+        if isinstance(given, dict) and given.get("title"):
+            return {"description": given["title"]} | given
+        return given
 
     def criterion(self, *, positive: bool, persistent: bool) -> Criterion:
+        said = self.description.split()
         return Criterion(
-            title=" ".join(self.title.split()),
-            description=" ".join(self.description.split()),
-            weight=self.weight,
-            positive=positive,
+            title=cut(" ".join(self.title.split() or said[:TITLE_WORDS]), TITLE_CHARACTERS),
+            description=cut(" ".join(said), DESCRIPTION_CHARACTERS),
+            weight=min(max(abs(self.weight), 1.0), 3.0),
+            positive=positive and self.weight >= 0 and not self.negative,
             persistent=persistent,
         )
 
 
-class ProposedStage(BaseModel):
-    positive: list[ProposedItem] = []
-    negative: list[ProposedItem] = []
+class ProposedStage(ReplyForm):
+    positive: Valid[ProposedItem] = Field(default_factory=list)
+    negative: Valid[ProposedItem] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return {"positive": given} if isinstance(given, list) else given or {}
 
 
-class Proposal(BaseModel):
-    """The reply to a request for criteria; stages may be left out."""
+class Proposal(ReplyForm):
+    """The reply to a request for criteria; stages may be left out, but not all of them."""
 
     plan: ProposedStage = ProposedStage()
     research: ProposedStage = ProposedStage()
     review: ProposedStage = ProposedStage()
     answer: ProposedStage = ProposedStage()
+
+    @model_validator(mode="after")
+    def _some_stage(self) -> "Proposal":
+        if not self.model_fields_set:
+            raise ValueError(f"it names none of the stages {', '.join(Stage)}")
+        return self
 
     def criteria(self, *, persistent: bool) -> dict[Stage, tuple[Criterion, ...]]:
         """Of each stage the positive ones, then the negative ones."""
@@ -97,6 +119,9 @@ class Proposal(BaseModel):
             for stage in Stage
             for given in (getattr(self, stage.value),)
         }
+
+
+TITLE_CHARACTERS, DESCRIPTION_CHARACTERS = 200, 1000
 
 
 class ChatProposer:
@@ -129,16 +154,26 @@ class ChatProposer:
         return Proposed(proposal.criteria(persistent=persistent), usage)
 
 
-class GivenVerdict(BaseModel):
-    id: int = Field(alias="number")
+_OF_TWO = re.compile(r"\s*([\d.]+)\s*(?:(?:/|of|out of)\s*2)?\s*(?:points?)?\s*")
+
+
+def _points(given: Any) -> Any:
+    """The number of "2/2" or "1 point"; what is none stays for pydantic to refuse."""
+    if isinstance(given, bool):
+        raise ValueError("true and false are no points")
+    return said[1] if isinstance(given, str) and (said := _OF_TWO.fullmatch(given)) else given
+
+
+class GivenVerdict(ReplyForm):
+    id: str = Field(alias="number")
     justification: str = Field(min_length=1)
-    points: int = Field(ge=0, le=2)
+    points: Annotated[float, BeforeValidator(_points), Field(ge=0, le=2)]
 
 
-class GivenVerdicts(BaseModel):
+class GivenVerdicts(ReplyForm):
     """The reply of a scoring call."""
 
-    verdicts: list[GivenVerdict]
+    verdicts: Valid[GivenVerdict]
 
 
 class ChatScorer:
@@ -161,16 +196,21 @@ class ChatScorer:
         )
         names = [str(number) for number in range(1, count + 1)]
         messages = instruct("score", asked)
-        entries, usage = await ask_entries(self._model, messages, GivenVerdicts, names)
-        given = iter(entries)
+        entries = await ask_entries(self._model, messages, GivenVerdicts, names)
+        given = iter(entries.found)
+        found = {
+            stage: [(c, next(given)) for c in criteria] for stage, criteria in standard.items()
+        }
         verdicts = {
             stage: tuple(
                 Verdict(criterion=criterion, points=one.points, justification=one.justification)
-                for criterion, one in zip(criteria, given, strict=False)
+                for criterion, one in pairs
             )
-            for stage, criteria in standard.items()
+            for stage, pairs in found.items()
+            # Runs are compared on the same criteria: a stage that lacks one is not scored.
+            if all(one is not None for _, one in pairs)
         }
-        return Scored(verdicts, usage)
+        return Scored(verdicts, entries.usage, entries.fault)
 
 
 def _number_criteria(standard: Standard) -> str:

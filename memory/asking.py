@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, ValidationInfo, WrapValidator, model_validator
 
 from rubricem.memory.errors import JudgeError, RubricemError
 from rubricem.memory.schema import (
@@ -23,11 +23,13 @@ from rubricem.memory.schema import (
     Completion,
     Message,
     Sampling,
+    Stage,
     Usage,
 )
 from rubricem.memory.text import cut
 
 Form = TypeVar("Form", bound=BaseModel)
+Entry = TypeVar("Entry")
 Usable = TypeVar("Usable")
 
 TRIES = 3
@@ -168,18 +170,97 @@ class Bill:
             error.usage = self.usage + usage_of_error(error)
 
 
+SAME = (
+    frozenset(["justification", "explanation", "reason", "reasoning", "rationale", "evidence"]),
+    frozenset(["number", "id", "index", "criterion", "item", "trajectoryid", "attempt", "review"]),
+    frozenset(["points", "score", "weight"]),
+    frozenset(["description", "criterion", "item"]),
+    frozenset(["rubrics", "items", "checklist", "criteria"]),
+    *(frozenset({name, f"{name}stage", f"stage{n}"}) for n, name in enumerate(Stage, start=1)),
+)
+"""names that judges give to the same field, as letters and digits"""
+
+
+class ReplyForm(BaseModel, coerce_numbers_to_str=True):
+    """A form that is read in whatever case and spacing its fields' names are written, under others
+    of the `SAME`, and out of a wrapper; a bare list, or objects under other names, are those of its
+    only field.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return cls._find_fields(given)
+
+    @classmethod
+    def _find_fields(cls, given: Any) -> Any:
+        names = {_bare(n): n for f, info in cls.model_fields.items() for n in (info.alias or f,)}
+        only = next(iter(names.values())) if len(names) == 1 else None
+        if not given or not isinstance(given, dict):
+            return {only: given} if only and isinstance(given, list) else given
+        found = dict[str, Any]()
+        for key in sorted(given, key=lambda key: _bare(key) not in names):
+            same = next(
+                (s & names.keys() for s in SAME if _bare(key) in s and s & names.keys()), ()
+            )
+            for name in [_bare(key)] if _bare(key) in names else same:
+                found.setdefault(names[name], given[key])
+        inside = [value for value in given.values() if isinstance(value, dict | list)]
+        if not found and len(inside) == 1:
+            found = cls._find_fields(inside[0])
+        if not found and only and len(inside) == len(given):
+            return {only: given}
+        return found if found and isinstance(found, dict) else given
+
+
+def _bare(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _keep_valid(given: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
+    """The valid items of a list; what is wrong with others goes to the context's `dropped`."""
+    if isinstance(given, dict):
+        named = all(isinstance(value, dict) for value in given.values())
+        given = [{"id": k} | v for k, v in given.items()] if named else [given]
+    kept, faults = list[Any](), list[str]()
+    for item in given if isinstance(given, list) else [] if given is None else [given]:
+        try:
+            kept += validate([item])
+        except ValidationError as error:
+            faults.append(first_fault(error).removeprefix("0."))
+    if faults and not kept:
+        return validate(given)
+    if info.context is not None:
+        info.context["dropped"] += faults
+    return kept
+
+
+Valid = Annotated[list[Entry], WrapValidator(_keep_valid)]
+"""a list whose invalid items are dropped: one bad item does not void the others"""
+
+
 def parse_reply(
-    reply: Completion, form: type[Form], check: Callable[[Form], None] = lambda reply: None
+    reply: Completion,
+    form: type[Form],
+    check: Callable[[Form], None] = lambda reply: None,
+    dropped: list[str] | None = None,
 ) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quotes.
 
-    Raises ValueError with the fault.
+    Where none does, the objects together may be a list's. `dropped` gets the faults of items that
+    were left out. Raises ValueError with the fault.
     """
     fault = ""
-    for value in reversed(list(json_objects(reply.text))):
+    values = list(json_objects(reply.text))
+    for value in (*reversed(values), [one for one in values if isinstance(one, dict)]):
+        if value == []:
+            continue
+        faults: list[str] = []
         try:
-            found = form.model_validate(value)
+            found = form.model_validate(value, context={"dropped": faults})
             check(found)
+            if dropped is not None:
+                dropped += faults
             return found
         except ValidationError as error:
             fault = fault or first_fault(error)
@@ -198,16 +279,18 @@ def check_numbers(numbers: Iterable[int], count: int) -> None:
 
 
 def json_objects(text: str) -> Iterator[Any]:
-    """The complete JSON objects in a text from left to right, none inside another."""
-    at = text.find("{")
-    while at >= 0:
+    """The complete JSON objects in a text, and lists of them, from left to right, none in another.
+
+    Strings may run over lines.
+    """
+    end = 0
+    while begun := _OPENING.search(text, end):
         try:
-            value, end = _DECODER.raw_decode(text, at)
+            value, end = _DECODER.raw_decode(text, begun.start())
         except (ValueError, RecursionError):
-            end = at + 1
+            end = begun.start() + 1
         else:
             yield value
-        at = text.find("{", end)
 
 
 def broken(text: str) -> str:
@@ -258,4 +341,5 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no number that JSON knows")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_constant=_no_number, strict=False)
+_OPENING = re.compile(r"\{|\[(?=\s*\{)")

@@ -272,16 +272,21 @@ class Parsed:
     def of(cls, text: str, *, cut_off: bool = False) -> "Parsed":
         """The blocks of a reflection, or what is wrong with its form.
 
-        Thinking before the first block is no part of it. Anything else around the blocks is a
-        fault.
+        Thinking, and what else stands around the blocks, is no part of it.
         """
-        body = split_thinking(text)[1].strip()
+        body = re.sub(
+            rf"</?(?:{RUBRICS}|{TAKEAWAYS})>", _lowered, split_thinking(text)[1], flags=re.I
+        )
         found = {
             tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)
         }
         blocks = {tag: block[1].strip() for tag, block in found.items() if block}
         fault = "It was cut off before its end." if cut_off else _fault(body, blocks)
         return cls(blocks.get(RUBRICS, ""), blocks.get(TAKEAWAYS, ""), fault)
+
+
+def _lowered(tag: re.Match[str]) -> str:
+    return tag[0].lower()
 
 
 def _fault(body: str, blocks: Mapping[str, str]) -> str:
@@ -294,8 +299,6 @@ def _fault(body: str, blocks: Mapping[str, str]) -> str:
             return f"The {tag} block is empty."
         if not re.search(r"\w", re.sub("|".join(HEADINGS), "", blocks[tag])):
             return f"The {tag} block has headings and nothing under them."
-    if re.sub(rf"<({RUBRICS}|{TAKEAWAYS})>.*?</\1>", "", body, flags=re.S).strip():
-        return "There is text outside the two blocks."
     if body.index(f"<{RUBRICS}>") > body.index(f"<{TAKEAWAYS}>"):
         return "The blocks are in the wrong order."
     return ""

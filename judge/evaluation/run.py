@@ -108,8 +108,10 @@ class RelativeComparer:
             return Preference(None, "The answers are the same.", first_share=0.5)
         text = group_text(answers_alone(question, first, second), self._reader.characters)
         read = await self._reader.read(question, text, seed=0)
-        (left, _), (right, _) = read.scores
-        return higher(left, right, read.usage)
+        left, right = read.scores
+        if left is None or right is None:
+            return Preference(None, read.fault, usage=read.usage)
+        return higher(left[0], right[0], read.usage)
 
 
 def higher(first: float, second: float, usage: Usage) -> Preference:

@@ -6,9 +6,10 @@ retries of its model. Callers can route the calls of an `LLMJudge` through a sto
 `asking_through`.
 
 The template contains {action} and {observation}. Unless a pattern is given, the reply is read as
-people write scores: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`. The first number counts,
-unless one comes right after the word score, rating, grade or reward: then the first of those. A
-denominator or a percent sign divides it.
+people write scores: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`. The last number counts that
+is named a score; where none is, the last that is a line or a sentence by itself, one that the reply
+begins with, or its last number, if that is within the scale and no part of a count. A denominator
+or a percent sign divides it.
 """
 
 import copy
@@ -27,8 +28,8 @@ from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, bou
 from rubricem.memory.schema import NO_USAGE, ChatModel, Message, Sampling, Usage
 from rubricem.memory.text import one_line, split_thinking, without_markers
 
-MOST_TOKENS = 256
-"""of one reply"""
+MOST_TOKENS, LONGER = 256, 4096
+"""of one reply: OpenEnv's, and one that may give its reasons first"""
 SHOWN = 120
 """characters quoted of a reply that could not be read"""
 HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
@@ -206,7 +207,7 @@ class ChatClient(_Counting):
     """A chat model of ours as a judge's client. Raises PolicyError without a reply."""
 
     def __init__(
-        self, model: ChatModel, system_prompt: str | None = None, max_tokens: int = MOST_TOKENS
+        self, model: ChatModel, system_prompt: str | None = None, max_tokens: int = LONGER
     ) -> None:
         self._model = model
         self._before = [] if system_prompt is None else [Message("system", system_prompt)]
@@ -250,23 +251,37 @@ def create_llm_client(
 
 _NUMBER = r"[-+\u2212]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?"
 _BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212])"
-_OF = rf"(?:\s*(?P<percent>%)|\s*(?:/|out\s+of)\s*(?P<whole>{_NUMBER}))?"
+_OF = (
+    rf"(?:\s*(?P<percent>%)|\s*\(?\s*(?P<of>/|out\s+of\b|of\b)\s*(?:a\s+possible\s+)?"
+    rf"(?P<whole>{_NUMBER}))?"
+)
 _VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d){_OF}"
-_FIRST = re.compile(_VALUE, re.I)
+_ANY = re.compile(_VALUE, re.I)
+_ALONE = re.compile(rf"(?:^|(?<=[.!?:]\s))[^\w\n.,+\u2212-]*{_VALUE}[^\w\n]*$", re.I | re.M)
+_FIRST = re.compile(rf"[^\w.,+\u2212-]*{_VALUE}", re.I)
 _LABELLED = re.compile(
-    rf"\b(?:score|rating|grade|reward)\b[\"'*_`\s]*(?:[:=]|is|of)?[\"'*_`\s]*{_VALUE}", re.I
+    r"\b(?:score|rating|grade|reward|overall)\b[\"'*_`\s]*(?:\([^()\n]*\)[\"'*_`\s]*)?"
+    rf"(?:[:=]|is|of|at)?[\"'*_`\s]*{_VALUE}",
+    re.I,
 )
 
 
 def score_in(text: str, scale: float = 1.0) -> float | None:
     """The score as written, over `scale` or over the denominator that it states.
 
-    None if there is no finite number.
+    None if there is no finite number that stands as a score.
     """
     said = split_thinking(text)[1]
-    found = _LABELLED.search(said) or _FIRST.search(said)
-    if found is None:
-        return None
+    for named in (_LABELLED, _ALONE):
+        if scores := list(named.finditer(said)):
+            return _value(scores[-1], scale)
+    counts = [found for found in _ANY.finditer(said) if (found["of"] or "").lower() != "of"]
+    found = _FIRST.match(said) or (counts[-1] if counts else None)
+    score = None if found is None else _value(found, scale)
+    return score if score is not None and 0 <= score <= 1 else None
+
+
+def _value(found: re.Match[str], scale: float) -> float | None:
     score = _number(found["value"])
     whole = _number(found["whole"]) if found["whole"] else 100.0 if found["percent"] else scale
     return score / whole if whole > 0 and math.isfinite(score / whole) else None

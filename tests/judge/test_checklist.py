@@ -189,9 +189,9 @@ def checklist(*points: Any, text: str = "Says {}.") -> str:
     ("bad", "told"),
     [
         (checklist(1, 2, 3), "at least 5"),
-        (checklist(8, 5, 3, 0, -2), "at least one point"),
+        (checklist(8, 5, 3, 0, -2), "worth some points"),
         (checklist(-1, -2, -3, -4, -5), "points above 0"),
-        (checklist(*POINTS, text="Says LRU."), "say the same"),
+        (checklist(*POINTS, text="Says LRU."), "different items"),
     ],
 )
 async def test_a_checklist_of_no_use_is_asked_for_again_with_its_fault(bad: str, told: str):
@@ -252,7 +252,7 @@ async def test_one_call_checks_every_item_and_none_checks_nothing():
     [
         "", "no", "I cannot rate this.", "すべて満たす", '{"verdicts": [{"number": 1,', "[]",
         '{"verdicts": "all met"}', "{'verdicts': [{'number': 1, 'criteria_met': True}]}",
-        marks((7, True), (0, False)), marks((1, 1), (2, 0), (3, 0.5)),
+        marks((7, True), (0, False)), marks((1, 2), (2, "some"), (3, 0.5)),
         marks((1, None), (2, float("nan")), ("x", True)),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from rubricem.judge.checklist import (
     ProposedChecklist,
     with_items,
 )
-from rubricem.judge.composed import ComposedJudge, Compositions, Judged
+from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
@@ -31,8 +31,11 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
+from tests.support.judges import ScriptedChat
 from tests.support.values import (
     QUESTION,
+    SOURCE,
+    WHOLE,
     Called,
     Fixed,
     ScriptedProposer,
@@ -241,3 +244,13 @@ async def test_cancelling_leaves_no_rubric_at_work():
         await task
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()} and log == []
+
+
+async def test_a_model_that_judges_is_shown_what_a_person_would_be():
+    model = ScriptedChat(["The answer covers 2 of 4 parts. I would give it 0.3 out of 1."])
+    rubric = LLMJudge("Rate it: {observation}", ChatClient(model))
+    view = StageView(run_of(sources=(SOURCE,)), Stage.ANSWER, lambda: None)  # type: ignore[arg-type]
+    assert await rubric("the answer", view) == pytest.approx(0.3)
+    shown = model.asked[0][0].content
+    assert all(text in shown for text in (QUESTION, WHOLE[Stage.ANSWER], f"[{SOURCE.id}]"))
+    assert SOURCE.text in shown and "Trajectory(" not in shown and len(shown) < 3000

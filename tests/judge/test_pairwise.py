@@ -167,7 +167,9 @@ def test_a_reply_cannot_bring_the_judges_own_tags():
     assert "if a < b: x[[0]]" in shown
 
 
-@pytest.mark.parametrize("bad", ["", "I cannot help with that.", "[[A]]", "どちらも良い", "{}"])
+@pytest.mark.parametrize(
+    "bad", ["", "I cannot help with that.", "[[A]] or [[B]]", "どちらも良い", "{}"]
+)
 async def test_a_text_without_a_verdict_is_asked_for_again_and_paid_for(bad: str):
     model = ScriptedChat([bad, chain("A")])
     read = await ChatComparer(model).prefer("q", "x", "y")

@@ -152,11 +152,13 @@ async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
     assert result.usage.calls == 2
 
 
-async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
-    result, _ = await judged(lambda body, number: BAD[0], worth(3, 9))
-    assert [score.score for score in result.scores] == [None, None]
-    assert "the judge failed" in result.scores[0].unscored_reason
-    assert "missing: 2" in result.scores[0].unscored_reason
+@pytest.mark.parametrize(("bad", "scored"), [(BAD[0], 1), (BAD[3], 0), ("No.", 0)])
+async def test_what_a_judge_fails_on_is_unscored_and_the_rest_is_not(bad: str, scored: int):
+    result, _ = await judged(lambda body, number: bad, worth(3, 9))
+    unscored = [score for score in result.scores if score.score is None]
+    assert len(unscored) == 2 - scored
+    assert all("the judge failed: " in score.unscored_reason for score in unscored)
+    assert ("missing: 2" in unscored[0].unscored_reason) == bool(scored)
     assert (result.usage.calls, len(result.notes)) == (3, 1)
 
 

@@ -118,7 +118,6 @@ def test_two_blocks_are_valid_and_thinking_before_them_is_no_part():
         ("It went well.", "no whole reflection_rubrics block"),
         (GOOD.replace("</reflection_takeaways>", ""), "no whole reflection_takeaways block"),
         (GOOD + GOOD, "more than one reflection_rubrics block"),
-        ("Here it is:\n" + GOOD, "text outside the two blocks"),
         (GOOD.replace("- Read the default, too.", ""), "_takeaways block is empty"),
         (GOOD.replace("it never looked at eviction.", ""), "nothing under them"),
         (BACKWARDS, "wrong order"),

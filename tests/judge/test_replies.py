@@ -1,0 +1,289 @@
+"""Replies as a strong model may sensibly write them: each is read at the first try.
+
+They were written before the readers that read them, and none was left out afterwards.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from rubricem.agent.learning.reflect import Parsed
+from rubricem.judge.build import reflection_judge
+from rubricem.judge.checklist import ChatChecklistMaker, ChatItemChecker, ChecklistItem
+from rubricem.judge.pairwise import ChatComparer
+from rubricem.judge.relative import ChatAttemptReader, RelativeJudge
+from rubricem.judge.rubrics.llm import score_in
+from rubricem.judge.stage_readers import ChatProposer, ChatScorer
+from rubricem.memory.schema import ReflectionCandidate, RubricBuffer, Stage
+from tests.support.judges import ScriptedChat
+from tests.support.values import QUESTION, group_of, item, run_of, varied
+
+A, B = varied("a", "It goes."), varied("b", "The least recently used one goes.")
+GOOD = {"title": "Names LRU", "description": "Says that the least recently used entry goes."}
+FLAW = {"title": "Guesses", "description": "Claims an order that no passage gives."}
+LONG = {**GOOD, "description": "Says that the least recently used entry goes. " * 60}
+
+
+def dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def stage(positive: Any = (), negative: Any = ()) -> dict[str, Any]:
+    return {"positive": list(positive), "negative": list(negative)}
+
+
+BOTH = {"plan": stage([GOOD | {"weight": 2}]), "answer": stage([GOOD | {"weight": 3}], [FLAW])}
+PROPOSALS = [
+    dumped(BOTH),
+    f"```json\n{json.dumps(BOTH, indent=2)}\n```",
+    f"<think>Attempt 2 names it.</think>\nHere are the criteria:\n\n{dumped(BOTH)}\n\nDone.",
+    dumped({"criteria": BOTH}),
+    dumped({"reply": {"criteria": BOTH}}),
+    dumped({name.capitalize(): value for name, value in BOTH.items()}),
+    dumped({"stage_1": BOTH["plan"], "stage_4": BOTH["answer"]}),
+    dumped({"Stage 1": BOTH["plan"], "Stage 4": BOTH["answer"], "notes": "They differ here."}),
+    dumped(
+        {"plan": {"positive": [GOOD], "negative": None}, "research": None, "answer": BOTH["answer"]}
+    ),
+    dumped({"plan": [GOOD], "answer": [GOOD, {**FLAW, "negative": True}]}),
+    dumped({"plan": stage([GOOD]), "answer": stage([GOOD, {"title": "Broken"}, LONG, {}], [FLAW])}),
+    dumped(
+        {
+            "plan": stage([GOOD | {"weight": 5}]),
+            "answer": stage([GOOD | {"weight": "3"}, FLAW | {"weight": -2}]),
+        }
+    ),
+    dumped(BOTH).replace("Says that", "Says\nthat"),
+    dumped(
+        {"plan": stage([GOOD["description"]]), "answer": {"positive": [GOOD], "negative": FLAW}}
+    ),
+    dumped({"plan": {"Positive": [GOOD]}, "answer": {"Positive": [GOOD], "Negative": [FLAW]}}),
+]
+
+
+@pytest.mark.parametrize("reply", PROPOSALS)
+async def test_a_proposal_is_read(reply: str):
+    model = ScriptedChat([reply])
+    found = (
+        await ChatProposer(model).contrast([A, B], RubricBuffer(question=QUESTION), 0)
+    ).criteria
+    assert [c.positive for c in found[Stage.PLAN]] == [True]
+    assert [c.positive for c in found[Stage.ANSWER]].count(False) == 1
+    assert found[Stage.ANSWER][0].description.startswith("Says that the least recently used")
+    assert all(1 <= c.weight <= 3 and len(c.description) <= 1000 for c in found[Stage.ANSWER])
+
+
+SAID = 'It says "least recently used".'
+STANDARD = {Stage.PLAN: (item("Asks."),), Stage.ANSWER: (item("Says LRU."), item("Errs.", 1))}
+
+
+def rows(reason: str = "justification", number: str = "number", points: Any = (2, 1, 0)) -> Any:
+    return [{number: n, reason: SAID, "points": p} for n, p in enumerate(points, start=1)]
+
+
+DRAFT = {"verdicts": rows(points=(0, 0, 0))}
+TWO_ONE_NONE = [
+    dumped({"verdicts": rows()}),
+    f"```\n{json.dumps({'verdicts': rows()}, indent=1)}\n```",
+    f"<think>Draft: {dumped(DRAFT)}</think>{dumped({'verdicts': rows()})}",
+    dumped(rows()),
+    "\n".join(map(dumped, rows())),
+    dumped({"Verdicts": [{k.title(): v for k, v in row.items()} for row in rows()]}),
+    dumped({"verdicts": rows("explanation")}),
+    dumped({"verdicts": rows("reasoning", "id")}),
+    dumped({"verdicts": rows("evidence", "criterion")}),
+    dumped({"verdicts": rows("rationale", "index")}),
+    dumped({"verdicts": rows(points=("2", "1", "0"))}),
+    dumped({"verdicts": rows(points=("2/2", "1/2", "0/2"))}),
+    dumped({"verdicts": rows(points=(2.0, 1.0, 0.0))}),
+    dumped({"verdicts": rows(points=("2 points", "1 point", "0 points"))}),
+    dumped({"verdicts": [*rows(), {"number": 4, "justification": "Nothing asked.", "points": 1}]}),
+    dumped({"verdicts": [*rows(), rows()[0]]}),
+    dumped({"verdicts": {str(row["number"]): row for row in rows()}}),
+    dumped({str(row.pop("number")): row for row in rows()}),
+    dumped({"verdicts": rows()}).replace("It says", "It\nsays"),
+    dumped({"result": {"verdicts": rows()}, "overall": "A fair run."}),
+    dumped({"verdicts": [row | {"number": f"Criterion {row['number']}"} for row in rows()]}),
+]
+
+
+@pytest.mark.parametrize("reply", TWO_ONE_NONE)
+async def test_verdicts_on_criteria_are_read(reply: str):
+    scored = await ChatScorer(ScriptedChat([reply])).score(A, STANDARD)
+    given = [
+        (v.points, " ".join(v.justification.split()))
+        for each in scored.verdicts.values()
+        for v in each
+    ]
+    assert given == [(2, SAID), (1, SAID), (0, SAID)]
+
+
+def scores(first: Any, second: Any, name: str = "id", ids: tuple[Any, Any] = ("1", "2")) -> Any:
+    pairs = zip(ids, (first, second), strict=True)
+    return {"scores": [{name: i, "explanation": "It holds.", "score": s} for i, s in pairs]}
+
+
+EIGHT_AND_THREE = [
+    dumped(scores(0.8, 0.3)),
+    f"I compared both.\n```json\n{dumped(scores(0.8, 0.3))}\n```",
+    dumped(scores(0.8, 0.3, "trajectory_id")),
+    dumped(scores(0.8, 0.3, ids=(1, 2))),
+    dumped(scores(0.8, 0.3, ids=("Attempt 1", "Attempt 2"))),
+    dumped(scores(8, 3)),
+    dumped(scores(80, 30)),
+    dumped(scores("8/10", "3/10")),
+    dumped(scores("80%", "30%")),
+    dumped(scores("0.8", "0.3")["scores"]),
+    dumped({"Scores": [{"Attempt": 2, "Score": 0.3}, {"Attempt": 1, "Score": 0.8}]}),
+]
+
+
+@pytest.mark.parametrize("reply", EIGHT_AND_THREE)
+async def test_scores_of_attempts_are_read(reply: str):
+    model = ScriptedChat([reply])
+    found = await RelativeJudge(ChatAttemptReader(model), seed=1).scores(group_of(A, B))
+    assert sorted(s.score or 0 for s in found.scores) == pytest.approx([0.3, 0.8])
+    assert found.notes == ()
+
+
+ITEMS = [ChecklistItem(criterion=f"Says {word}.", points=2) for word in ("LRU", "FIFO")]
+MARKS = [{"number": n, "explanation": SAID, "criteria_met": n == 1} for n in (1, 2)]
+MET_AND_NOT = [
+    dumped({"verdicts": MARKS}),
+    dumped(MARKS),
+    dumped({"verdicts": [{**mark, "criteria_met": str(mark["criteria_met"])} for mark in MARKS]}),
+    dumped({"verdicts": [{**mark, "criteria_met": int(mark["criteria_met"])} for mark in MARKS]}),
+    dumped({"verdicts": [{k.replace("_", " "): v for k, v in mark.items()} for mark in MARKS]}),
+    dumped({"items": MARKS}),
+]
+
+
+@pytest.mark.parametrize("reply", MET_AND_NOT)
+async def test_marks_of_items_are_read(reply: str):
+    checked = await ChatItemChecker(ScriptedChat([reply])).check("Which?", "LRU.", ITEMS)
+    assert [f.outcome for f in checked.findings] == ["met", "not met"]
+
+
+MADE = [{"criterion": f"States that fact {n} holds.", "points": n} for n in (9, 7, 5, 3, 2, -4)]
+CHECKLISTS = [
+    dumped({"rubrics": MADE}),
+    dumped(MADE),
+    dumped({"items": [*MADE, {"criterion": "States nothing.", "points": 0}, MADE[0]]}),
+    dumped({"rubrics": [*MADE[:-1], {"criterion": "Invents a source.", "points": -12}]}),
+    dumped({"rubrics": [*MADE, *({"criterion": f"Gives {n}.", "points": 1} for n in range(20))]}),
+]
+
+
+@pytest.mark.parametrize("reply", CHECKLISTS)
+async def test_a_checklist_is_read(reply: str):
+    made = await ChatChecklistMaker(ScriptedChat(["LRU.", reply])).make("Which?")
+    assert [i.points for i in made.items[:5]] == [9, 7, 5, 3, 2]
+    assert 6 <= len(made.items) <= 15 and -10 <= made.items[5].points < 0
+
+
+def reviewed(number: Any, **more: Any) -> dict[str, Any]:
+    names = ("diagnostic_accuracy", "specificity", "scope_and_balance")
+    return {"justification": "It names the query."} | dict.fromkeys(names, number) | more
+
+
+REVIEWS = [
+    dumped({"reviews": [reviewed(0.6, id="A", suspicion="")]}),
+    dumped({"reviews": [reviewed(0.6, id="Review A", suspicion=None)]}),
+    dumped({"reviews": [reviewed(6, id="a")]}),
+    dumped({"reviews": {"A": reviewed("0.6")}}),
+    dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="A").items()}]),
+]
+
+
+@pytest.mark.parametrize("reply", REVIEWS)
+async def test_scores_of_reviews_are_read(reply: str):
+    run = run_of()
+    given = ReflectionCandidate(
+        trajectory_id=run.id, question=QUESTION, segments=(), rubrics="r", takeaways="t"
+    )
+    [judged] = await reflection_judge(ScriptedChat([reply])).score(run, None, [given])
+    assert judged.score is not None and judged.score.total == pytest.approx(0.6)
+
+
+WINNERS = [
+    "<type>Chat</type><eval>B names it.</eval>\n<answer>[[B]]</answer>",
+    "B names the rule, A does not.\n\n**Verdict: [[B]]**",
+    "<eval>B names it.</eval><answer>B</answer>",
+    "<eval>A is a good start, but B names it.</eval><answer>**[[B]]**</answer>",
+    "<eval>B names it.</eval><answer>Reply B</answer>",
+    "<think>Is it [[A]]? No.</think>\n<answer>[B]</answer>",
+    "My final verdict is: [[B]].",
+    "```\n<eval>B names it.</eval>\n<answer>\n[[B]]\n</answer>\n```",
+]
+
+
+@pytest.mark.parametrize("reply", WINNERS)
+async def test_a_verdict_on_a_pair_is_read(reply: str):
+    read = await ChatComparer(ScriptedChat([reply])).prefer("Which?", "It goes.", "LRU goes.")
+    assert read.winner == "B" and read.reason
+
+
+SCORES = [
+    ("The answer covers 2 of 4 parts. I would give it 0.3 out of 1.", 0.3),
+    ("7 of 10 claims hold. Overall 0.7.", 0.7),
+    ("In 2025 RULER used o3. 0.6", 0.6),
+    ("Rating: 3 (of 5)", 0.6),
+    ("It names 3 of the 5 terms and cites S2.\n\n**Score: 0.65**", 0.65),
+    ("0.8 - all 4 parts are there, 1 of them without a source.", 0.8),
+    ("Score: 0.2 at first sight; on the second reading the final score is 0.4.", 0.4),
+    ("I checked 12 claims.\nFinal score (0-1): 0.75", 0.75),
+    ('```json\n{"reasoning": "2 of 3 hold", "score": 0.55}\n```', 0.55),
+    ("Two sources of 2019 agree.\n\n8/10", 0.8),
+    ("I would say 70% of it holds.", 0.7),
+    ("The answer covers 2 of 4 parts.", None),
+    ("I cannot rate this: S3 is of 2019.", None),
+]
+
+
+@pytest.mark.parametrize(("reply", "score"), SCORES)
+def test_a_score_in_prose_is_read_and_a_count_is_none(reply: str, score: float | None):
+    assert score_in(reply) == (None if score is None else pytest.approx(score))
+
+
+BLOCKS = (
+    "<reflection_rubrics>\nPitfalls: it never looked at eviction.\n</reflection_rubrics>\n"
+    "<reflection_takeaways>\n- Read the default, too.\n</reflection_takeaways>"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here is my review of the run.\n\n{BLOCKS}",
+        f"<think>It failed.</think>\n```xml\n{BLOCKS}\n```",
+        f"{BLOCKS}\n\nI hope this helps.",
+        BLOCKS.replace("</reflection_rubrics>\n", "</reflection_rubrics>\n\nAnd now:\n"),
+        BLOCKS.replace("reflection_r", "Reflection_R").replace("reflection_t", "Reflection_T"),
+    ],
+)
+def test_a_reflection_is_read_whatever_stands_around_its_blocks(text: str):
+    read = Parsed.of(text)
+    assert (read.takeaways, read.fault) == ("- Read the default, too.", "")
+    assert read.rubrics == "Pitfalls: it never looked at eviction."
+
+
+async def test_what_is_missing_is_asked_for_alone_and_the_rest_is_kept():
+    model = ScriptedChat([dumped({"verdicts": rows(points=(2, 7, 0))}), dumped(rows()[1:2])])
+    scored = await ChatScorer(model).score(A, STANDARD)
+    assert [v.points for each in scored.verdicts.values() for v in each] == [2, 1, 0]
+    told = model.asked[1][-1].content
+    assert "missing: 2" in told and "less than or equal to 2" in told and "of these: 2." in told
+    model = ScriptedChat(
+        lambda asked: dumped({"verdicts": [*rows(points=(2, 1)), rows()[1] | {"points": 0}]})
+    )
+    scored = await ChatScorer(model).score(A, STANDARD)
+    assert list(scored.verdicts) == [Stage.PLAN], "a stage that lacks a verdict is not scored"
+    assert len(model.asked) == 3 and "missing: 2, 3" in scored.fault
+
+
+async def test_a_proposal_of_unknown_names_is_asked_back_with_what_is_wrong():
+    model = ScriptedChat([dumped({"quality": [GOOD], "style": 3}), dumped(BOTH)])
+    found = await ChatProposer(model).contrast([A, B], RubricBuffer(question=QUESTION), 0)
+    assert found.criteria[Stage.PLAN] and len(model.asked) == 2
+    assert "none of the stages plan, research, review, answer" in model.asked[1][-1].content
