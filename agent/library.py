@@ -44,10 +44,12 @@ class Options(TypedDict, total=False):
     source: str | Path | Sequence[str | Path]
     tavily_key: "str | SecretStr | None"
     allow_hosts: str | Sequence[str]
-    tool_calls: int
-    max_total_tokens: int
-    max_seconds: float
-    max_cost: float
+    effort: Literal["quick", "standard", "deep"]
+    length: int | None
+    tool_calls: int | None
+    max_total_tokens: int | None
+    max_seconds: float | None
+    max_cost: float | None
     answer_format: AnswerFormat | Literal["long", "short", "exact"]
     decoding: Literal["auto", "forced", "free"]
     retrieval: Literal["auto", "lexical", "rerank"]

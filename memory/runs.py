@@ -9,6 +9,7 @@
     runs/THREAD/learn.json        what was learnt from it, beside its reflections.json
     runs/THREAD/events.jsonl      what a server reported of it, numbered
     runs/THREAD/labels.json       the name and the tags that a person gave it
+    runs/THREAD/runs/THREAD.1/    an investigation of deep research, in the same form
 
 Files are replaced atomically. Raises StoreError if the directory cannot be used. A run's journal is
 one fsynced JSON line per finished call, so that only calls in flight at a kill happen again: a
@@ -317,13 +318,19 @@ class RunStore:
                 found[entry.name] = entry.stat().st_mtime_ns
         return found
 
+    def below(self, thread: str) -> "RunStore":
+        """The store of the runs that are parts of a run; they are found here, too."""
+        return RunStore(self._folder_of(thread))
+
     def _folder_of(self, thread: str) -> Path:
         if not _THREAD.fullmatch(thread):
             raise SettingsError(
                 f"{thread!r} cannot name a thread",
                 "Use letters, digits, dots, dashes and underscores, at most 64.",
             )
-        return self.folder / thread
+        whole, part, _ = thread.rpartition(".")
+        below = self.folder / whole / "runs" / thread
+        return below if part and below.is_dir() else self.folder / thread
 
     def _read(self, thread: str, name: str, kind: type[V], remedy: str) -> V:
         path = self._folder_of(thread) / f"{name}.json"

@@ -388,6 +388,22 @@ class Segment(Value):
     """False: a rejected attempt, which belongs neither to the transcript nor to training"""
 
 
+class Investigation(Value):
+    """A part of deep research: a run of its own, kept below the lead's."""
+
+    thread: str
+    """the name of its run"""
+    question: str
+    items: tuple[int, ...] = ()
+    """of the rubric, counted from 1, that it was for"""
+    status: Status = Status.FAILED
+    reason: str = ""
+    """why it ended early or failed"""
+    tool_calls: int = 0
+    sources: tuple[str, ...] = ()
+    """of the lead: ids of those that its report cites"""
+
+
 class Trajectory(Versioned):
     """A run from prompt to answer: the one value that the packages exchange."""
 
@@ -435,6 +451,8 @@ class Trajectory(Versioned):
     """the same items, in the same order"""
     lookups: tuple[PastLookup, ...] = ()
     """the plan that code followed, in forced decoding"""
+    investigations: tuple[Investigation, ...] = ()
+    """of deep research, in the order in which they were asked for"""
     scaffold: ScaffoldedPrompt | None = None
     shared: int = 0
     """of a branch, the number of its first kept segments that it shares with the others of its

@@ -242,7 +242,9 @@ def _written(name: str, given: Any, tools: Collection[str]) -> str:
         key = next((k for k in QUERY_KEYS if given.get(k)), next(iter(given), ""))
         held = given.get(key, "")
         queries = held if isinstance(held, list) else [held]
-        rest = {k: v for k, v in given.items() if k != key and isinstance(v, str | int | float)}
+        rest = {
+            k: v for k, v in given.items() if k != key and isinstance(v, str | int | float | list)
+        }
     more = "".join(f' {k}="{_plain(v)}"' for k, v in rest.items() if str(k).isidentifier())
     lines = (" ".join(str(query).split()) for query in queries)
     return "\n".join(

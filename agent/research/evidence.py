@@ -12,7 +12,7 @@ from typing import Any
 
 from rubricem.agent.research.conversations import NOTHING, Background
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
-from rubricem.agent.transcript.question import OPEN_PAGE, Found
+from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold
 from rubricem.memory.schema import Passage, Source, ToolUse
 from rubricem.memory.text import storable
@@ -96,7 +96,13 @@ class Evidence:
         if not reply["error"]:
             self.answered[tool, fold(asked)] = ids
         new = frozenset(ids) - known
-        return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
+        named = dict(zip(reply.get("local", ()), (s.id for s in found), strict=False))
+        claims = tuple(
+            FoundClaim(text, tuple(named[i] for i in cited if i in named), doubted)
+            for text, cited, doubted in reply.get("claims", ())
+        )
+        note = reply.get("note", "")
+        return Found(self._sources(ids), new, reply["error"], note=note, claims=claims)
 
     def page_like(self, address: str, sketch: Sketch) -> str:
         """The address of a page opened before with nearly the same text, or ""."""
@@ -111,7 +117,8 @@ class Evidence:
         key = (passage.location, passage.place, passage.text)
         if key not in self._numbers:
             # A passage of an opened page is no copy: the excerpts that led there are shorter.
-            original = "" if tool == OPEN_PAGE else self._excerpts.original(passage)
+            whole = tool in (OPEN_PAGE, INVESTIGATE)
+            original = "" if whole else self._excerpts.original(passage)
             self._numbers[key] = original or f"S{self._highest + 1}"
             if original:
                 [kept] = self.take_up([original])

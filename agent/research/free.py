@@ -18,12 +18,13 @@ from itertools import takewhile
 
 from rubricem.agent.models.turns import read_turn
 from rubricem.agent.research.run import Run
-from rubricem.agent.sources.choice import SCHOLAR
+from rubricem.agent.sources.choice import SCHOLAR, about
 from rubricem.agent.transcript.events import TurnRetried
 from rubricem.agent.transcript.question import (
     NEXT_CALL,
     OPEN_PAGE,
     READ,
+    Ask,
     Found,
     RunCut,
     tool_output,
@@ -51,7 +52,7 @@ from rubricem.memory.schema import (
     Sampling,
     Stage,
 )
-from rubricem.memory.text import fill, split_thinking
+from rubricem.memory.text import fill, one_line, split_thinking
 
 ROOM_FOR_AN_ANSWER = 1500
 """tokens that must still fit before another search is allowed"""
@@ -110,6 +111,11 @@ def search_on(document: ScaffoldDocument) -> str:
     )
 
 
+LENGTH = (
+    " Some {:,} characters, fewer where less is to be said: with a heading for each part of a long "
+    "one, and a table where three or more things are held side by side."
+)
+"""of a report, said to a server's model"""
 Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
@@ -122,13 +128,14 @@ def system_prompt(
     tools: Sequence[str] = (),
     short: bool = False,
     today: str = "",
+    sources: Sequence[str] = (),
 ) -> str:
     """What a policy that writes freely is told of the scaffold.
 
     `pages`: it can open them; `papers`: a search can be narrowed by year and field; `tools`: a
     line for each further tool; `short`: it was trained to the scaffold, and knows it. `today`: the
     date, for a model that exchanges messages: it may call several tools at once, and writes its
-    answer in a turn of its own.
+    answer in a turn of its own. `sources`: a line for each of what is searched.
     """
     told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
     more = "".join(f"\n{template(name)}" for name in told)
@@ -137,15 +144,29 @@ def system_prompt(
     name = "free_short" if short else "free"
     then, rule = (APART if today else TOGETHER).values()
     said = {"tool_calls": str(tool_calls), "more": more, "then": then, "turns": rule}
-    return fill(template(name), said) + (f"\n\nToday is {today}." if today else "")
+    searched = "".join(f"\n- {line}" for line in sources)
+    end = f"\n\nWhat is searched:{searched}" if sources else ""
+    return fill(template(name), said) + end + (f"\n\nToday is {today}." if today else "")
 
 
-def user_message(question: str, answer_format: AnswerFormat) -> str:
-    return f"{neutralise(question)}\n\n{INSTRUCTION[answer_format]}"
+def user_message(ask: Ask, *, told: bool = False) -> str:
+    """The question, and what answer is wanted; `told`: with its length, or whose part it is."""
+    if ask.whole and told:
+        items = "\n".join(f"- {item}" for item in ask.serves) or "- all that the question asks"
+        said = {"whole": f"> {one_line(ask.whole)}", "items": items}
+        wanted = fill(template("findings"), {k: neutralise(v) for k, v in said.items()})
+    else:
+        wanted = INSTRUCTION[ask.answer_format]
+        if told and ask.length and ask.answer_format is AnswerFormat.LONG:
+            wanted += LENGTH.format(ask.length)
+    return f"{neutralise(ask.question)}\n\n{wanted}"
 
 
 class FreeDecoder:
     """Has the policy write its turns itself; the default on every server."""
+
+    no_search = _NO_SEARCH
+    review_note = _REVIEW
 
     def __init__(
         self, sampling: Sampling | None = None, attempts: int = 3, *, short: bool = False
@@ -159,14 +180,36 @@ class FreeDecoder:
         papers = SCHOLAR in run.search_tool.name.split("+")
         offers = run.equipped.offers.values() if run.equipped else ()
         pages, tools = run.opens, [offer.line() for offer in offers]
-        limit, short = run.ask.tool_calls, self._short
+        limit, short = run.ask.calls, self._short
         today = run.day if run.policy.chat else ""
+        sources = about(run.search_tool) if run.policy.chat else ()
         return system_prompt(
-            limit, pages=pages, papers=papers, tools=tools, short=short, today=today
+            limit,
+            pages=pages,
+            papers=papers,
+            tools=tools,
+            short=short,
+            today=today,
+            sources=sources,
         )
 
     def message(self, run: Run) -> str:
-        return user_message(run.ask.question, run.ask.answer_format)
+        return user_message(run.ask, told=run.policy.chat is not None)
+
+    def actions(self, run: Run, turn: str) -> str:
+        """The lines of a turn's calls; a turn that is kept as it was sampled has one."""
+        calls = tool_calls(turn)
+        made = calls if run.policy.chat else calls[-1:]
+        return NEXT_CALL.join(self.action(run, call) for call in made)
+
+    def action(self, run: Run, call: ToolCall) -> str:
+        """The line of a tool call; a tool that does not exist is taken for the search."""
+        name = call.name.strip()
+        if name.lower() in (OPEN_PAGE, READ):
+            return f"{OPEN_PAGE} {call.query}"
+        if run.equipped and name in run.equipped.allowed:
+            return f"{name} {' '.join(call.query.split())}"
+        return narrow_query(call.query, call.attributes)
 
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
@@ -179,7 +222,7 @@ class FreeDecoder:
             run.charge(error)
             run.end_early(f"there is no plan: {error}")
             return run.alone
-        return _actions(run, turn) or run.alone
+        return self.actions(run, turn) or run.alone
 
     async def search(self, run: Run, query: str) -> Found:
         return await run.search(query)
@@ -190,11 +233,13 @@ class FreeDecoder:
 
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
-        spent = await self._is_spent(run)
-        if max(run.turn - 1, run.tool_calls) >= run.ask.tool_calls:
+        spent = await self.is_spent(run)
+        if max(run.turn - 1, run.tool_calls) >= run.ask.calls:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
-            await run.prompt(Stage.RESEARCH, _NO_SEARCH)
+            await run.prompt(Stage.RESEARCH, self.no_search)
+        elif run.policy.chat:
+            await run.prompt(Stage.RESEARCH, f"\n{await run.once('left', run.left)}\n")
 
         def faults(text: str) -> list[str]:
             return turn_faults(text, run.turn, must_answer=spent)
@@ -203,12 +248,12 @@ class FreeDecoder:
         turn = await self._turn(
             run, Stage.RESEARCH, faults, may_return=may_return, must_answer=spent
         )
-        return (_actions(run, turn) or None) if not spent else None
+        return (self.actions(run, turn) or None) if not spent else None
 
-    async def _is_spent(self, run: Run) -> bool:
+    async def is_spent(self, run: Run) -> bool:
         """Whether nothing can be searched any more."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
-        used_up = max(run.turn - 1, run.tool_calls) >= run.ask.tool_calls
+        used_up = max(run.turn - 1, run.tool_calls) >= run.ask.calls
         room = run.room()
         full = room is not None and room <= ROOM_FOR_AN_ANSWER
         return used_up or full or await run.runs_low()
@@ -220,26 +265,26 @@ class FreeDecoder:
         """
         document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
-            await run.prompt(Stage.REVIEW, _REVIEW)
+            await run.prompt(Stage.REVIEW, self.review_note)
             await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
         elif (
             is_sent_back(document)
             and run.returns < run.ask.review_returns
-            and not await self._is_spent(run)
+            and not await self.is_spent(run)
         ):
             await run.prompt(Stage.RESEARCH, search_on(document))
             run.turn += 1
             turn = run.turn
             written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))
-            return _actions(run, written) or None
+            return self.actions(run, written) or None
         return None
 
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
-        if not _has_answer(run):
+        if not self.has_answer(run):
             await run.prompt(Stage.ANSWER, _ANSWER)
             await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
-        if not _has_answer(run):
+        if not self.has_answer(run):
             run.end_early("the model never wrote an answer in its tags")
             await run.prompt(Stage.ANSWER, _BARE_ANSWER)
             written = await run.write(Stage.ANSWER, self._sampling_of(run), TurnEnd())
@@ -249,6 +294,9 @@ class FreeDecoder:
                 written = replace(written, text=bare)
             run.keep([(Stage.ANSWER, written.text)], written)
             await run.prompt(Stage.ANSWER, "\n</answer>\n")
+
+    def has_answer(self, run: Run) -> bool:
+        return bool(answer_text(parse(_last_turn(run))))
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Append what was written of a turn that was broken off."""
@@ -418,22 +466,6 @@ def _returns(text: str) -> bool:
     return last is not None and last.tag == "review" and last.closed and is_sent_back(document)
 
 
-def _actions(run: Run, turn: str) -> str:
-    """The lines of a turn's calls; a turn that is kept as it was sampled has one."""
-    calls = tool_calls(turn)
-    return NEXT_CALL.join(_action(run, call) for call in (calls if run.policy.chat else calls[-1:]))
-
-
-def _action(run: Run, call: ToolCall) -> str:
-    """The line of a tool call; a tool that does not exist is taken for the search."""
-    name = call.name.strip()
-    if name.lower() in (OPEN_PAGE, READ):
-        return f"{OPEN_PAGE} {call.query}"
-    if run.equipped and name in run.equipped.allowed:
-        return f"{name} {' '.join(call.query.split())}"
-    return narrow_query(call.query, call.attributes)
-
-
 def _faults(written: Completion, faults_of: Faults) -> list[str]:
     if written.stop_reason == "repetition":
         return ["It repeated itself without end."]
@@ -518,10 +550,6 @@ def join_pieces(text: str, more: str) -> str:
 def _lacking(text: str, *tags: str) -> list[str]:
     document = parse(text)
     return document.find_unpaired() + document.lacks(*tags)
-
-
-def _has_answer(run: Run) -> bool:
-    return bool(answer_text(parse(_last_turn(run))))
 
 
 def _last_turn(run: Run) -> str:

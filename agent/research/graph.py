@@ -157,7 +157,7 @@ async def act_at_once(run: Run, decoder: Decoder, actions: Sequence[str]) -> lis
 
     Raises RunCut if one of them is cut, once all have ended.
     """
-    allowed = max(run.ask.tool_calls - run.tool_calls, 1)
+    allowed = max(run.ask.calls - run.tool_calls, 1)
     reached = [asyncio.Event() for _ in range(min(len(actions), allowed) + 1)]
     reached[0].set()
 
@@ -174,7 +174,7 @@ async def act_at_once(run: Run, decoder: Decoder, actions: Sequence[str]) -> lis
     ended = await asyncio.gather(*made, return_exceptions=True)
     if failed := [each for each in ended if isinstance(each, BaseException)]:
         raise failed[0]
-    refused = Found((), error=f"no call is left of {run.ask.tool_calls}")
+    refused = Found((), error=f"no call is left of {run.ask.calls}")
     return [each for each in ended if isinstance(each, Found)] + [refused] * len(actions[allowed:])
 
 

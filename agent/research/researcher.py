@@ -24,6 +24,8 @@ from rubricem.agent.models.tracing import trace_run
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, background_in
+from rubricem.agent.research.deep.lead import LeadDecoder
+from rubricem.agent.research.deep.parts import Answer, ask_of_part, asked_in, must_go_on
 from rubricem.agent.research.graph import (
     NODES,
     WAYS,
@@ -44,7 +46,16 @@ from rubricem.agent.transcript.events import (
     SourceProgress,
     ignore,
 )
-from rubricem.agent.transcript.question import Ask, Budgets, Nobody, Person, check_question
+from rubricem.agent.transcript.question import (
+    INVESTIGATE,
+    NEXT_CALL,
+    Ask,
+    Budgets,
+    Effort,
+    Nobody,
+    Person,
+    check_question,
+)
 from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
@@ -56,6 +67,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
+from rubricem.memory.text import pluralise
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
@@ -70,6 +82,8 @@ class Position(TypedDict, total=False):
 
     run: str
     query: str | None
+    beside: int
+    """of an investigation: how many are begun with it, itself included"""
     question: str
     """input of a caller that drives the graph itself: a new run begins with it"""
     report: str
@@ -143,7 +157,7 @@ class Researcher:
         graph = self.graph(InMemorySaver()) if asks else self._graph
         position: Any = {"run": run.thread}
         config: Any = {
-            "recursion_limit": recursion_limit(run.ask.tool_calls, run.ask.review_returns),
+            "recursion_limit": recursion_limit(run.ask.calls, run.ask.review_returns),
             "configurable": {"thread_id": run.thread},
         }
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
@@ -168,13 +182,64 @@ class Researcher:
 
         graph: StateGraph[Any, Any, Any, Any] = StateGraph(Position)
         graph.add_edge(START, NODES[0])
+        graph.add_node(INVESTIGATE, self._investigate)
+        graph.add_edge(INVESTIGATE, "tools")
         for name, after in WAYS.items():
             graph.add_node(name, self._node(name))
             if len(after) == 1:
                 graph.add_edge(name, *after)
             else:
-                graph.add_conditional_edges(name, _way_from(name), [*after])
+                asked = [INVESTIGATE] * ("tools" in after)
+                graph.add_conditional_edges(name, self._way_from(name), [*after, *asked])
         return graph.compile(checkpointer=saver)
+
+    def _way_from(self, name: str) -> Any:
+        from langgraph.types import Send
+
+        async def way(state: Position) -> Any:
+            # Async, since LangGraph runs a plain function in another thread.
+            after, run = following(name, state.get("query")), self._runs.get(state["run"])
+            if run is None or after != "tools" or not run.ask.leads or run.cut_in is not None:
+                return after
+            actions = (state.get("query") or run.alone).split(NEXT_CALL)
+            new = run.parts.expect(actions, run.ask.calls - run.tool_calls)
+            share = {"run": run.thread, "beside": len(new)}
+            return [Send(INVESTIGATE, {**share, "query": each}) for each in new] or after
+
+        return way
+
+    async def _investigate(self, state: Position) -> None:
+        """One investigation of a lead, which LangGraph has worked on beside the others."""
+        run = self._held(state["run"])
+        question, _ = asked_in(state.get("query") or "")
+        part = run.parts.by_question[question]
+        left, stop = run.spending.left(), run.spending.stop
+        ask = ask_of_part(run.ask, part, left, state.get("beside", 1), run.text)
+        await run.parts.work(part, ask, self._answer_part(run), run.listener, stop)
+
+    def _answer_part(self, run: Run) -> Answer:
+        """Answers below the lead's run; one that ended already, in a run before, is read back."""
+        assert isinstance(self.store, RunStore), "what is collected is not led"
+        assert isinstance(self.decoder, LeadDecoder), "nothing else leads"
+        store = self.store.below(run.thread)
+        below = replace(
+            self,
+            decoder=self.decoder.investigator,
+            store=store,
+            recaller=None,
+            verifier=self.verifier and AnswerVerifier("mark", None),
+        )
+
+        async def answer(
+            ask: Ask, thread: str, listener: Listener, stop: asyncio.Event
+        ) -> Trajectory:
+            if await asyncio.to_thread(store.has_ended, thread):
+                ended = await asyncio.to_thread(store.load, thread)
+                if not must_go_on(ended):
+                    return ended
+            return await below.ask(ask, thread, listener, stop)
+
+        return answer
 
     def _node(self, name: str) -> Any:
         from langgraph.errors import GraphBubbleUp
@@ -259,7 +324,8 @@ class Researcher:
             phrases.pop("cost", None)
         elif "cost" in phrases and not self.policy.priced:
             phrases["cost"] += " (not counted: no price is known)"
-        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+        what = "investigation" if ask.leads else "search"
+        searches = pluralise(ask.calls, what)
         listener(BudgetSet((searches, *phrases.values())))
         return run
 
@@ -320,7 +386,7 @@ def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
     """What is stored of a question so that another process can continue it."""
     asked = asdict(ask)
     budgets = asked.pop("budgets")
-    asked["earlier"] = list(ask.earlier)
+    asked["earlier"], asked["serves"] = list(ask.earlier), list(ask.serves)
     return {"ask": asked, "choices": dict(choices), "budgets": budgets}
 
 
@@ -329,17 +395,11 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     fields = dict(request["ask"])
     fields["answer_format"] = AnswerFormat(fields["answer_format"])
     fields["earlier"] = tuple(fields.get("earlier", ()))
+    fields["serves"] = tuple(fields.get("serves", ()))
+    fields["effort"] = Effort(fields.get("effort", Effort.STANDARD))
     fields.pop("branch", None)  # of earlier versions
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 
 def new_thread() -> str:
     return uuid.uuid4().hex[:12]
-
-
-def _way_from(name: str) -> Any:
-    async def way(state: Position) -> str:
-        # Async, since LangGraph runs a plain function in another thread.
-        return following(name, state.get("query"))
-
-    return way

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, Background
+from rubricem.agent.research.deep.parts import Inquiries
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
@@ -193,6 +194,8 @@ class Run:
     verification: Verification | None = None
     lookups: Lookups = field(default_factory=Lookups)
     """the plan, which code follows in forced decoding"""
+    parts: Inquiries = field(init=False)
+    """the investigations, in deep research"""
     returns: int = 0
     """how often the review sent the run back to research"""
     search_error: str = ""
@@ -208,7 +211,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.alone = self.alone or self.ask.question
-        self.evidence = Evidence(self.background)
+        self.evidence, self.parts = Evidence(self.background), Inquiries(self.thread)
         self._bytes_a_token, self._compared = MOST_BYTES_A_TOKEN, (0, 0)
         self.spending = Spending(self.ask.budgets)
         self._digest = hashlib.sha256(
@@ -242,6 +245,28 @@ class Run:
             reply = {"today": self.today.isoformat()}
             await self.journal.append(key, reply)
         self.today = date.fromisoformat(reply["today"])
+
+    @property
+    def left(self) -> str:
+        """What is left of the limits, in one sentence for the policy."""
+        calls = max(self.ask.calls - self.tool_calls, 0)
+        left = self.spending.left()
+        rounded = replace(
+            left,
+            tokens=left.tokens and round(left.tokens, -3),
+            seconds=left.seconds and round(left.seconds),
+            cost=left.cost and round(left.cost, 2),
+        )
+        told = [f"{calls} of {self.ask.calls} calls", *rounded.phrases().values()]
+        return f"Left: {', '.join(told)}."
+
+    async def once(self, name: str, value: str) -> str:
+        """A value as the run first had it here, so that a resume tells its policy the same."""
+        key = self.key(name)
+        if (kept := self.journal.find(key)) is None:
+            kept = {"value": value}
+            await self.journal.append(key, kept)
+        return str(kept["value"])
 
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else.
@@ -589,7 +614,9 @@ class Run:
         began = time.monotonic()
         reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
         await PLACE.get().reached.wait()
-        self.spending.book(tool, reply.get("took", 0.0))
+        usage = Usage.model_validate(reply.get("usage") or NO_USAGE)
+        self.spending.add(usage)
+        self.spending.book(tool, reply.get("took", 0.0), usage)
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -642,6 +669,7 @@ class Run:
             recalled=self.recalled.ids,
             recollections=self.recalled.items,
             lookups=self.lookups.past(),
+            investigations=self.parts.told(),
             scaffold=self.scaffold,
             seed=self.ask.seed,
             started_at=self.started_at,

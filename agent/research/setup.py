@@ -27,7 +27,7 @@ from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
-from rubricem.memory.errors import SourceError, WeightsError, import_extra
+from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
 from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Embedder, Sampling, SearchTool, Trajectory
@@ -156,10 +156,12 @@ class Setup:
             from rubricem.agent.research.forced import ForcedDecoder
 
             return ForcedDecoder(embedder=embedder)
+        from rubricem.agent.research.deep.lead import LeadDecoder
         from rubricem.agent.research.free import FreeDecoder
 
         sampling = Sampling(temperature=self.temperature)
-        return FreeDecoder(sampling, self.attempts, short=self.short)
+        kind = LeadDecoder if self.template.leads else FreeDecoder
+        return kind(sampling, self.attempts, short=self.short)
 
     def lacks_model(self) -> bool:
         """Whether a model has to be fetched before anything can be asked."""
@@ -272,6 +274,11 @@ async def open_researcher(
             model = await stack.enter_async_context(setup.model.open_policy(tell))
         else:
             model = await policy()
+        if setup.template.leads and model.chat is None:
+            raise SettingsError(
+                "Deep research needs a model that exchanges messages.",
+                "Name one that a server answers with, or leave --effort out.",
+            )
         meaning.embedder = await setup.open_embedder(tell, fetch=new)
         recaller = None
         if setup.memory != "off" and setup.recalls:

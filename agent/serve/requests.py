@@ -22,7 +22,7 @@ from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import models_on_offer, setup_of_run
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
-from rubricem.agent.transcript.question import Ask, ShownPlan
+from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat
@@ -149,6 +149,8 @@ class RunAsked(BudgetsAsked):
     thread: str | None = Field(default=None, max_length=64)
     approve_plan: bool | None = None
     clarify: bool | None = None
+    effort: Effort | None = None
+    length: int | None = Field(default=None, ge=200, le=1_000_000)
     tool_calls: int | None = Field(default=None, ge=1, le=1000)
     verify: Literal["off", "mark", "repair"] | None = None
     model: str | None = Field(default=None, max_length=1000)

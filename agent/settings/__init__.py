@@ -35,6 +35,7 @@ from pydantic import (
 )
 
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
+from rubricem.agent.transcript.question import Effort
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import plain_bytes, refuse_strangers
@@ -94,14 +95,23 @@ class Settings(BaseModel):
     """a key of Tavily's search, for the source `tavily`"""
     allow_hosts: tuple[str, ...] = ()
     """private hosts, or host:port, whose pages may be read"""
-    tool_calls: int = Field(default=10, ge=1, le=1000)
-    """searches, opened pages and other tool calls per question"""
-    max_total_tokens: int = Field(default=200_000, ge=0)
-    """tokens per question, read (unless from a cache) and written; 0: no limit"""
-    max_seconds: float = Field(default=900, ge=0)
-    """seconds per question; 0: no limit"""
-    max_cost: float = Field(default=1, ge=0)
-    """US dollars per question, if a price is known; 0: no limit"""
+    effort: Effort = Effort.STANDARD
+    """how widely a server's model researches: `quick`, `standard`, or `deep`, by several
+    investigations at once"""
+    length: int | None = Field(default=None, ge=200, le=1_000_000)
+    """characters of a long report, about; None: 1,500, 8,000 or 24,000, by the effort"""
+    tool_calls: int | None = Field(default=None, ge=1, le=1000)
+    """searches, opened pages and other tool calls per question, or per investigation; None: 4, 30
+    or 30, by the effort; 10 with an embedded model"""
+    max_total_tokens: int | None = Field(default=None, ge=0)
+    """tokens per question, read (unless from a cache) and written; 0: no limit; None: 60,000,
+    300,000 or 1,000,000, by the effort; 200,000 with an embedded model"""
+    max_seconds: float | None = Field(default=None, ge=0)
+    """seconds per question; 0: no limit; None: 120, 1,200 or 3,600, by the effort; 900 with an
+    embedded model"""
+    max_cost: float | None = Field(default=None, ge=0)
+    """US dollars per question, if a price is known; 0: no limit; None: 0.2, 1 or 8, by the
+    effort"""
     answer_format: AnswerFormat = AnswerFormat.LONG
     """form of the answer; `exact`: the last line is the bare answer"""
     decoding: Literal["auto", "forced", "free"] = "auto"

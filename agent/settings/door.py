@@ -24,7 +24,7 @@ from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, DEFAULT_ORIGIN, Settings
 from rubricem.agent.sources.choice import AUTO, GIT, SEARXNG, Sources, kept_name
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.agent.transcript.question import Ask, Budgets
+from rubricem.agent.transcript.question import LIMITS, SMALL, Ask, Budgets, Effort, EffortLimits
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
 from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.errors import SettingsError, StoreError
@@ -32,7 +32,7 @@ from rubricem.memory.schema import Decoding
 
 CHOICES = (
     "model", "base_url", "source", "decoding", "retrieval", "temperature", "memory", "verify",
-    "checker", "reasoning_effort", "extra_body",
+    "checker", "reasoning_effort", "extra_body", "effort",
 )  # fmt: skip
 """settings that shape an answer and are stored with a run, for its resume"""
 ATTEMPTS = 3
@@ -61,7 +61,7 @@ def setup_of(settings: Settings) -> Setup:
         attempts=ATTEMPTS,
         short=False,
         template=template_of(settings, model),
-        budgets=budgets_of(settings),
+        budgets=budgets_of(settings, model),
         sources=Sources(
             names=settings.source,
             retrieval=settings.retrieval,
@@ -190,10 +190,18 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
 
 def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     """The limits of a question; a small model reads less of each passage."""
+    limits = _limits_of(settings, model)
+    if settings.effort is Effort.DEEP and model.embedded:
+        raise SettingsError(
+            "Deep research needs a model on a server: the embedded ones cannot lead it.",
+            "Name a server with --base-url, or leave --effort out.",
+        )
     ask = Ask(
         question="",
         answer_format=settings.answer_format,
-        tool_calls=settings.tool_calls,
+        effort=settings.effort,
+        length=limits.length if settings.length is None else settings.length,
+        tool_calls=limits.tool_calls if settings.tool_calls is None else settings.tool_calls,
         max_tokens=settings.max_tokens or (TURN if model.embedded else ANSWER_TOKENS),
         seed=settings.seed,
         approve_plan=settings.approve_plan,
@@ -202,8 +210,23 @@ def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     return replace(ask, passages=3, passage_words=110) if model.embedded else ask
 
 
-def budgets_of(settings: Settings) -> Budgets:
-    return Budgets(**{name: getattr(settings, each) or None for name, each in BUDGETS.items()})
+def _limits_of(settings: Settings, model: PolicyChoice) -> EffortLimits:
+    return SMALL if model.embedded else LIMITS[settings.effort]
+
+
+def budgets_of(settings: Settings, model: PolicyChoice | None = None) -> Budgets:
+    """The limits that the settings name, and those of the effort for the others.
+
+    `model`: which answers; None: the one that the settings name.
+    """
+    usual = _limits_of(settings, model or model_of(settings)).budgets
+    named = {name: getattr(settings, each) for name, each in BUDGETS.items()}
+    return Budgets(
+        **{
+            name: getattr(usual, name) if value is None else value or None
+            for name, value in named.items()
+        }
+    )
 
 
 def stores_of(settings: Settings) -> Stores:
@@ -235,6 +258,7 @@ def setup_of_run(
     try:
         stored, asked = request["choices"], ask_of(request)
         kept = {name: stored[name] for name in CHOICES if name in stored}
+        kept.setdefault("effort", Effort.STANDARD)  # runs of earlier versions name none
         spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
         here = {name: getattr(settings, name) for name in Settings.model_fields}
         if settings.origin("max_tokens") != DEFAULT_ORIGIN:

@@ -18,7 +18,8 @@ from pathlib import Path
 from pydantic import Field
 
 from rubricem.agent.research.history import History
-from rubricem.agent.settings import Settings
+from rubricem.agent.settings import BUDGETS, Settings
+from rubricem.agent.settings.door import budgets_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore, folder_locked, value_in, write_atomically
 from rubricem.memory.schema import Value
@@ -71,9 +72,9 @@ class UserBudget(Value):
                 "Wait until they have ended or the day has passed, or ask whoever runs this "
                 "server.",
             )
-        changed = {}
-        for name in ("max_cost", "max_total_tokens", "max_seconds"):
-            limits = [getattr(settings, name), getattr(self, name), left.get(name)]
+        changed, asked = {}, budgets_of(settings)
+        for each, name in BUDGETS.items():
+            limits = [getattr(asked, each), getattr(self, name), left.get(name)]
             given = [limit for limit in limits if limit]
             changed[name] = min(given) if given else 0
         changed["max_total_tokens"] = int(changed["max_total_tokens"])

@@ -273,6 +273,10 @@ class Reranked:
     def reading(self) -> tuple[str, ...]:
         return reading_of(self._tool)
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        return about(self._tool)
+
     async def prepare(self) -> tuple[str, ...]:
         return await self._tool.prepare()
 
@@ -328,6 +332,23 @@ def reading_of(tool: SearchTool) -> tuple[str, ...]:
     return told
 
 
+def about(tool: SearchTool) -> tuple[str, ...]:
+    """What a policy is told of the sources: a line for each."""
+    told: tuple[str, ...] = getattr(tool, "about", ()) or (ABOUT.get(tool.name, tool.name),)
+    return told
+
+
+ABOUT = {
+    PYTHON: "python: the documentation of the Python libraries installed here",
+    WEB: "web: a web search; the pages that it finds are read",
+    SCHOLAR: "scholar: a search of scientific papers, by title and abstract",
+    WIKIPEDIA: "wikipedia: its articles",
+    TAVILY: "tavily: a web search; the pages that it finds are read",
+    "searxng": "searxng: a web search; the pages that it finds are read",
+}
+"""by a source's name"""
+
+
 class Combined:
     """Several `SearchTool`s as one, their passages ranked together.
 
@@ -345,6 +366,10 @@ class Combined:
     @property
     def reading(self) -> tuple[str, ...]:
         return tuple(chain.from_iterable(map(reading_of, self._tools)))
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(map(about, self._tools)))
 
     async def prepare(self) -> tuple[str, ...]:
         problems = [await tool.prepare() for tool in self._tools]

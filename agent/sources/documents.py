@@ -466,6 +466,12 @@ class Folder(Indexed):
         self._found = FolderFiles([])
         self._looked = 0.0
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        """A line of what is searched, once it was read."""
+        kind = "git repository" if (self._root / ".git").exists() else "folder"
+        return (f"{self._root.name}: a {kind} with {len(self._found.files):,} documents",)
+
     def _is_stale(self) -> bool:
         return time.monotonic() - self._looked > self._look_again
 

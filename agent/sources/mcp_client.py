@@ -310,6 +310,7 @@ class Equipped:
         self.allowed = frozenset(f"{n}.{tool}" for n in servers for tool in servers[n].tools)
         """the names that may be called, whether their servers answer or not"""
         self._search_tool = search_tool
+        self.about: tuple[str, ...] = getattr(search_tool, "about", ())
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}

@@ -95,6 +95,15 @@ class RunFinished:
     trajectory: Trajectory
 
 
+@dataclass(frozen=True, slots=True)
+class InvestigationEvent:
+    """What happened in an investigation of a lead, `number` of them counted from 1."""
+
+    number: int
+    question: str
+    event: "Event"
+
+
 Event = (
     StageStarted
     | TextWritten
@@ -107,6 +116,7 @@ Event = (
     | LessonsRecalled
     | UsageCounted
     | RunFinished
+    | InvestigationEvent
 )
 
 Listener = Callable[[Event], None]

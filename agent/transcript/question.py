@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -43,7 +44,7 @@ LARGEST_RESERVE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Limits of one run; None: no limit."""
+    """EffortLimits of one run; None: no limit."""
 
     tokens: int | None = None
     seconds: float | None = None
@@ -63,6 +64,36 @@ class Budgets:
 
 
 UNLIMITED = Budgets()
+
+
+class Effort(StrEnum):
+    """How widely a question is researched. DEEP: by several investigations under one rubric."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True, slots=True)
+class EffortLimits:
+    """What a run may do and spend where nobody says otherwise."""
+
+    tool_calls: int
+    """of an investigation, where there are several"""
+    budgets: Budgets
+    length: int = 0
+    """characters of the report, about; 0: as many as the question deserves"""
+
+
+LIMITS: Mapping[Effort, EffortLimits] = {
+    Effort.QUICK: EffortLimits(4, Budgets(60_000, 120, 0.2), 1500),
+    Effort.STANDARD: EffortLimits(30, Budgets(300_000, 1200, 1), 8000),
+    Effort.DEEP: EffortLimits(30, Budgets(1_000_000, 3600, 8), 24_000),
+}
+SMALL = EffortLimits(10, Budgets(200_000, 900, 1))
+"""of a model in this process"""
+BREADTH, MOST_INVESTIGATIONS, ROUNDS = 5, 12, 2
+"""investigations at once, and in all; times that a lead may ask for some"""
 
 
 class RunCut(Exception):
@@ -131,10 +162,10 @@ class Spending:
 
     def count(self, usage: Usage, seconds: float) -> None:
         """Count one call of the policy and how long it took."""
-        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
-        self._spent["tokens"] += fresh
-        self._spent["cost"] += usage.cost or 0.0
-        sizes = {"tokens": float(fresh), "seconds": seconds, "cost": usage.cost or 0.0}
+        before = self._spent["tokens"]
+        self.add(usage)
+        fresh = self._spent["tokens"] - before
+        sizes = {"tokens": fresh, "seconds": seconds, "cost": usage.cost or 0.0}
         self._last = cast(dict[Limited, float], sizes)
         self._largest = {name: max(self._largest[name], self._last[name]) for name in LIMITED}
 
@@ -154,6 +185,18 @@ class Spending:
             if self._amount_of(name) > limit - reserve:
                 return name
         return None
+
+    def add(self, usage: Usage) -> None:
+        """Count what a part of the run spent, whose size says nothing of the next call."""
+        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
+        self._spent["tokens"] += fresh
+        self._spent["cost"] += usage.cost or 0.0
+
+    def left(self) -> Budgets:
+        """What is left of each budget that there is."""
+        limits = {name: max(limit - self._amount_of(name), 0) for name, limit in self._limits()}
+        tokens = int(limits["tokens"]) if "tokens" in limits else None
+        return Budgets(tokens, limits.get("seconds"), limits.get("cost"))
 
     def out(self, in_flight: int = 0) -> Limited | None:
         """The budget that does not allow another call of the policy, beside those `in_flight`."""
@@ -244,6 +287,33 @@ class Ask:
     """how many stand in it"""
     earlier: tuple[str, ...] = ()
     """the runs of the conversation before this question, in order; none: it is asked alone"""
+    effort: Effort = Effort.STANDARD
+    length: int = 0
+    """characters of a long report, about; 0: as many as the question deserves"""
+    serves: tuple[str, ...] = ()
+    """of an investigation: the items of the whole question's rubric that it is for"""
+    whole: str = ""
+    """of an investigation: the whole question; "": this is one"""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the run calls nothing but investigations."""
+        return self.effort is Effort.DEEP and not self.whole
+
+    @property
+    def calls(self) -> int:
+        """Tool calls that the run itself may make."""
+        return MOST_INVESTIGATIONS if self.leads else self.tool_calls
+
+
+@dataclass(frozen=True, slots=True)
+class FoundClaim:
+    """A piece of an investigation's report: a claim with its sources, or text between claims."""
+
+    text: str
+    ids: tuple[str, ...] = ()
+    doubted: bool = False
+    """its sources do not hold it, by the rules"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +327,8 @@ class Found:
     """answered from the transcript, without a tool call"""
     note: str = ""
     """what the policy has to know of it, in one sentence"""
+    claims: tuple[FoundClaim, ...] = ()
+    """the report of an investigation, in pieces"""
 
 
 LONGEST_QUESTION = 20_000
@@ -279,6 +351,8 @@ def check_question(question: str) -> str:
 
 OPEN_PAGE, READ = "open_page", "read"
 """the tool that opens a source, and what models call it as well"""
+INVESTIGATE = "investigate"
+"""the tool of a lead: a question that a run of its own answers"""
 NEXT_CALL = "\x1e"
 """between the actions of one turn"""
 

@@ -24,6 +24,7 @@ from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.free import search_on, system_prompt, user_message
 from rubricem.agent.settings.door import is_embedded
+from rubricem.agent.transcript.question import Ask
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
     Cite,
@@ -233,7 +234,7 @@ def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
             turns.append((text, search_on(document)))
             text = _search_on(document, *call)
         turns.append((text, output and f"\n{output}"))
-    user = user_message(trajectory.question, trajectory.answer_format)
+    user = user_message(Ask(trajectory.question, trajectory.answer_format))
     sides = [(said, own) for turn in turns for said, own in zip(turn, (True, False), strict=True)]
     return Demonstration(system or system_prompt(10), user, _parts(sides))
 

@@ -1,0 +1,1 @@
+"""Deep research: a lead, the investigations that it asks for, and the sections of its report."""

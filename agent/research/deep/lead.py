@@ -1,0 +1,241 @@
+"""How a lead writes: its plan divides the question, its review outlines the report.
+
+A lead is a policy that decodes freely and whose one tool is `investigate`. The graph has the
+investigations of a turn answered at once (`parts`); their reports come back as tool output, their
+sources as sources of the lead, under ids of its own. The answer is written by section and edited
+once (`sections`), beside the transcript. What a cut leaves unwritten is told in the words of the
+investigations.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rubricem.agent.research.deep.parts import action_of, asked_in, reply_of_part
+from rubricem.agent.research.deep.sections import ReportSection, edit, numbered, outline, text_of
+from rubricem.agent.research.free import FreeDecoder, user_message
+from rubricem.agent.research.run import Run
+from rubricem.agent.sources.choice import about
+from rubricem.agent.transcript.events import SourceProgress
+from rubricem.agent.transcript.question import (
+    BREADTH,
+    INVESTIGATE,
+    ROUNDS,
+    Found,
+    FoundClaim,
+    RunCut,
+    tool_output,
+)
+from rubricem.agent.transcript.scaffold import ToolCall, answer_text, neutralise, parse, template
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import AnswerFormat, Author, Message, Sampling, Stage
+from rubricem.memory.text import fill
+
+WHOLE = 10**6
+"""words: of a source, all that there are"""
+LEAST_OF_A_SECTION = 1000
+"""characters"""
+EDIT_TOKENS = 8000
+
+
+class LeadDecoder(FreeDecoder):
+    """Has the policy lead investigations, and write a report of sections from what they find."""
+
+    no_search = "\n\nNo further investigation is possible. Now write the review.\n"
+    review_note = "\n\nNow write the review with its writing_plan, the outline of the report.\n"
+
+    @property
+    def investigator(self) -> FreeDecoder:
+        """Of the investigations."""
+        return FreeDecoder(self._sampling, self._attempts)
+
+    def system(self, run: Run) -> str:
+        told = {
+            "breadth": str(BREADTH),
+            "calls": str(run.ask.calls),
+            "rounds": str(ROUNDS),
+            "usual": "3 to 6",
+            "sources": "".join(f"- {line}\n" for line in about(run.search_tool)),
+            "today": run.day,
+        }
+        told["sources"] = f"What is searched:\n{told['sources']}\n" if told["sources"] else ""
+        return fill(template("lead"), told)
+
+    def message(self, run: Run) -> str:
+        return user_message(run.ask)
+
+    def action(self, run: Run, call: ToolCall) -> str:
+        """Whatever tool it names, its question is investigated."""
+        return action_of(call.query, call.attributes.get("items", ""))
+
+    async def search(self, run: Run, query: str) -> Found:
+        question, _ = asked_in(query)
+        part = run.parts.by_question.get(question)
+
+        async def hand_in() -> dict[str, object]:
+            return reply_of_part(part) if part else {"passages": [], "error": "it was not begun"}
+
+        found = await run.use(INVESTIGATE, question, "the investigation", hand_in)
+        if not found.repeated:
+            run.parts.found[question] = found
+        return found
+
+    async def observe(self, run: Run, found: Found) -> None:
+        await run.prompt(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
+
+    async def research(self, run: Run) -> str | None:
+        for remark in list(run.parts.remarks):
+            run.parts.remarks.remove(remark)
+            said = await run.once("remark", f"The person who asked adds: {neutralise(remark)}")
+            await run.prompt(Stage.RESEARCH, f"\n{said}\n")
+        return await super().research(run)
+
+    async def is_spent(self, run: Run) -> bool:
+        return run.turn > ROUNDS or await super().is_spent(run)
+
+    async def answer(self, run: Run) -> None:
+        """Sections by the outline, edited; a short answer is written as any policy writes it."""
+        if run.ask.answer_format is not AnswerFormat.LONG or self.has_answer(run):
+            return await super().answer(run)
+        plan = parse(run.text).last("writing_plan")
+        sections = outline(plan, list(run.sources)) if run.sources else []
+        if not sections:
+            return await super().answer(run)
+        written = await asyncio.gather(
+            *(self._written(run, sections, each) for each in sections), return_exceptions=True
+        )
+        texts = list[str]()
+        cut: RunCut | None = None
+        for section, text in zip(sections, written, strict=True):
+            if isinstance(text, str):
+                texts.append(_headed(section, text))
+            elif isinstance(text, RunCut | PolicyError):
+                cut = text if isinstance(text, RunCut) else cut
+                run.end_early(f"the section {section.title!r} was not written", by="failure")
+                texts.append(_headed(section, _in_short(run, section.ids)))
+            else:
+                raise text
+        report = "\n\n".join(texts)
+        if cut is None and len(sections) > 1:
+            report = await self._edited(run, report)
+        await run.keep_edited(Stage.ANSWER, f"\n<answer>\n{report}\n</answer>\n")
+        if cut is not None:
+            raise cut
+
+    async def _written(
+        self, run: Run, sections: Sequence[ReportSection], section: ReportSection
+    ) -> str:
+        """A section's text. Raises PolicyError or RunCut where it cannot be had."""
+        length = max(run.ask.length // len(sections), LEAST_OF_A_SECTION)
+        system = fill(template("section"), {"length": f"{length:,}"})
+        ids = section.ids
+        while True:
+            asked = Message("user", _section_prompt(run, sections, section, ids))
+            sampling = Sampling(max_tokens=run.ask.max_tokens)
+            try:
+                messages = [Message("system", system), asked]
+                said = await run.aside(Stage.ANSWER, messages, sampling, "section")
+                return text_of(said.text, section.title)
+            except PolicyError as error:
+                if error.kind != "context" or len(ids) < 2:
+                    run.charge(error)
+                    raise
+                ids = ids[: len(ids) // 2]
+
+    async def _edited(self, run: Run, report: str) -> str:
+        """The report after its one edit; as it was, where the edit fails."""
+        asked = f"The question:\n{neutralise(run.ask.question)}\n\nThe report:\n\n"
+        messages = [
+            Message("system", template("edit")),
+            Message("user", asked + numbered(report)),
+        ]
+        try:
+            sampling = Sampling(max_tokens=EDIT_TOKENS)
+            said = await run.aside(Stage.ANSWER, messages, sampling, "edit")
+        except PolicyError as error:
+            run.charge(error)
+            run.listener(SourceProgress(f"the report was not edited: {error}"))
+            return report
+        except RunCut:
+            return report
+        edited = edit(report, said.text)
+        if edited.refused:
+            told = f"{edited.refused} changes of the edit would have added claims, and were left"
+            run.listener(SourceProgress(told))
+        return edited.text
+
+    async def keep_cut(self, run: Run, cut: RunCut) -> None:
+        """What was written, and what the investigations found where no report was."""
+        await super().keep_cut(run, cut)
+        if answer_text(parse(run.text)):
+            return
+        for part in run.parts.by_question.values():
+            if part.ended is not None and part.question not in run.parts.found:
+                found = run.evidence.take(INVESTIGATE, part.question, reply_of_part(part))
+                run.parts.found[part.question] = found
+        told = [
+            f"## {question}\n\n{_claims(found.claims)}"
+            for question, found in run.parts.found.items()
+            if found.claims
+        ]
+        if told:
+            text = "\n\n".join(told)
+            await run.prompt(Stage.ANSWER, f"\n<answer>\n{text}\n</answer>\n")
+
+
+def _output(found: Found) -> str:
+    """A report as the lead reads it: claims with the ids of the lead's own sources."""
+    if found.error or not found.claims:
+        return tool_output(found, WHOLE)
+    if found.repeated:
+        return "<tool_output>\nThis was asked before: its report stands above.\n</tool_output>\n"
+    note = f"{found.note}\n" if found.note else ""
+    written = []
+    for claim in found.claims:
+        doubt = ", which its source does not seem to say" if claim.doubted else ""
+        ids = f" [{', '.join(claim.ids)}{doubt}]" if claim.ids else ""
+        written.append(f"{claim.text}{ids}")
+    return f"<tool_output>\n{neutralise(note + ''.join(written).strip())}\n</tool_output>\n"
+
+
+def _claims(claims: Sequence[FoundClaim]) -> str:
+    """The pieces of a report as text of an answer."""
+    return "".join(
+        f'<cite id="{", ".join(claim.ids)}">{neutralise(claim.text)}</cite>'
+        if claim.ids
+        else neutralise(claim.text)
+        for claim in claims
+    ).strip()
+
+
+def _in_short(run: Run, ids: Sequence[str]) -> str:
+    """The claims of the investigations that rest on any of these sources."""
+    found = (c for each in run.parts.found.values() for c in each.claims if set(c.ids) & set(ids))
+    lines = [f"- {_claims([claim])}" for claim in dict.fromkeys(found)]
+    return "\n".join(lines) or "(This section could not be written.)"
+
+
+def _headed(section: ReportSection, text: str) -> str:
+    return f"## {neutralise(section.title)}\n\n{text}" if section.title else text
+
+
+def _section_prompt(
+    run: Run, sections: Sequence[ReportSection], section: ReportSection, ids: Sequence[str]
+) -> str:
+    sources = tuple(run.sources[i] for i in ids)
+    shown = tool_output(Found(sources, frozenset(ids)), WHOLE, placed=True)
+    others = "\n".join(f"- {each.title}" for each in sections if each is not section)
+    claims = "\n".join(
+        f"- {claim.text} [{', '.join(claim.ids)}]"
+        for found in run.parts.found.values()
+        for claim in found.claims
+        if set(claim.ids) & set(ids)
+    )
+    return (
+        f"The question:\n{neutralise(run.ask.question)}\n\n"
+        f"Its rubric:\n{neutralise(parse(run.text).last('rubric').strip())}\n\n"
+        f"Other sections:\n{neutralise(others) or '(none)'}\n\n"
+        f"What was found in these sources:\n{neutralise(claims) or '(nothing was reported)'}\n\n"
+        f"The sources:\n{shown}\n"
+        f"Your section is: {neutralise(section.title) or 'the whole report'}\n"
+        f"It says:\n{neutralise(section.says)}\n"
+    )

@@ -1,0 +1,218 @@
+"""The investigations of a lead: each a run of its own, whose report comes back, not its transcript.
+
+Each is an ordinary four-stage run over the same sources, with a context and a share of the budget
+of its own. It is kept below the lead's run, as THREAD.1, THREAD.2 and so on, so that a resume
+finishes what was begun and pays nothing twice, and so that it can be judged and learnt from like
+any other. One that fails, or is stopped, gives what it has and its reason; the others go on.
+"""
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from rubricem.agent.reports.cited import Cited, Text, cited_answer
+from rubricem.agent.research.evidence import Reply, reply_of
+from rubricem.agent.transcript.events import Event, InvestigationEvent, Listener
+from rubricem.agent.transcript.question import (
+    BREADTH,
+    INVESTIGATE,
+    Ask,
+    Budgets,
+    Found,
+)
+from rubricem.agent.transcript.scaffold import parse, rubric_items
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.schema import (
+    AnswerFormat,
+    Investigation,
+    Passage,
+    Status,
+    Trajectory,
+)
+
+LOG = logging.getLogger(__name__)
+SHARE = 0.6
+"""of what is left of a budget that the investigations of one round may spend together"""
+_ITEMS = re.compile(r"\[([\d, ]{1,60})\]\s*")
+
+Answer = Callable[[Ask, str, Listener, asyncio.Event], Awaitable[Trajectory]]
+"""answers a question as a run of this name below the lead's, until the event is set"""
+
+
+def action_of(question: str, items: str) -> str:
+    """The line by which a lead asks for an investigation."""
+    numbers = ", ".join(re.findall(r"\d{1,3}", items)[:20])
+    return f"{INVESTIGATE} {f'[{numbers}] ' if numbers else ''}{' '.join(question.split())}"
+
+
+def asked_in(action: str) -> tuple[str, tuple[int, ...]]:
+    """The question of an action, and the numbers of the rubric items that it serves."""
+    asked = action.removeprefix(f"{INVESTIGATE} ").strip()
+    if (found := _ITEMS.match(asked)) is None:
+        return asked, ()
+    return asked[found.end() :], tuple(map(int, re.findall(r"\d+", found[1])))
+
+
+@dataclass
+class Inquiry:
+    """One investigation, before, while and after it is worked on."""
+
+    number: int
+    question: str
+    items: tuple[int, ...]
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: Trajectory | None = None
+    failed: str = ""
+    """why there is no trajectory"""
+
+    @property
+    def status(self) -> Status:
+        return Status.FAILED if self.ended is None else self.ended.status
+
+    @property
+    def reason(self) -> str:
+        return self.failed if self.ended is None else self.ended.reason
+
+
+@dataclass
+class Inquiries:
+    """The investigations of one lead, in the order in which they were asked for."""
+
+    thread: str
+    by_question: dict[str, Inquiry] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
+    """by question, what the lead was told"""
+    remarks: list[str] = field(default_factory=list)
+    """of the person, that the lead has not heard yet"""
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BREADTH))
+
+    def expect(self, actions: Sequence[str], most: int) -> list[str]:
+        """The actions that ask for something new, each of which is now a part; at most so many."""
+        new = list[str]()
+        for action in actions:
+            question, items = asked_in(action)
+            if question and question not in self.by_question and len(new) < most:
+                part = Inquiry(len(self.by_question) + 1, question, items)
+                self.by_question[question] = part
+            if (part_of := self.by_question.get(question)) and not _is_done(part_of):
+                new.append(action)
+        return list(dict.fromkeys(new))
+
+    def name(self, part: Inquiry) -> str:
+        return f"{self.thread}.{part.number}"
+
+    async def work(
+        self,
+        part: Inquiry,
+        ask: Ask,
+        answer: Answer,
+        listener: Listener,
+        stop: asyncio.Event | None,
+    ) -> None:
+        """Have a part answered; whatever goes wrong in it is kept with it."""
+
+        def hear(event: Event) -> None:
+            listener(InvestigationEvent(part.number, part.question, event))
+
+        async with self._places:
+            relay = asyncio.create_task(_pass_on(stop, part.stop))
+            try:
+                part.ended = await answer(ask, self.name(part), hear, part.stop)
+            except RubricemError as error:
+                part.failed = error.told()
+            except Exception as error:
+                LOG.exception("an investigation failed")
+                part.failed = f"it failed: {type(error).__name__}"
+            finally:
+                relay.cancel()
+
+    def told(self) -> tuple[Investigation, ...]:
+        """What is kept of them."""
+        nothing = Found(())
+        return tuple(
+            Investigation(
+                thread=self.name(part),
+                question=part.question,
+                items=part.items,
+                status=part.status,
+                reason=part.reason,
+                tool_calls=part.ended.tool_calls if part.ended else 0,
+                sources=tuple(s.id for s in self.found.get(part.question, nothing).sources),
+            )
+            for part in self.by_question.values()
+        )
+
+
+def _is_done(part: Inquiry) -> bool:
+    return part.ended is not None or bool(part.failed)
+
+
+async def _pass_on(stop: asyncio.Event | None, to: asyncio.Event) -> None:
+    if stop is not None:
+        await stop.wait()
+        to.set()
+
+
+def ask_of_part(lead: Ask, part: Inquiry, left: Budgets, beside: int, plan: str) -> Ask:
+    """What is asked of an investigation, of which `beside` share what is `left` of the budget.
+
+    `plan`: the text with the lead's rubric.
+    """
+    rubric = rubric_items(parse(plan).last("rubric"))
+    items = tuple(rubric[n - 1] for n in part.items if 0 < n <= len(rubric))
+    waves = math.ceil(beside / BREADTH)
+    return Ask(
+        question=part.question,
+        answer_format=AnswerFormat.LONG,
+        tool_calls=lead.tool_calls,
+        passages=lead.passages,
+        passage_words=lead.passage_words,
+        max_tokens=lead.max_tokens,
+        seed=lead.seed,
+        effort=lead.effort,
+        serves=items,
+        whole=lead.question,
+        budgets=Budgets(
+            left.tokens and max(int(left.tokens * SHARE / beside), 1),
+            left.seconds and max(left.seconds * SHARE / waves, 1.0),
+            left.cost and left.cost * SHARE / beside,
+        ),
+    )
+
+
+def reply_of_part(part: Inquiry) -> Reply:
+    """The report of an investigation, in the form that the journal keeps.
+
+    `claims`: its pieces as (text, ids of the investigation's own sources, whether the rules doubt
+    it); `local`: the ids of the passages, in their order.
+    """
+    trajectory = part.ended
+    if trajectory is None or (trajectory.status is Status.FAILED and not trajectory.sources):
+        return {"passages": [], "error": part.reason or "it gave nothing"}
+    answer = cited_answer(trajectory)
+    pieces = list[tuple[str, tuple[str, ...], bool]]()
+    for piece in answer.pieces:
+        if isinstance(piece, Cited):
+            ids = tuple(citation.id for citation in piece.citations)
+            doubted = all(c.verdict == "unsupported" for c in piece.citations)
+            pieces.append((piece.text, ids, doubted))
+        elif isinstance(piece, Text) and piece.text:
+            pieces.append((piece.text, (), False))
+    cited = answer.sources
+    passages = [Passage(s.title, s.location, s.place, s.text) for s in cited]
+    ended = "" if trajectory.status is Status.FINISHED else trajectory.reason
+    return reply_of(
+        passages,
+        local=[source.id for source in cited],
+        claims=pieces,
+        note=f"It ended early: {ended}." if ended else "",
+        usage=trajectory.usage.model_dump(mode="json"),
+    )
+
+
+def must_go_on(trajectory: Trajectory) -> bool:
+    """Whether a part that ended before is worked on again: it failed, or a person stopped it."""
+    return trajectory.failed or trajectory.ended_by == "interrupt"

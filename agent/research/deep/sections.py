@@ -1,0 +1,166 @@
+"""The report of a lead: sections from its outline, each from its own sources, edited once.
+
+The writing plan of the lead's review is the outline: a heading for each section, and below it what
+it says with the ids that carry it. Each section is written beside the transcript, from its block
+and the whole text of its sources, at the same time as the others. Then the whole is edited once, by
+paragraphs: a change that brings an id or a number which its paragraph did not have is not made, so
+that the edit adds no claim.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rubricem.agent.reports.rules import numbers
+from rubricem.agent.transcript.scaffold import citations, neutralise, parse
+from rubricem.memory.text import split_thinking
+
+MOST_SECTIONS = 12
+_HEADING = re.compile(r"^[ \t]*#{1,4}[ \t]+(.+?)[ \t]*#*$", re.M)
+_NUMBERED = re.compile(r"^[ \t]*\**\d{1,2}[.)][ \t]+(.+?)[ \t]*$", re.M)
+_ID = re.compile(r"\bS\d+\b")
+_CHANGE = re.compile(r'<change\s+n\s*=\s*["\']?(\d{1,5})["\']?\s*>(.*?)</change\s*>', re.S | re.I)
+_SUMMARY = re.compile(r"<summary\s*>(.*?)</summary\s*>", re.S | re.I)
+_FENCED = re.compile(r"\A\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*\Z", re.S)
+LONGEST_TITLE = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A section of the outline; `ids` are those of the known sources that it names."""
+
+    title: str
+    says: str
+    ids: tuple[str, ...]
+
+
+def outline(plan: str, known: Collection[str]) -> list[ReportSection]:
+    """The sections of a writing plan; one without headings is one section, or a numbered list."""
+    marks = list(_HEADING.finditer(plan)) or list(_NUMBERED.finditer(plan))
+    ends = [*(mark.start() for mark in marks[1:]), len(plan)]
+    found = list[ReportSection]()
+    for mark, end in zip(marks, ends, strict=False):
+        title, _, more = mark[1].partition(": ") if mark.re is _NUMBERED else (mark[1], "", "")
+        says = f"{more}\n{plan[mark.end() : end]}".strip()
+        found.append(_section(title, says, known))
+    found = found or [_section("", plan.strip(), known)]
+    rest = found[MOST_SECTIONS - 1 :]
+    if len(rest) > 1:
+        says = "\n\n".join(f"{each.title}: {each.says}" for each in rest)
+        found[MOST_SECTIONS - 1 :] = [_section(rest[0].title, says, known)]
+    if len(found) == 1 and not found[0].ids:
+        return [ReportSection(found[0].title, found[0].says, tuple(known))]
+    return found
+
+
+def _section(title: str, says: str, known: Collection[str]) -> ReportSection:
+    named = dict.fromkeys(_ID.findall(f"{title} {says}"))
+    plain = _ID.sub("", re.sub(r"\[[^\]]*\]", "", title)).strip(" *_:#.-")
+    return ReportSection(plain[:LONGEST_TITLE], says, tuple(i for i in named if i in known))
+
+
+def text_of(reply: str, title: str = "") -> str:
+    """What a model wrote of a section, without thoughts, fences, other tags and the heading."""
+    text = split_thinking(reply)[1].strip()
+    fenced = _FENCED.match(text)
+    text = fenced[1] if fenced else text
+    whole = parse(text)
+    if answers := whole.find("answer"):
+        text = whole.inner(answers[-1])
+    lines = text.strip().splitlines()
+    if lines and lines[0].startswith("#") and lines[0].strip("# *").casefold() == title.casefold():
+        lines = lines[1:]
+    return cites_only("\n".join(lines).strip())
+
+
+def cites_only(text: str) -> str:
+    """The text with no tag of the scaffold but whole cites, and those written alike."""
+    head = "<answer>"
+    document = parse(f"{head}{text}</answer>")
+    written, at = list[str](), 0
+    for cite in citations(document):
+        start, end = (place - len(head) for place in cite.span)
+        written.append(neutralise(text[at:start]))
+        if cite.ids:
+            written.append(f'<cite id="{", ".join(cite.ids)}">{neutralise(cite.claim)}</cite>')
+        else:
+            written.append(neutralise(cite.claim))
+        at = min(end, len(text))
+    return "".join([*written, neutralise(text[at:])])
+
+
+def paragraphs(text: str) -> list[str]:
+    """The blocks between empty lines, a fence with all that it holds."""
+    found, fenced = list[str](), False
+    for block in re.split(r"\n[ \t]*\n", text):
+        if fenced:
+            found[-1] += f"\n\n{block}"
+        elif block.strip():
+            found.append(block.strip("\n"))
+        if len(re.findall(r"^[ \t]*```", block, re.M)) % 2:
+            fenced = not fenced
+    return found
+
+
+def numbered(text: str) -> str:
+    """The text as the editor is shown it."""
+    return "\n\n".join(f"[{n}] {block}" for n, block in enumerate(paragraphs(text), start=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A report after its edit; `made` and `refused` count the changes."""
+
+    text: str
+    made: int
+    refused: int
+
+
+def edit(text: str, reply: str) -> Edited:
+    """The text with the changes of an editor, but for those that could add a claim."""
+    reply = split_thinking(reply)[1]
+    blocks = paragraphs(text)
+    made = refused = 0
+    for change in _CHANGE.finditer(reply):
+        at, new = int(change[1]) - 1, cites_only(change[2].strip())
+        if 0 <= at < len(blocks) and _adds_nothing(new, blocks[at]):
+            blocks[at], made = new, made + 1
+        else:
+            refused += 1
+    kept = list(_without_bare_headings([block for block in blocks if block.strip()]))
+    if summary := _SUMMARY.search(reply):
+        said = cites_only(summary[1].strip())
+        if _ids_of(said) and _adds_nothing(said, text):
+            kept, made = [said, *kept], made + 1
+        else:
+            refused += 1
+    return Edited("\n\n".join(kept), made, refused)
+
+
+def _ids_of(text: str) -> set[str]:
+    return {i for cite in citations(parse(f"<answer>{text}</answer>")) for i in cite.ids}
+
+
+def _adds_nothing(new: str, old: str) -> bool:
+    """Whether a text has no id and no number that another one lacks, and cites where that does."""
+    if not new:
+        return True
+    if _ids_of(old) and not _ids_of(new):
+        return False
+    return _ids_of(new) <= _ids_of(old) and set(numbers(_bare(new))) <= set(numbers(_bare(old)))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"</?cite\b[^>]*>", "", text)
+
+
+def _without_bare_headings(blocks: Sequence[str]) -> Iterator[str]:
+    for block, after in pairwise([*blocks, "# end"]):
+        level, next_level = _level(block), _level(after)
+        if not (level and next_level and "\n" not in block and next_level <= level):
+            yield block
+
+
+def _level(block: str) -> int:
+    return len(block) - len(block.lstrip("#")) if block.startswith("#") else 0

@@ -1,0 +1,317 @@
+"""A scripted model on loopback that leads, investigates, writes and checks by its prompts alone.
+
+It is a stand-in for a competent model: it divides the question by lines, asks for each figure, and
+reports every fact of the world that its prompt shows, with the id of the source that it stands in.
+It knows nothing that it was not shown. One number of every report of sections is false, so that a
+check has something to find; as a checker it compares the claim with the passage.
+
+    python -m benchmarks.deep.model --seconds 0.3      prints its port
+
+It is also the search service (SearXNG's form) and the pages. `GET /log` gives what was asked as
+[kind, begin, end, prompt tokens, new tokens, written tokens]; `GET /shown` what stood in prompts.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from benchmarks.deep.world import FIGURES, LINES, Fact, Shown, World, words
+from benchmarks.loopback import (
+    MODEL,
+    STREAM_HEAD,
+    chunk,
+    ending,
+    event,
+    json_response,
+    pieces,
+    read_request,
+    usage_of,
+)
+
+QUESTION = (
+    f"Compare the twelve railway lines ({', '.join(LINES)}) in length, cost, year of opening, "
+    "traffic in the busiest year and stations closed, with every figure that the sheets give, and "
+    "say where the sources leave gaps."
+)
+TOGETHER = 2
+"""lines of an investigation"""
+SEARCH_SECONDS = 0.05
+_SNIPPET = re.compile(r'<snippet id="(S\d+)">(.*?)</snippet>', re.S)
+_REPORTED = re.compile(r"([^\n]*?) \[(S\d+)[^\]]*\]")
+_PASSAGE = re.compile(r"passage (S\d+)[^\n]*\n(.*?)(?=\n\[|\Z)", re.S)
+_CLAIM = re.compile(r"Claim (\d+), citing passages? (S\d+)[^\n]*:\n(.*?)(?=\n\nClaim |\Z)", re.S)
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Model:
+    """The replies; `world` is what its facts are recognised by."""
+
+    def __init__(self, world: World) -> None:
+        self._facts = [(f" {' '.join(words(fact.text))} ", fact) for fact in world.facts]
+
+    def reply(self, messages: Messages) -> tuple[str, str]:
+        """Who is asked, and what is answered."""
+        system = str(messages[0]["content"])
+        last = str(messages[-1]["content"])
+        if system.startswith("You lead a research"):
+            return "lead", self._lead(messages)
+        if system.startswith("You write one section"):
+            return "section", self._section(last)
+        if system.startswith("You edit a research report"):
+            return "edit", _edit(last)
+        if system.startswith("You check claims"):
+            return "check", self._verdicts(last)
+        return "investigation", self._investigate(messages)
+
+    def found(self, text: str) -> dict[Fact, str]:
+        """The facts in the snippets of a text, each with the source that it stands in."""
+        found = dict[Fact, str]()
+        for source, body in _SNIPPET.findall(text):
+            flat = f" {' '.join(words(body))} "
+            for told, fact in self._facts:
+                if told in flat:
+                    found.setdefault(fact, source)
+        return found
+
+    def reported(self, text: str) -> dict[Fact, str]:
+        """The facts that reports of investigations state."""
+        found = dict[Fact, str]()
+        for said, source in _REPORTED.findall(text):
+            flat = f" {' '.join(words(said))} "
+            for told, fact in self._facts:
+                if told in flat:
+                    found.setdefault(fact, source)
+        return found
+
+    def _lead(self, messages: Messages) -> str:
+        whole = "\n".join(str(m["content"]) for m in messages[1:] if m["role"] == "user")
+        turns = sum(m["role"] == "assistant" for m in messages)
+        if not turns:
+            rubric = "\n".join(f"{n}. the five figures of {line}" for n, line in enumerate(LINES, 1))
+            names = list(LINES)
+            groups = [names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)]
+            calls = "\n".join(_investigate_call(group) for group in groups)
+            return (
+                "<think>Twelve lines with five figures each.</think><structured_plan>"
+                "<deep_analysis>Broad; each line by itself is easy.</deep_analysis>"
+                f"<rubric>\n{rubric}\n</rubric><research_plan>By line.</research_plan>"
+                f"</structured_plan>{calls}"
+            )
+        known = self.reported(whole)
+        short = [n for n in LINES if sum(f.line == n for f in known) < len(FIGURES)]
+        state = f"<think>{len(known)} facts.</think><state_evaluation>open: {short}</state_evaluation>"
+        last = str(messages[-1]["content"])
+        if short and turns == 1 and "No further investigation" not in last:
+            again = [short[at : at + TOGETHER] for at in range(0, len(short), TOGETHER)]
+            calls = "\n".join(_investigate_call(group, "what is still open on") for group in again)
+            return f"{state}{calls}"
+        marks, plan = [], []
+        for line in LINES:
+            ids = list(dict.fromkeys(known[f] for f in known if f.line == line))
+            mark = f"[met: {', '.join(ids)}]" if ids else "[missing: nothing was found]"
+            marks.append(f"the five figures of {line} {mark}")
+            plan.append(f"## The {line} line\nits figures {', '.join(ids)}")
+        # What is not found after two rounds is said in the report, so nothing is sent back.
+        listed = "\n".join(marks).replace("[missing:", "[partly:")
+        outlined = "\n".join(plan)
+        return (
+            f"{state}<review><rubric_review>{listed}</rubric_review>"
+            f"<writing_plan>\n{outlined}\n</writing_plan></review>"
+        )
+
+    def _section(self, prompt: str) -> str:
+        line = next(n for n in LINES if f"Your section is: The {n} line" in prompt)
+        found = self.found(prompt)
+        said = [
+            f'<cite id="{source}">{_false(fact) if line == "Arden" and not n else fact.text}</cite>.'
+            for n, (fact, source) in enumerate(found.items())
+            if fact.line == line
+        ]
+        lacking = [f for f in FIGURES if not any(x.line == line and x.figure == f for x in found)]
+        gap = f"The sheets leave the {' and the '.join(lacking)} open." if lacking else ""
+        return "\n\n".join(filter(None, [*said, gap])) or "The sheets say nothing of this line."
+
+    def _investigate(self, messages: Messages) -> str:
+        question = str(messages[1]["content"])
+        part = "part of a larger research" in question
+        asked = [n for n in LINES if n in question.partition("The whole question is")[0]]
+        whole = "\n".join(str(m["content"]) for m in messages)
+        turns = sum(m["role"] == "assistant" for m in messages)
+        found = {f: s for f, s in self.found(whole).items() if f.line in asked}
+        wanted = [(n, f) for n in asked for f in FIGURES if not _has(found, n, f)]
+        plan = (
+            "<think>By figure.</think><structured_plan><deep_analysis>Easy.</deep_analysis>"
+            "<rubric>\n1. each figure, with its source\n</rubric><research_plan>1. Search."
+            "</research_plan></structured_plan>"
+        )
+        state = f"<think>{len(found)} facts.</think><state_evaluation>{wanted}</state_evaluation>"
+        head = plan if not turns else state
+        if wanted and turns < (3 if part else 2):
+            queries = [_query(n, f, turns) for n, f in wanted][: 10 if part else 12]
+            calls = "".join(f'<call_tool name="search">{each}</call_tool>' for each in queries)
+            return head + calls
+        cites = "\n".join(f'- <cite id="{s}">{f.text}</cite>.' for f, s in found.items())
+        gaps = "; ".join(f"{n}: {f}" for n, f in wanted)
+        return (
+            f"{head}<review><rubric_review>1. each figure [met: S1]</rubric_review>"
+            f"<writing_plan>by line</writing_plan></review><answer>\n{cites}\n\n"
+            f"Not found: {gaps or 'nothing'}.\n</answer>"
+        )
+
+    def _verdicts(self, prompt: str) -> str:
+        # A long source stands in the prompt in several parts, each for a claim of its own.
+        passages = dict[str, str]()
+        for source, text in _PASSAGE.findall(prompt):
+            passages[source] = f"{passages.get(source, '')} {text}"
+        told = []
+        for number, source, claim in _CLAIM.findall(prompt):
+            stated = claim.split("\n")
+            said = " ".join(words(stated[1] if stated[0].startswith("[") else stated[0]))
+            held = said in " ".join(words(passages.get(source, "")))
+            verdict = "supported" if held else "unsupported"
+            reason = "It says so." if held else "The number is another one."
+            told.append({"number": int(number), "reason": reason, "quote": "", "verdict": verdict})
+        return json.dumps({"verdicts": told})
+
+
+def _has(found: Mapping[Fact, str], line: str, figure: str) -> bool:
+    return any(fact.line == line and fact.figure == figure for fact in found)
+
+
+def _investigate_call(lines: Sequence[str], of: str = "the") -> str:
+    items = ", ".join(str(list(LINES).index(line) + 1) for line in lines)
+    figures = "length, cost, opening, traffic and closed stations"
+    asked = f"What are {of} {figures} of the railway lines {' and '.join(lines)}?"
+    return f'<call_tool name="investigate" items="{items}">{asked}</call_tool>'
+
+
+_SAID = {
+    "length": "kilometres long between its two terminal stations",
+    "cost": "building cost thousand crowns in all",
+    "opening": "opened to passengers in",
+    "traffic": "carried thousand passengers in its busiest year",
+    "closure": "stations closed under the second act",
+}
+
+
+def _query(line: str, figure: str, turn: int) -> str:
+    more = ("", " sheet", " figures of the whole line")[turn]
+    return f"{line} line {_SAID[figure]}{more}"
+
+
+def _false(fact: Fact) -> str:
+    return fact.text.replace(fact.value, str(int(fact.value) + 7))
+
+
+def _edit(prompt: str) -> str:
+    """A summary from the first cited claims, and a change that brings a number of its own."""
+    cites = re.findall(r"<cite id=\"S\d+\">[^<]*</cite>", prompt)
+    return (
+        f"<summary>{'. '.join(cites[1:4])}.</summary>\n"
+        '<change n="2">The figure is 4,711 in all.</change>'
+    )
+
+
+class Scripted:
+    """The server."""
+
+    def __init__(self, seconds: float, world: World) -> None:
+        self.port = 0
+        self._seconds = seconds
+        self._world, self._model = world, Model(world)
+        self._shown = {"all": Shown(world), "section": Shown(world)}
+        self._log: list[tuple[str, float, float, int, int, int]] = []
+        self._read = set[str]()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
+            while True:
+                path, body = await read_request(reader)
+                await self._answer(path, body, writer)
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        began = time.monotonic()
+        if path.endswith("/chat/completions"):
+            await self._complete(json.loads(body), writer, began)
+        elif path.startswith("/search"):
+            await asyncio.sleep(SEARCH_SECONDS)
+            query = parse_qs(urlsplit(path).query).get("q", [""])[0]
+            writer.write(json_response({"results": self._rows(query), "unresponsive_engines": []}))
+            self._log.append(("search", began, time.monotonic(), 0, 0, 0))
+        elif path in self._world.pages:
+            page = self._world.pages[path].html.encode()
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}"
+            writer.write(f"{head}\r\n\r\n".encode() + page)
+            self._log.append(("page", began, time.monotonic(), 0, 0, 0))
+        elif path == "/log":
+            writer.write(json_response({"log": self._log}))
+        elif path == "/shown":
+            told = {n: {"facts": len(s.facts), "words": s.words} for n, s in self._shown.items()}
+            writer.write(json_response(told))
+        else:
+            writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
+
+    def _rows(self, query: str) -> list[dict[str, str]]:
+        root = f"http://127.0.0.1:{self.port}"
+        return [
+            {"title": p.title, "url": root + p.path, "content": " ".join(p.text.split()[:40])}
+            for p in self._world.search(query, 10)
+        ]
+
+    async def _complete(
+        self, request: Mapping[str, Any], writer: asyncio.StreamWriter, began: float
+    ) -> None:
+        messages = request["messages"]
+        kind, text = self._model.reply(messages)
+        prompt = "\n".join(str(message["content"]) for message in messages)
+        new, heads = 0, ""
+        for message in messages:
+            heads += str(message["content"])
+            new += 0 if heads in self._read else len(str(message["content"])) // 4
+            self._read.add(heads)
+        for name, shown in self._shown.items():
+            if name in ("all", kind):
+                await asyncio.to_thread(shown.add, prompt)
+        await asyncio.sleep(max(began + self._seconds - time.monotonic(), 0))
+        usage = usage_of(request, text)
+        if request.get("stream"):
+            writer.write(STREAM_HEAD)
+            for part in pieces(text, 10):
+                writer.write(chunk(event({"content": part})))
+            writer.write(chunk(ending(request, text)) + b"0\r\n\r\n")
+        else:
+            message = {"role": "assistant", "content": text}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            whole = {"object": "chat.completion", "model": MODEL, "choices": [choice]}
+            writer.write(json_response({**whole, "usage": usage}))
+        used = usage["prompt_tokens"], new, usage["completion_tokens"]
+        self._log.append((kind, began, time.monotonic(), *used))
+
+
+async def run(seconds: float) -> None:
+    scripted = Scripted(seconds, World())
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
+    scripted.port = server.sockets[0].getsockname()[1]
+    print(scripted.port, flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=0.3, help="of a call")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run(parser.parse_args().seconds))
+
+
+if __name__ == "__main__":
+    main()
