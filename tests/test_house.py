@@ -17,7 +17,7 @@ EXTRAS = ("embedders", "local", "mcp", "memory", "otel", "train", "verl")
 AGENT = (
     ("agent.cli", "agent.chat"), ("agent.serve",), ("agent.mcp",), ("agent.library",),
     ("agent.settings",), ("agent.evaluate",), ("agent.learning",), ("agent.research",),
-    ("agent.reports",), ("agent.sources",), ("agent.models", "agent.weights"),
+    ("agent.record",), ("agent.reports",), ("agent.sources",), ("agent.models", "agent.weights"),
     ("agent.transcript",),
 )  # fmt: skip
 """the folders of `agent` in the order in which they may import, each only what comes later"""

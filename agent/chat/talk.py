@@ -23,11 +23,11 @@ from rubricem.agent.cli.terminal import (
     show_progress,
 )
 from rubricem.agent.learning.lessons import find_queued
+from rubricem.agent.record.conversations import Conversation, ConversationStore
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.display import live_view, print_report
 from rubricem.agent.reports.page import write_report
 from rubricem.agent.reports.report import whereabouts
-from rubricem.agent.research.conversations import Conversation, ConversationStore
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.settings import load_settings

@@ -148,7 +148,7 @@ def search(words: Sequence[str], tag: str, count: int, as_json: bool) -> None:
     """Find runs by words of their question, report, name and tags; all of them must be there."""
     if not (words or tag):
         raise SettingsError("Nothing is sought.", "Give words, or --tag TAG.")
-    from rubricem.agent.research.history import History
+    from rubricem.agent.record.history import History
 
     store, sought = _store(), " ".join(words)
     past = History(store)
@@ -192,7 +192,7 @@ def tag(name: str, tags: Sequence[str], remove: Sequence[str]) -> None:
 @YES
 def rm(names: Sequence[str], yes: bool) -> None:
     """Delete runs for good: all their files. What depends on each is named before."""
-    from rubricem.agent.research.history import dependents, remove
+    from rubricem.agent.record.history import dependents, remove
     from rubricem.agent.settings.door import stores_of
 
     stores = stores_of(load_settings())

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
 from rubricem.agent.learning.scoring import find_run
 from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journal_calls
-from rubricem.agent.research.conversations import (
+from rubricem.agent.record.conversations import (
     Background,
     background_in,
     in_conversation,

@@ -23,9 +23,9 @@ from pydantic import ValidationError
 
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
+from rubricem.agent.record.conversations import background_in, in_conversation
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.conversations import background_in, in_conversation
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Kind, Wanted, group_judge

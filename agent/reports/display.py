@@ -7,12 +7,14 @@ printed as plain text; the terminal obeys nothing in it.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +32,7 @@ from rubricem.agent.reports.report import (
     whereabouts,
 )
 from rubricem.agent.transcript import events
-from rubricem.agent.transcript.question import OPEN_PAGE
+from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.judge.evaluation.report import PairReport, shares_of
 from rubricem.memory.schema import (
@@ -89,7 +91,11 @@ class ProgressLines:
         self._task = bar.add_task("") if bar else None
         self._stage: Stage | None = None
         self._plan = ""
-        self._call: events.ToolCalled | None = None
+        self._first = True
+        """no tool was called yet"""
+        self._calls = deque[events.ToolCalled]()
+        """those that have not returned: they return in their order"""
+        self._parts: dict[int, _Part] = {}
         self._said = ""
         """the last progress, without its numbers: rising counts would fill a log"""
 
@@ -101,6 +107,9 @@ class ProgressLines:
                 (self._bar.stop if waiting else self._bar.start)()
             case events.SourceProgress(message):
                 self._tell_progress(one_line(message))
+            case events.InvestigationEvent(number, question, within):
+                part = self._parts.setdefault(number, _Part(number, question))
+                self._tell_part(part, within)
             case _:
                 if line := self._stage_line(event) or _line_beside(event):
                     self._console.print(Text(line), soft_wrap=True)
@@ -120,18 +129,83 @@ class ProgressLines:
                 self._tell_progress(stage.value) if self._bar else None
                 return stage.value
             case events.ToolCalled():
-                first, self._call = self._call is None, event
-                rubric = latest_rubric(parse(printable(self._plan))) if first else []
-                return "\n".join(f"  - {one_line(item)}" for item in rubric[:SHOWN])
-            case events.ToolReturned() if self._call:
-                doing = "page" if self._call.name == OPEN_PAGE else "search"
-                asked = f"{doing} {self._call.number}: {one_line(self._call.query)}"
-                return f"{asked} ({_outcome(event)})"
+                self._calls.append(event)
+                return self._rubric()
+            case events.ToolReturned() if self._calls:
+                return _call_line(self._calls.popleft(), event)
             case events.TurnRetried(reason):
                 self._plan = ""
                 return f"asked again: {one_line(reason)}"
             case _:
                 return ""
+
+    def _rubric(self) -> str:
+        """The items of the plan, before the first call that follows it."""
+        first, self._first = self._first, False
+        rubric = latest_rubric(parse(printable(self._plan))) if first else []
+        return "\n".join(f"  - {one_line(item)}" for item in rubric[:SHOWN])
+
+    def _tell_part(self, part: "_Part", event: events.Event) -> None:
+        """What an investigation does: on a terminal beside the others, in a file line by line."""
+        begun = part.calls == 0 and isinstance(event, events.StageStarted)
+        if begun and event.stage is Stage.PLAN:
+            for said in filter(None, (self._rubric(), part.title)):
+                self._console.print(Text(said), soft_wrap=True)
+        line = part.line_of(event)
+        if self._bar is None:
+            if line:
+                self._console.print(Text(line), soft_wrap=True)
+            return
+        if part.task is None:
+            part.task = self._bar.add_task("")
+        self._bar.update(part.task, description=part.doing)
+        if isinstance(event, events.RunFinished):
+            self._bar.remove_task(part.task)
+            self._console.print(Text(line), soft_wrap=True)
+
+
+@dataclass
+class _Part:
+    """An investigation as it is shown."""
+
+    number: int
+    question: str
+    calls: int = 0
+    passages: int = 0
+    task: TaskID | None = None
+    doing: str = ""
+    _open: deque[events.ToolCalled] = field(default_factory=deque)
+
+    @property
+    def title(self) -> str:
+        return f"[{self.number}] {one_line(self.question)}"
+
+    def line_of(self, event: events.Event) -> str:
+        """The line of an event, "" for one that has none."""
+        match event:
+            case events.ToolCalled(_, query):
+                self._open.append(event)
+                self._tell(one_line(query))
+            case events.ToolReturned(sources) if self._open:
+                self.calls, self.passages = self.calls + 1, self.passages + len(sources)
+                return f"[{self.number}] {_call_line(self._open.popleft(), event)}"
+            case events.StageStarted(stage):
+                self._tell(stage.value)
+            case events.RunFinished(ended):
+                status = ended.status.value.replace("_", " ")
+                why = f" ({one_line(ended.reason)})" if ended.reason else ""
+                found = f"{pluralise(self.calls, 'call')}, {pluralise(self.passages, 'passage')}"
+                return f"[{self.number}] {status}{why}: {found}"
+        return ""
+
+    def _tell(self, doing: str) -> None:
+        counts = f"{pluralise(self.calls, 'call')}, {pluralise(self.passages, 'passage')}"
+        self.doing = f"{one_line(self.title, 60)}: {one_line(doing, 50)} ({counts})"
+
+
+def _call_line(called: events.ToolCalled, returned: events.ToolReturned) -> str:
+    doing = {OPEN_PAGE: "page", INVESTIGATE: "report"}.get(called.name, "search")
+    return f"{doing} {called.number}: {one_line(called.query)} ({_outcome(returned)})"
 
 
 def _line_beside(event: events.Event) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rubricem.agent.research.conversations import NOTHING, Background
+from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold

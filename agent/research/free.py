@@ -238,8 +238,9 @@ class FreeDecoder:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
             await run.prompt(Stage.RESEARCH, self.no_search)
-        elif run.policy.chat:
-            await run.prompt(Stage.RESEARCH, f"\n{await run.once('left', run.left)}\n")
+        elif run.tells_left:
+            left = await run.once("left", run.left)
+            await run.prompt(Stage.RESEARCH, f"\n{left}\n", told=False)
 
         def faults(text: str) -> list[str]:
             return turn_faults(text, run.turn, must_answer=spent)

@@ -20,8 +20,8 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
+from rubricem.agent.record.conversations import quote_conversation, with_conversation
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.conversations import quote_conversation, with_conversation
 from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.choice import page

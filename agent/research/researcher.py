@@ -21,9 +21,9 @@ from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import trace_run
+from rubricem.agent.record.conversations import NOTHING, background_in
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.conversations import NOTHING, background_in
 from rubricem.agent.research.deep.lead import LeadDecoder
 from rubricem.agent.research.deep.parts import Answer, ask_of_part, asked_in, must_go_on
 from rubricem.agent.research.graph import (

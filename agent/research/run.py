@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
+from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.conversations import NOTHING, Background
 from rubricem.agent.research.deep.parts import Inquiries
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of
 from rubricem.agent.research.lookups import Lookups
@@ -203,6 +203,8 @@ class Run:
     """of its first tool outputs, those that are not sent any more, for lack of room"""
     cut_prompt: tuple[int, int] | None = None
     """tokens of a prompt that the server read, and about as many as it was sent"""
+    tells_left: bool = False
+    """whether the policy is told what is left of the limits; earlier versions did not"""
     today: date = field(default_factory=date.today)
     """that the prompts tell; a resume tells that of the beginning"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -275,8 +277,9 @@ class Run:
         """
         key = self.key("opening")
         if (kept := self.journal.find(key)) is None:
-            kept = {"system": system, "message": message}
+            kept = {"system": system, "message": message, "left": True}
             await self.journal.append(key, kept)
+        self.tells_left = bool(kept.get("left")) and self.policy.chat is not None
         system, message = kept["system"], kept["message"]
         self.system = system
         ids = await self.policy.render(system, message)
@@ -307,9 +310,14 @@ class Run:
         share = int(context * SHARE_OF_A_SEARCH / self.ask.passages / TOKENS_A_WORD)
         return min(asked, max(share, LEAST_WORDS))
 
-    async def prompt(self, stage: Stage, text: str, author: Author = Author.PROMPT) -> None:
-        """Append text that the policy did not write: tags, notes (PROMPT) or tool output (TOOL)."""
-        if author is Author.PROMPT:
+    async def prompt(
+        self, stage: Stage, text: str, author: Author = Author.PROMPT, *, told: bool = True
+    ) -> None:
+        """Append text that the policy did not write: tags, notes (PROMPT) or tool output (TOOL).
+
+        `told`: whoever watches hears of a note, too.
+        """
+        if told and author is Author.PROMPT:
             self.listener(TextWritten(stage, text))
         ids = await self.policy.encode(text)
         self._append(Segment(author=author, stage=stage, turn=self.turn, text=text, token_ids=ids))

@@ -35,8 +35,8 @@ from weakref import WeakValueDictionary
 from rubricem.agent.learning import lessons
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.conversations import Conversation, ConversationStore
-from rubricem.agent.research.history import History
+from rubricem.agent.record.conversations import Conversation, ConversationStore
+from rubricem.agent.record.history import History
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.serve import feed

@@ -16,6 +16,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
+from rubricem.agent.record.history import PastRun, dependents, remove
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import (
@@ -25,8 +27,6 @@ from rubricem.agent.reports.report import (
     quotes,
     stage_texts,
 )
-from rubricem.agent.research.conversations import LONGEST_TITLE, Conversation
-from rubricem.agent.research.history import PastRun, dependents, remove
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,

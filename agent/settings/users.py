@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rubricem.agent.research.history import History
+from rubricem.agent.record.history import History
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of
 from rubricem.memory.errors import SettingsError

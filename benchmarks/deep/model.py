@@ -39,6 +39,8 @@ QUESTION = (
     "traffic in the busiest year and stations closed, with every figure that the sheets give, and "
     "say where the sources leave gaps."
 )
+PLANTED = "Arden"
+"""the line whose first figure is false in the report"""
 TOGETHER = 2
 """lines of an investigation"""
 SEARCH_SECONDS = 0.05
@@ -94,7 +96,9 @@ class Model:
         whole = "\n".join(str(m["content"]) for m in messages[1:] if m["role"] == "user")
         turns = sum(m["role"] == "assistant" for m in messages)
         if not turns:
-            rubric = "\n".join(f"{n}. the five figures of {line}" for n, line in enumerate(LINES, 1))
+            rubric = "\n".join(
+                f"{n}. the five figures of {line}" for n, line in enumerate(LINES, 1)
+            )
             names = list(LINES)
             groups = [names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)]
             calls = "\n".join(_investigate_call(group) for group in groups)
@@ -106,7 +110,9 @@ class Model:
             )
         known = self.reported(whole)
         short = [n for n in LINES if sum(f.line == n for f in known) < len(FIGURES)]
-        state = f"<think>{len(known)} facts.</think><state_evaluation>open: {short}</state_evaluation>"
+        state = (
+            f"<think>{len(known)} facts.</think><state_evaluation>open: {short}</state_evaluation>"
+        )
         last = str(messages[-1]["content"])
         if short and turns == 1 and "No further investigation" not in last:
             again = [short[at : at + TOGETHER] for at in range(0, len(short), TOGETHER)]
@@ -129,11 +135,10 @@ class Model:
     def _section(self, prompt: str) -> str:
         line = next(n for n in LINES if f"Your section is: The {n} line" in prompt)
         found = self.found(prompt)
-        said = [
-            f'<cite id="{source}">{_false(fact) if line == "Arden" and not n else fact.text}</cite>.'
-            for n, (fact, source) in enumerate(found.items())
-            if fact.line == line
-        ]
+        own = [(fact, source) for fact, source in found.items() if fact.line == line]
+        said = [f'<cite id="{source}">{fact.text}</cite>.' for fact, source in own]
+        if line == PLANTED and own:
+            said[0] = f'<cite id="{own[0][1]}">{_false(own[0][0])}</cite>.'
         lacking = [f for f in FIGURES if not any(x.line == line and x.figure == f for x in found)]
         gap = f"The sheets leave the {' and the '.join(lacking)} open." if lacking else ""
         return "\n\n".join(filter(None, [*said, gap])) or "The sheets say nothing of this line."

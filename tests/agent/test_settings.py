@@ -50,7 +50,7 @@ def test_nothing_set_gives_the_defaults(home: Path):
     settings = load_settings()
     assert (settings.model, settings.base_url, settings.api_key) == (None, None, None)
     assert settings.source == ("python",)
-    assert (settings.tool_calls, settings.context_tokens) == (10, 8192)
+    assert (settings.tool_calls, settings.context_tokens) == (None, 8192)
     assert settings.data_dir == home / "data" / "rubricem"
     assert settings.weights_dir == home / "cache" / "rubricem" / "weights"
     assert {settings.origin(name) for name in Settings.model_fields} == {"default"}

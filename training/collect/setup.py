@@ -17,6 +17,7 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import CHOICES, TURN, model_of, setup_of
 from rubricem.agent.transcript.events import Tell
+from rubricem.agent.transcript.question import Effort
 from rubricem.judge.build import NONE, Wanted, identify_judge, kind_of
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
@@ -169,6 +170,10 @@ async def open_collector(
         yield collector
 
 
+TOOL_CALLS = 10
+"""of a rollout (RubricEM, arXiv:2605.10899)"""
+
+
 def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
     """The setup of rollouts: a turn is tried once, and free ones are sampled in token ids."""
     model = setup.model
@@ -178,12 +183,19 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
         model = in_tokens(model)
     if settings.max_tokens is None:  # no answer is gone on with: a turn is sampled at once
         given["max_tokens"] = TURN
+    if settings.effort is Effort.DEEP:
+        raise SettingsError(
+            "A rollout is one run: deep research, which asks for others, cannot be collected.",
+            "Leave effort out of the settings.",
+        )
+    calls = TOOL_CALLS if settings.tool_calls is None else settings.tool_calls
+    template = replace(setup.template, **given, tool_calls=calls, length=0)
     return replace(
         setup,
         model=model,
         attempts=1,
         short=options.short,
-        template=replace(setup.template, **given),
+        template=template,
         choices={**setup.choices, **given, **({"system_prompt": "short"} if options.short else {})},
     )
 

@@ -184,10 +184,10 @@ class LeadDecoder(FreeDecoder):
 
 def _output(found: Found) -> str:
     """A report as the lead reads it: claims with the ids of the lead's own sources."""
-    if found.error or not found.claims:
-        return tool_output(found, WHOLE)
     if found.repeated:
         return "<tool_output>\nThis was asked before: its report stands above.\n</tool_output>\n"
+    if found.error or not found.claims:
+        return tool_output(found, WHOLE)
     note = f"{found.note}\n" if found.note else ""
     written = []
     for claim in found.claims:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 
 from rubricem.agent.chat.talk import COMMANDS
-from rubricem.agent.research.conversations import ConversationStore
+from rubricem.agent.record.conversations import ConversationStore
 from rubricem.memory.runs import RunStore
 from tests.conftest import rubricem
 from tests.support import terminal

@@ -301,7 +301,7 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
         rubricem("ask", "--resume", "t", "--quiet", code=3)
         rubricem("ask", "--resume", "t", "--max-total-tokens", "0", "--quiet")
         assert len(server.requests) == 3
-    assert "at most 10 searches, 200 tokens, 900 seconds, 1 US dollar" in done.stderr
+    assert "at most 30 searches, 200 tokens, 1,200 seconds, 1 US dollar" in done.stderr
     assert "Ended early: the budget of 200 tokens ran out" in done.stdout
     assert "never evicts [1]" in done.stdout
     assert "--resume t --max-total-tokens" in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.conversations import ConversationStore
+from rubricem.agent.record.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
 from tests.conftest import refusal, rubricem, unpack
 from tests.support.values import trajectory

@@ -13,7 +13,7 @@ import pytest
 
 from rubricem.agent.learning import lessons
 from rubricem.agent.learning.lessons import find_queued
-from rubricem.agent.research.conversations import (
+from rubricem.agent.record.conversations import (
     FILE,
     LATEST_REPORT,
     Background,

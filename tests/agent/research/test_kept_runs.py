@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.conversations import ConversationStore, background_in
+from rubricem.agent.record.conversations import ConversationStore, background_in
 from rubricem.memory.runs import RunStore
 from tests.conftest import ROOT, rubricem
 from tests.support.policies import RUN

@@ -53,7 +53,8 @@ async def test_a_finished_run_is_told_kept_returned_and_lets_its_journal_go(tmp_
             run = await researcher.ask(wanted, "t", events.append)
             assert researcher.store.load("t") == run
             journal = researcher.store.journal("t")  # refused while another holds its lock
-            assert journalled(tmp_path) == len(server.requests) + 3
+            # Two searches, the day, the opening, and twice what is left of the limits.
+            assert journalled(tmp_path) == len(server.requests) + 2 + 2 + 2
             journal.close()
     assert events[-1] == RunFinished(run)
     stages = [event.stage for event in events if isinstance(event, StageStarted)]
@@ -81,7 +82,9 @@ async def test_a_conversation_only_grows_and_each_stage_holds_what_was_written_i
     by_stage = {s: [p for p in run.segments if p.stage is s] for s in Stage}
     assert by_stage[Stage.PLAN][0].text.endswith("</structured_plan>")
     authors = [s.author for s in by_stage[Stage.RESEARCH]]
-    assert authors == [Author.POLICY, Author.TOOL, Author.POLICY, Author.TOOL]
+    turn = [Author.POLICY, Author.TOOL, Author.PROMPT]
+    assert authors == [*turn, *turn], "a call, what it found, and what is left of the limits"
+    assert "Left: 8 of 10 calls" in third[5][1]
     assert by_stage[Stage.REVIEW][0].text.lstrip().startswith("<think>Enough.")
     assert by_stage[Stage.ANSWER][0].text.startswith("<answer>")
     assert all(s.retokenised for s in run.segments if s.author is Author.POLICY)

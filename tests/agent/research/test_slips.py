@@ -207,7 +207,7 @@ async def test_an_answer_is_as_long_as_its_limit_and_a_resume_goes_on_with_it(tm
     assert (short.status, short.ended_by, asked_then) == (EARLY, "max_tokens", 3)
     assert later[-1][0] == "user" and later[-2] == ("assistant", report[: -len(pieces[-1].text)])
     assert whole.status is OK and cited_answer(whole).text().count("[1]") == 60
-    assert journalled(tmp_path) == len(script) + 2
+    assert journalled(tmp_path) == len(script) + 3
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ async def test_a_larger_budget_goes_on_and_repeats_nothing(tmp_path: Path):
         assert len(server.requests) == len(RUN)
     assert (first.status, second.status) == (Status.PARTIAL, Status.FINISHED)
     assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
-    assert journalled(tmp_path) == 6
+    assert journalled(tmp_path) == 8
 
 
 async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_path: Path):

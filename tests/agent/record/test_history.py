@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.conversations import ConversationStore
-from rubricem.agent.research.history import (
+from rubricem.agent.record.conversations import ConversationStore
+from rubricem.agent.record.history import (
     FILE_NAME,
     History,
     dependents,

@@ -22,10 +22,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
@@ -33,7 +33,7 @@ from rubricem.memory.schema import Status
 from rubricem.memory.text import one_line, storable
 
 if TYPE_CHECKING:
-    from rubricem.agent.research.setup import Stores
+    from rubricem.memory.bank import RubricBank
 
 FILE_NAME = "history.sqlite"
 VERSION = 4
@@ -322,7 +322,17 @@ class Dependents:
         return said
 
 
-async def dependents(stores: "Stores", thread: str) -> Dependents:
+class Kept(Protocol):
+    """Where runs and what was learnt from them are kept."""
+
+    @property
+    def data_dir(self) -> Path: ...
+    @property
+    def runs(self) -> RunStore: ...
+    def open_bank(self) -> "RubricBank": ...
+
+
+async def dependents(stores: Kept, thread: str) -> Dependents:
     """What depends on a run; raises SettingsError where there is none of this name."""
     store = stores.runs
     store.request(thread)
@@ -342,7 +352,7 @@ async def dependents(stores: "Stores", thread: str) -> Dependents:
     return Dependents(named, tuple(history.later(thread)), learnt)
 
 
-def remove(stores: "Stores", thread: str) -> None:
+def remove(stores: Kept, thread: str) -> None:
     """Delete a run for good: its folder, its place in conversations, its words in the index.
 
     Raises SettingsError where there is none, or somebody works on it.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.conversations import (
+from rubricem.agent.record.conversations import (
     ConversationStore,
     Parent,
 )
@@ -36,7 +36,7 @@ from tests.support.waiting import Process
 
 ADDING = (
     "import sys, pathlib\n"
-    "from rubricem.agent.research.conversations import ConversationStore\n"
+    "from rubricem.agent.record.conversations import ConversationStore\n"
     "store = ConversationStore(pathlib.Path(sys.argv[1]))\n"
     "for i in range(20):\n"
     "    store.add_run(sys.argv[2], sys.argv[3] + str(i))\n"

@@ -1,0 +1,1 @@
+"""What people find again: past runs, and the conversations that they belong to."""

@@ -1,0 +1,350 @@
+"""Deep research over a real server that answers by script: parts, sections, the edit."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.models.policy import ChatWriter
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.deep.lead import LeadDecoder
+from rubricem.agent.research.deep.sections import edit, numbered, outline, text_of
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.transcript.events import Event, InvestigationEvent, ToolReturned
+from rubricem.agent.transcript.question import Ask, Budgets, Effort
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Decoding, Passage, Status, Trajectory
+from tests.support.policies import client
+from tests.support.scripted_server import Fault, ScriptedServer
+
+FIRST = asyncio.FIRST_COMPLETED
+QUESTION = "Compare Ada and Bela in weight and age."
+FACTS = {
+    "ada weight": "Ada weighs 41 kilograms in winter.",
+    "ada age": "Ada was born in 1961 at the coast.",
+    "bela weight": "Bela weighs 77 kilograms in winter.",
+    "bela age": "Bela was born in 1948 in the hills.",
+}
+
+
+class Facts:
+    """A source whose passages are found by both of their words."""
+
+    name = "facts"
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        found = [name for name in FACTS if all(word in query.lower() for word in name.split())]
+        return [Passage(name, f"{name}.md", "", FACTS[name]) for name in found][:limit]
+
+
+def investigate(*asked: str) -> str:
+    return "".join(
+        f'<call_tool name="investigate" items="{n}">{each}</call_tool>'
+        for n, each in enumerate(asked, start=1)
+    )
+
+
+PLAN = (
+    "<think>Two people.</think><structured_plan><deep_analysis>Easy.</deep_analysis><rubric>\n"
+    "1. both figures of Ada\n2. both figures of Bela\n</rubric><research_plan>By person."
+    "</research_plan></structured_plan>"
+)
+REVIEW = (
+    "<think>All there.</think><state_evaluation>Covered.</state_evaluation><review>"
+    "<rubric_review>1. both figures of Ada [met: S1]\n2. both figures of Bela [met: S3]"
+    "</rubric_review><writing_plan>\n## Ada\nher weight and age [S1, S2]\n## Bela\nhis weight and "
+    "age [S3, S4]\n</writing_plan></review>"
+)
+
+Reply = str | Fault
+Script = Callable[[str, str, int], Reply | None]
+"""(who is asked, the last message, how many turns were written) -> the reply; None: the usual"""
+
+
+def usual(who: str, messages: list[Mapping[str, Any]]) -> str:
+    last = str(messages[-1]["content"])
+    turns = sum(message["role"] == "assistant" for message in messages)
+    if who == "lead":
+        asked = investigate("How heavy and old is Ada?", "How heavy and old is Bela?")
+        return REVIEW if turns else PLAN + asked
+    shown = "\n".join(str(message["content"]) for message in messages)
+    found = re.findall(r'<snippet id="(S\d+)">\n[^<]*?((?:Ada|Bela) [^<\n]*)', shown)
+    cites = [f'<cite id="{source}">{said.strip()}</cite>' for source, said in found]
+    if who == "section":
+        return "\n\n".join(cites)
+    if who == "edit":
+        claims = re.findall(r"<cite[^>]*>[^<]*</cite>", last)
+        return f"<summary>{claims[0]}</summary>"
+    if not turns:
+        name = "Ada" if "Ada?" in str(messages[1]["content"]) else "Bela"
+        calls = (f"{name} weight", f"{name} age")
+        return PLAN + "".join(f'<call_tool name="search">{each}</call_tool>' for each in calls)
+    answer = "".join(f"- {cite}\n" for cite in dict.fromkeys(cites))
+    return REVIEW.partition("<writing_plan>")[0] + (
+        f"<writing_plan>as found</writing_plan></review><answer>\n{answer}</answer>"
+    )
+
+
+def kind_of(messages: list[Mapping[str, Any]]) -> str:
+    system = str(messages[0]["content"])
+    heads = {
+        "You lead a research": "lead",
+        "You write one section": "section",
+        "You edit a research report": "edit",
+    }
+    return next((kind for head, kind in heads.items() if system.startswith(head)), "part")
+
+
+def scripted(script: Script) -> ScriptedServer:
+    def reply(body: dict[str, Any], number: int) -> Reply:
+        messages = body["messages"]
+        who, turns = kind_of(messages), sum(m["role"] == "assistant" for m in messages)
+        return script(who, str(messages), turns) or usual(who, messages)
+
+    return ScriptedServer(reply)
+
+
+@asynccontextmanager
+async def leading(server: ScriptedServer, folder: Path):
+    async with client(server.base_url) as model:
+        policy = ChatWriter(model)
+        yield Researcher(
+            policy=policy,
+            decoder=LeadDecoder(),
+            decoding=Decoding.FREE,
+            search_tool=Facts(),
+            store=RunStore(folder),
+            template=Ask(""),
+            verifier=AnswerVerifier("mark", None),
+        )
+
+
+async def ask_deeply(
+    script: Script,
+    folder: Path,
+    listener: Callable[[Event], None] = lambda event: None,
+    stop: asyncio.Event | None = None,
+    **limits: Any,
+) -> tuple[Trajectory, ScriptedServer]:
+    with scripted(script) as server:
+        async with leading(server, folder) as researcher:
+            asked = Ask(QUESTION, effort=Effort.DEEP, length=4000, **limits)
+            return await researcher.ask(asked, "t", listener, stop), server
+
+
+def nothing_else(who: str, said: str, turns: int) -> None:
+    return None
+
+
+async def test_the_parts_of_a_question_are_investigated_and_written_by_section(tmp_path: Path):
+    run, server = await ask_deeply(nothing_else, tmp_path)
+    assert (run.status, run.reason) == (Status.FINISHED, "")
+    assert [part.status for part in run.investigations] == [Status.FINISHED] * 2
+    assert [part.items for part in run.investigations] == [(1,), (2,)]
+    answer = cited_answer(run)
+    text = answer.text()
+    assert text.startswith("Ada weighs 41 kilograms in winter [1].")
+    assert text.index("## Ada") < text.index("## Bela")
+    assert {c.source.text for c in answer.citations} == set(FACTS.values())
+    # Each part is a run of its own, found by its name, and the lead was not shown its passages.
+    store = RunStore(tmp_path)
+    assert store.load("t.1").tool_calls == 2 and store.threads() == ["t"]
+    lead = [r for r in server.requests if kind_of(r.body["messages"]) == "lead"]
+    assert len(lead) == 2 and "<snippet" not in str(lead[-1].body["messages"])
+    parts = [str(r.body["messages"][1]) for r in server.requests]
+    assert any("old is Ada?" in asked and "- both figures of Ada" in asked for asked in parts)
+    assert run.usage.calls == len(server.requests), "what the parts spent is the lead's"
+
+
+@pytest.mark.parametrize("at", [1, 3, 5, 8, 9])
+async def test_what_was_finished_before_an_end_is_not_asked_for_again(at: int, tmp_path: Path):
+    """The process ends within its nth request; the next one goes on from the journals."""
+    reached = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def script(body: dict[str, Any], number: int) -> Reply:
+        if number == at:
+            loop.call_soon_threadsafe(reached.set)
+        return usual(kind_of(body["messages"]), body["messages"])
+
+    asked = Ask(QUESTION, effort=Effort.DEEP)
+    with ScriptedServer(script) as server:
+        async with leading(server, tmp_path) as researcher:
+            first = asyncio.create_task(researcher.ask(asked, "t"))
+            await asyncio.wait([first, asyncio.create_task(reached.wait())], return_when=FIRST)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            before = len(server.requests)
+        async with leading(server, tmp_path) as researcher:
+            run = await researcher.ask(asked, "t")
+        bodies = [json.dumps(r.body["messages"]) for r in server.requests]
+    assert run.status is Status.FINISHED and "## Bela" in cited_answer(run).text()
+    assert len(bodies) - len(set(bodies)) <= before - at + 2, "those in flight, at most"
+
+
+@pytest.mark.parametrize("fault", [Fault(500), Fault(400, "no")], ids=["away", "refused"])
+async def test_a_part_that_fails_costs_nothing_else_and_is_told(fault: Fault, tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return fault if who == "part" and "old is Bela?" in said else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert [part.status for part in run.investigations] == [Status.FINISHED, Status.FAILED]
+    assert run.investigations[1].reason
+    assert "Ada weighs 41 kilograms" in cited_answer(run).text()
+
+
+async def test_a_part_without_end_ends_by_its_share_of_the_calls(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        if who == "part" and "old is Bela?" in said and "No further search" not in said[-200:]:
+            query = f"Bela weight again {turns}"
+            return f"<think>More.</think><call_tool name='search'>{query}</call_tool>"
+        return None
+
+    run, _ = await ask_deeply(script, tmp_path, tool_calls=4)
+    assert run.investigations[1].tool_calls == 4
+    assert "Bela weighs 77 kilograms" in cited_answer(run).text()
+
+
+async def test_the_same_question_is_investigated_once(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        if who != "lead" or turns > 1:
+            return None
+        again = investigate("How heavy and old is Ada?")
+        return (PLAN if not turns else "<think>Again.</think>") + again
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert len(run.investigations) == 1
+    assert "its report stands above" in run.transcript()
+
+
+async def test_no_more_is_investigated_than_a_lead_may_ask_for(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        if who == "lead" and not turns:
+            return PLAN + investigate(*(f"How heavy is Ada in year {n}?" for n in range(40)))
+        return None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert len(run.investigations) == 12
+    assert "no call is left of 12" in run.transcript()
+
+
+async def test_a_lead_that_calls_nothing_has_the_question_itself_investigated(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return PLAN if who == "lead" and not turns else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert [part.question for part in run.investigations] == [QUESTION]
+
+
+async def test_a_section_that_fails_is_told_in_the_words_of_what_was_found(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return Fault(400, "no") if who == "section" and "section is: Bela" in said else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    text = cited_answer(run).text()
+    assert (run.status, run.ended_by) == (Status.PARTIAL, "failure")
+    assert "'Bela'" in run.reason and "Bela weighs 77 kilograms" in text
+
+
+async def test_an_edit_that_fails_leaves_the_report_as_it_was_written(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return Fault(400, "no") if who == "edit" else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert run.status is Status.FINISHED and cited_answer(run).text().startswith("## Ada")
+
+
+async def test_a_stop_gives_a_report_of_what_the_parts_had_found(tmp_path: Path):
+    stop = asyncio.Event()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, InvestigationEvent) and isinstance(event.event, ToolReturned):
+            stop.set()
+
+    run, _ = await ask_deeply(nothing_else, tmp_path, hear, stop)
+    assert (run.status, run.ended_by) == (Status.PARTIAL, "interrupt")
+    assert "kilograms" in cited_answer(run).text()
+    with scripted(nothing_else) as server:
+        async with leading(server, tmp_path) as researcher:
+            whole = await researcher.ask(Ask(QUESTION, effort=Effort.DEEP, length=4000), "t")
+    assert whole.status is Status.FINISHED and "## Bela" in cited_answer(whole).text()
+
+
+async def test_parts_share_what_is_left_of_the_budget(tmp_path: Path):
+    await ask_deeply(nothing_else, tmp_path, budgets=Budgets(100_000, 600, 2.0))
+    shares = [RunStore(tmp_path).request(f"t.{n}")["budgets"] for n in (1, 2)]
+    assert all(share["tokens"] <= 30_000 and share["seconds"] <= 360 for share in shares)
+    assert all(share["cost"] <= 0.6 for share in shares)
+
+
+KNOWN = ["S1", "S2", "S12"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "titles", "ids"),
+    [
+        ("## One [S1]\nsays [S2]\n## Two\n[S12, S99]", ["One", "Two"], [("S1", "S2"), ("S12",)]),
+        ("1. One: says S1\n2. **Two**: S12", ["One", "Two"], [("S1",), ("S12",)]),
+        ("Say it all.", [""], [("S1", "S2", "S12")]),
+        ("## Only", ["Only"], [("S1", "S2", "S12")]),
+    ],
+    ids=["headings", "numbers", "prose", "no ids"],
+)
+def test_an_outline_is_read_in_any_form(plan: str, titles: list[str], ids: list[tuple[str, ...]]):
+    found = outline(plan, KNOWN)
+    assert [each.title for each in found] == titles
+    assert [each.ids for each in found] == ids
+
+
+def test_a_long_outline_keeps_what_its_last_sections_say():
+    plan = "\n".join(f"## Part {n}\nsays [S{n % 2 + 1}]" for n in range(30))
+    found = outline(plan, KNOWN)
+    assert len(found) == 12 and "Part 29" in found[-1].says
+
+
+def test_what_surrounds_a_section_is_left_out():
+    wrapped = "<think>hm</think>\n```markdown\n## Ada\n\nShe <cite id='s1'>weighs 41</cite>.\n```"
+    assert text_of(wrapped, "Ada") == 'She <cite id="s1">weighs 41</cite>.'
+    assert "<review>" not in text_of("a <review>b</review>")
+
+
+TEXT = '## Ada\n\n<cite id="S1">She weighs 41</cite>.\n\n## Bela\n\n<cite id="S2">77</cite>\n\nSo.'
+
+
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        ('<change n="2"><cite id="S1">She weighs 41 in winter</cite>.</change>', True),
+        ('<change n="2"><cite id="S1, S2">She weighs 41</cite>.</change>', False),
+        ('<change n="2"><cite id="S1">She weighs 42</cite>.</change>', False),
+        ('<change n="2">She is light.</change>', False),
+        ('<change n="5"></change>', True),
+        ('<change n="99">Well.</change>', False),
+        ('<summary><cite id="S1">She weighs 41</cite>.</summary>', True),
+        ('<summary><cite id="S3">She weighs 41</cite>.</summary>', False),
+        ("<summary>She is heavy.</summary>", False),
+    ],
+)
+def test_an_edit_adds_no_claim(change: str, made: bool):
+    edited = edit(TEXT, change)
+    assert (edited.made, edited.refused) == ((1, 0) if made else (0, 1))
+    assert (edited.text == TEXT) is not made
+
+
+def test_a_section_of_which_nothing_is_left_loses_its_heading():
+    gone = edit(TEXT, '<change n="4"></change><change n="5"></change>')
+    assert "## Bela" not in gone.text and gone.text.startswith("## Ada")
+
+
+def test_paragraphs_are_numbered_and_a_fence_is_one():
+    text = "a\n\n```\nb\n\nc\n```\n\nd"
+    assert numbered(text) == "[1] a\n\n[2] ```\nb\n\nc\n```\n\n[3] d"
