@@ -147,8 +147,7 @@ class ProgressLines:
 
     def _tell_part(self, part: "_Part", event: events.Event) -> None:
         """What an investigation does: on a terminal beside the others, in a file line by line."""
-        begun = part.calls == 0 and isinstance(event, events.StageStarted)
-        if begun and event.stage is Stage.PLAN:
+        if isinstance(event, events.StageStarted) and event.stage is Stage.PLAN:
             for said in filter(None, (self._rubric(), part.title)):
                 self._console.print(Text(said), soft_wrap=True)
         line = part.line_of(event)
