@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
     bank_server: str | None
     embedder: str | Path
     verify: Literal["off", "mark", "repair"]
-    checker: Literal["auto", "lexical"]
+    checker: str
     approve_plan: bool
     clarify: bool
     memory: Literal["on", "off", "read-only"]

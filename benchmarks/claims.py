@@ -1,4 +1,4 @@
-"""How well unsupported claims are found: by rules alone, and by the embedded models.
+"""How well unsupported claims are found: by rules alone, by models, and by both in whole reports.
 
     python -m benchmarks.claims [--quick | --full | --lexical] [--model 1.5b] [--out FILE]
 
@@ -8,26 +8,49 @@ whose two parts the passage holds one. `unsupported` is right for the false and 
 `partial` for the half-true. Figures are of the set `test`, which was written before anything was
 measured; thresholds are fitted on `tuning` alone, and docs/benchmarks.md says which rule was
 changed after the test set had been looked at. Intervals are Wilson's, 95%.
+
+Six written reports (`benchmarks/claims_reports.jsonl`, our own as well, of made-up things) hold 78
+claims that their passages support, in prose, lists and tables, and 60 planted false ones: numbers,
+names, negations, scope, claims of another product. They go the whole way of a run's answer, three
+times: with the rules alone; with a scripted checker that knows the truth, which shows what is lost
+on the way to a checker and back; and with one that believes everything, which shows what the rules
+find over a model. No model is asked.
 """
 
 import argparse
 import asyncio
 import json
+import re
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
+from rubricem.agent.models.policy import ChatWriter, JournaledCalls
+from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.rules import Pair, lexical_finding
-from rubricem.agent.reports.verifier import ChoiceChecker
+from rubricem.agent.reports.verifier import AnswerVerifier, ChoiceChecker
 from rubricem.agent.settings import load_settings
 from rubricem.judge.evaluation.report import share
-from rubricem.memory.schema import CitationSupport, Source
+from rubricem.memory.runs import Journal
+from rubricem.memory.schema import (
+    CitationSupport,
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    Source,
+    StopPredicate,
+    Trajectory,
+)
+from tests.support.values import trajectory
 
 PAIRS = Path(__file__).parent / "claims_pairs.jsonl"
+REPORTS = Path(__file__).parent / "claims_reports.jsonl"
 QUICK = 12
 """pairs asked of a model by `--quick`"""
 RIGHT: dict[str, CitationSupport] = {
@@ -39,7 +62,10 @@ RIGHT: dict[str, CitationSupport] = {
 TARGETS = {
     "lexical_number_recall": 1.0,
     "lexical_precision": 0.8,
+    "honest_found": 57,
 }
+MOST_FALSE_ALARMS = 2
+"""of 78 claims that hold, over a checker that knows it: 3%"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +167,77 @@ def sweep(judged: Sequence[Judged]) -> list[str]:
     return lines
 
 
+_CITE = re.compile(r'(<cite id="S\d+")(?: planted="(\w+)")?>')
+_ASKED = re.compile(
+    r"Claim (\d+), citing passage (S\d+):\n\[(text \w+) claim\]\n(.*?)\n\[end of \3 claim\]"
+    r"(?:\n\[(text \w+) it stands in\]\n(.*?)\n\[end of \5 it stands in\])?",
+    re.S,
+)
+HOLDS = "true"
+
+
+def load_reports() -> list[tuple[Trajectory, list[str]]]:
+    """Each report, and what each of its citations is: `HOLDS`, or the kind of a planted claim."""
+    found = []
+    for row in map(json.loads, REPORTS.read_text(encoding="utf-8").splitlines()):
+        sources = tuple(Source(**p, location="", tool="", query="") for p in row["passages"])
+        kinds = [planted or HOLDS for _, planted in _CITE.findall(row["answer"])]
+        answer = _CITE.sub(r"\1>", row["answer"])
+        found.append((trajectory(answer, question=row["question"], sources=sources), kinds))
+    return found
+
+
+class Scripted:
+    """A checker that knows of each claim in its context whether it holds; None: all hold."""
+
+    name = "scripted"
+
+    def __init__(self, held: Mapping[tuple[str, str, str], bool] | None) -> None:
+        self._held = held
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        verdicts = []
+        for number, source, _, claim, _, context in _ASKED.findall(messages[-1].content):
+            holds = self._held is None or self._held[source, claim, context]
+            verdict = "supported" if holds else "unsupported"
+            verdicts.append({"number": int(number), "verdict": verdict})
+        return Completion(json.dumps({"verdicts": verdicts}), "eos")
+
+
+async def in_reports() -> dict[str, Value]:
+    """Planted claims that are doubted, of each kind, and claims that hold which are doubted."""
+    values: dict[str, Value] = {}
+    for by in ("rules", "honest", "believing"):
+        doubted = list[tuple[str, bool]]()
+        for run, kinds in load_reports():
+            written = cited_answer(run).citations
+            held = {
+                (c.id, c.claim, c.context): kind == HOLDS
+                for c, kind in zip(written, kinds, strict=True)
+            }
+            model = ChatWriter(Scripted(held if by == "honest" else None))
+            with tempfile.TemporaryDirectory() as folder:
+                calls = JournaledCalls(Journal(Path(folder, "calls.jsonl")))
+                verifier = AnswerVerifier("mark", None if by == "rules" else model)
+                checked, _ = await verifier.verify(run, calls)
+            shown = cited_answer(run.model_copy(update={"verification": checked})).citations
+            doubted += [(k, c.verdict != "supported") for k, c in zip(kinds, shown, strict=True)]
+        planted = [kind for kind, doubts in doubted if doubts and kind != HOLDS]
+        alarms = sum(doubts for kind, doubts in doubted if kind == HOLDS)
+        kept = sum(not doubts for _, doubts in doubted)
+        values |= {f"{by}_found": len(planted), f"{by}_false_alarms": alarms}
+        values[f"{by}_supported_are"] = round((78 - alarms) / kept, 3)
+        for kind in ("number", "name", "negation", "scope", "product"):
+            values[f"{by}_{kind}"] = planted.count(kind)
+    return values
+
+
 async def main(arguments: argparse.Namespace) -> None:
     cases = load_cases()
     rows = {"lexical": by_rules(cases)}
@@ -155,6 +252,7 @@ async def main(arguments: argparse.Namespace) -> None:
         test = figures(_of(judged, "test"))
         values |= {f"{name}_{key}": value for key, value in test.items()}
         values |= {f"{name}_tuning_{k}": figures(_of(judged, "tuning"))[k] for k in _MAIN}
+    values |= await in_reports()
     values["seconds"] = round(time.monotonic() - began, 1)
     if arguments.out:
         arguments.out.write_text(json.dumps({name: _rows(j) for name, j in rows.items()}, indent=1))
@@ -162,7 +260,8 @@ async def main(arguments: argparse.Namespace) -> None:
         "claims",
         values,
         {name: f">= {least}" for name, least in TARGETS.items()},
-        all(float(values[name] or 0) >= least for name, least in TARGETS.items()),
+        all(float(values[name] or 0) >= least for name, least in TARGETS.items())
+        and int(values["honest_false_alarms"] or 0) <= MOST_FALSE_ALARMS,
         f"{len(cases)} pairs of our own; figures of the test set, written before measuring; "
         f"unsupported is right for {_counts(cases)}",
     )

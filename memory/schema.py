@@ -328,11 +328,14 @@ class CitationCheck(Value):
 
 
 class Repair(Value):
-    """How a claim that none of its sources supports was repaired; the transcript keeps it."""
+    """How a statement whose claim no source supports was repaired; the transcript keeps it."""
 
     claim: str
+    """the statement as it was written, on one line"""
     became: str = ""
-    """the rewritten claim, which its source supports; "": the claim was removed"""
+    """the rewritten one, which its sources support, claims in cite tags; "": it was removed"""
+    statement: bool = False
+    """False: an earlier version repaired the claim alone"""
 
 
 class Verification(Value):

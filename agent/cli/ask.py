@@ -114,7 +114,7 @@ PARTIAL, INTERRUPTED = 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@setting_flags("model", "base_url", "source", "effort", "format", "length", "memory")
+@setting_flags("model", "base_url", "source", "effort", "format", "length", "memory", "checker")
 @setting_flags(*BUDGET_FLAGS, "max_tokens")
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @REPORT_OUT

@@ -67,6 +67,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",
         {"type": click.Choice(["on", "off", "read-only"])},
     ),
+    ("checker", "Who checks claims: auto, lexical, or MODEL@URL.", {}),
     (
         "effort",
         "How widely a server's model researches (standard); deep: by several investigations.",

@@ -7,20 +7,24 @@ sentences of its passage on which it rests. A claim left without any id is kept 
 In running text `[S1]`, `(S1)` and `[1]` become marks where the id is known, and are removed where
 not. Inside code they are text, as is a term like S3 or [1] that question or passage itself uses.
 
-Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, inserts
-rewritten claims, and removes the others. An exact answer is marked but never changed.
+Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, and puts
+rewritten statements in the place of those that hold a claim without support: whole sentences, list
+items and cells, since a claim may be a part of one. What cannot be rewritten is removed, unless its
+other claims hold. An exact answer is marked but never changed.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from rubricem.agent.reports.uncited import own_references, uncited_sentences, unknown_addresses
 from rubricem.agent.sources.fetch import normal
+from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 from rubricem.agent.transcript.scaffold import citations as cites_of
-from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence, find_support, overlap
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import AnswerFormat, CitationCheck, CitationSupport, Source, Trajectory
@@ -70,7 +74,7 @@ DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "n
 UNCERTAIN = "not certain"
 """what it says of a claim that the model itself doubts"""
 REMOVED = "[claim removed]"
-"""replaces a claim that repair removed from within a line"""
+"""stands where earlier versions removed a claim from within a line"""
 
 _STOPS = ".!?,;:"
 
@@ -330,7 +334,8 @@ class Verdicts:
     """The checks of an answer by (source, claim, context), and the repairs of its claims."""
 
     checks: Mapping[tuple[str, str, str], CitationCheck] = field(default_factory=dict)
-    repairs: Mapping[str, str] = field(default_factory=dict)
+    repairs: Mapping[tuple[str, bool], str] = field(default_factory=dict)
+    """by what was repaired, and whether that is a whole statement"""
     repairing: bool = False
 
     @classmethod
@@ -342,7 +347,7 @@ class Verdicts:
         repairing = found.mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
         return cls(
             {(check.source, check.claim, check.context): check for check in found.checks},
-            {repair.claim: repair.became for repair in found.repairs} if repairing else {},
+            {(r.claim, r.statement): r.became for r in found.repairs} if repairing else {},
             repairing,
         )
 
@@ -358,20 +363,29 @@ class Verdicts:
         if not self.repairing:
             yield from pieces
             return
-        written, shown = list(pieces), list[Written]()
-        for place, piece in enumerate(written):
-            claim = claim_of(piece.text) if piece.ids else ""
-            became = self.repairs.get(claim) if piece.ids else None
-            if became == "":
-                _remove(shown, written[place + 1].text if place + 1 < len(written) else "")
-            elif became is not None:
-                text = piece.text[: end_of_marker(piece.text)] + became
-                shown.append(replace(piece, text=text))
+        shown, cut = list[Written](), list(statements(list(pieces)))
+        for place, unit in enumerate(cut):
+            became = self.repairs.get((said_of(unit), True))
+            if became:
+                shown += rewritten(became, unit)
+            elif became is None:
+                shown += map(self._held, unit)
             else:
-                verdicts = {i: self.of(i, claim, piece.context).verdict for i in piece.ids or ()}
-                held = [i for i, verdict in verdicts.items() if verdict != "unsupported"]
-                shown.append(replace(piece, ids=held or piece.ids))
+                after = (piece.text for unit in cut[place + 1 : place + 3] for piece in unit)
+                _remove(shown, "".join(after))
         yield from shown
+
+    def _held(self, piece: Written) -> Written:
+        """The piece without the ids of sources that do not support its claim."""
+        if not piece.ids:
+            return piece
+        claim = claim_of(piece.text)
+        if (became := self.repairs.get((claim, False))) is not None:  # of an earlier version
+            text = piece.text[: end_of_marker(piece.text)] + became
+            return replace(piece, text=text) if became else Written(REMOVED)
+        verdicts = {i: self.of(i, claim, piece.context).verdict for i in piece.ids}
+        held = [i for i, verdict in verdicts.items() if verdict != "unsupported"]
+        return replace(piece, ids=held or piece.ids)
 
 
 def claim_of(text: str) -> str:
@@ -386,11 +400,113 @@ def end_of_marker(text: str) -> int:
 
 
 def _remove(shown: list[Written], after: str) -> None:
-    """Remove a claim, with its whole line if there is nothing else on it."""
-    before = shown.pop() if shown else Written("")
-    alone = before.ids is None and _LINE_START.search(before.text) and _LINE_END.match(after)
-    shown.append(replace(before, text=_LINE_START.sub("", before.text)) if alone else before)
-    shown.append(Written("" if alone else REMOVED))
+    """Remove a statement, with its whole line if there is nothing else on it."""
+    before = ""
+    while shown and shown[-1].ids is None:
+        before = shown.pop().text + before
+    start = _LINE_START.search(before)
+    alone = start and (start[0].startswith("\n") or not shown) and _LINE_END.match(after)
+    shown.append(Written(before[: start.start()] if start and alone else before.rstrip(" ")))
+
+
+def statements(pieces: Sequence[Written]) -> Iterator[list[Written]]:
+    """The pieces, cut into sentences, list items, cells, and what stands between these.
+
+    No cut goes through a claim.
+    """
+    text, spans = _lay_out(pieces)
+    cuts, at = {0, len(text)}, 0
+    for line in text.split("\n"):
+        cuts.update(at + place for span in _spans_of(line) for place in span)
+        at += len(line) + 1
+    ordered = sorted(cuts)
+    for (start, end), piece in zip(spans, pieces, strict=True):
+        if piece.ids is not None:
+            first, last = bisect_right(ordered, start), bisect_left(ordered, end)
+            cuts.difference_update(ordered[first:last])
+    place = 0
+    for start, end in pairwise(sorted(cuts)):
+        unit = list[Written]()
+        while place < len(pieces) and spans[place][0] < end:
+            first, last = spans[place]
+            if part := pieces[place].text[max(start - first, 0) : end - first]:
+                unit.append(replace(pieces[place], text=part))
+            if last > end:
+                break
+            place += 1
+        yield unit
+
+
+_CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
+
+
+def _spans_of(line: str) -> Iterator[tuple[int, int]]:
+    """Where the statements of a line begin and end: its sentences, or the cells of a row."""
+    if line.lstrip().startswith("|"):
+        yield from (cell.span() for cell in _CELL.finditer(line))
+        return
+    at = end_of_marker(line)
+    for said in sentences(line[at:]):
+        start = line.index(said, at)
+        at = start + len(said)
+        yield start, at
+
+
+def said_of(unit: Iterable[Written]) -> str:
+    """The text of a statement, on one line, without a mark before it."""
+    return claim_of("".join(piece.text for piece in unit))
+
+
+def tagged(unit: Iterable[Written]) -> str:
+    """The same with its claims in cite tags."""
+    return one_line(
+        "".join(
+            f'<cite id="{", ".join(p.ids)}">{neutralise(p.text)}</cite>'
+            if p.ids
+            else neutralise(p.text)
+            for p in unit
+        )
+    )
+
+
+def rewritten(became: str, unit: Sequence[Written]) -> list[Written]:
+    """The pieces of a statement, with its claims in cite tags, that takes the place of another.
+
+    It ends as that one did, and its claims are given what the old ones stood in. They cite what
+    the old ones cited; a claim without tags cites all of that, if none has any.
+    """
+    document = parse(f"<answer>{became}</answer>")
+    cited = list(dict.fromkeys(i for piece in unit for i in piece.ids or ()))
+    reading = _Reading({}, CitationMarks(cited, ()))
+    for block in document.find("answer")[:1]:
+        reading.read(document, block)
+    pieces = [piece for piece in reading.pieces if piece.text.strip()]
+    if pieces and all(piece.ids is None for piece in pieces):
+        pieces = [Written("".join(piece.text for piece in pieces).strip(), cited)]
+    before, stop = said_of(unit), said_of(unit)[-1:]
+    if pieces:
+        stop = stop if stop in _STOPS else ""
+        mark = unit[0].text[: end_of_marker(unit[0].text)]
+        pieces[0] = replace(pieces[0], text=mark + pieces[0].text)
+        pieces[-1] = replace(pieces[-1], text=pieces[-1].text.rstrip(f"{_STOPS} ") + stop)
+    now, told = said_of(pieces), next((piece.context for piece in unit if piece.context), "")
+    context = told.replace(before, now) if before in told else now
+    return [
+        replace(p, context="" if _same(claim_of(p.text), context) else context) if p.ids else p
+        for p in pieces
+        if p.text
+    ]
+
+
+def _same(claim: str, whole: str) -> bool:
+    return claim.rstrip(_STOPS) == whole.rstrip(_STOPS)
+
+
+def written_statements(trajectory: Trajectory) -> list[list[Written]]:
+    """The statements of an answer that cite, as they were written."""
+    reading = _read_answer(trajectory, Verdicts())
+    units = statements(list(in_context(reading.pieces))) if reading else ()
+    return [unit for unit in units if any(piece.ids for piece in unit)]
 
 
 NOTHING_HELD = "None of what was written is supported by the sources that were found."
@@ -406,6 +522,19 @@ class _Reading:
     pieces: list[Written] = field(default_factory=list)
     doubted: set[str] = field(default_factory=set)
     """claims that their own model is not certain of"""
+
+    def read(self, document: ScaffoldDocument, answer: TaggedBlock) -> None:
+        """Take up the text of an answer, the last one of its document."""
+        at = answer.inner_start
+        for block, cite in zip(answer.children, cites_of(document), strict=True):
+            self.plain(_NOTE.sub("", document.text[at : block.start]))
+            inner = document.inner(block).strip("[] \n")
+            if not cite.ids and _ONLY_IDS.fullmatch(inner):
+                self.plain(f"[{inner}]")
+            else:
+                self.cite(cite.ids, document.inner(block), cite.certain)
+            at = block.end
+        self.plain(_NOTE.sub("", document.text[at : answer.inner_end]))
 
     def cite(self, ids: tuple[str, ...], claim: str, certain: bool) -> None:
         known = self.marks.resolve_ids(ids)
@@ -481,11 +610,7 @@ def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
     In a table that is the row's first cell and the column's head, else its sentence after the one
     before it.
     """
-    text, spans = "", list[tuple[int, int]]()
-    for piece in pieces:
-        text += " " if text and piece.text[:1].isalnum() and text[-1:].isalnum() else ""
-        spans.append((len(text), len(text) + len(piece.text)))
-        text += piece.text
+    text, spans = _lay_out(pieces)
     for piece, (start, end) in zip(pieces, spans, strict=True):
         if not piece.ids:
             yield piece
@@ -494,8 +619,18 @@ def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
         line = text[first : last if last >= 0 else len(text)]
         told = _of_cell(text, first, start) if line.lstrip().startswith("|") else ""
         told = told or _of_sentence(line, start - first, end - first)
-        whole = claim_of(told).rstrip(_STOPS) == claim_of(piece.text).rstrip(_STOPS)
+        whole = _same(claim_of(piece.text), claim_of(told))
         yield piece if whole else replace(piece, context=one_line(told))
+
+
+def _lay_out(pieces: Sequence[Written]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of all pieces, and where each stands in it."""
+    text, spans = "", list[tuple[int, int]]()
+    for piece in pieces:
+        text += " " if text and piece.text[:1].isalnum() and text[-1:].isalnum() else ""
+        spans.append((len(text), len(text) + len(piece.text)))
+        text += piece.text
+    return text, spans
 
 
 def _of_cell(text: str, first: int, start: int) -> str:
@@ -549,25 +684,24 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     return read
 
 
-def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
+def _read_answer(trajectory: Trajectory, verdicts: Verdicts) -> _Reading | None:
+    """The answer in pieces, as it was written; None if there is none."""
     document = parse(printable(trajectory.transcript()))
     answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
     if not answers:
-        return CitedAnswer()
+        return None
     sources = {source.id: source for source in trajectory.sources}
     used = terms(trajectory.question, *(source.text for source in trajectory.sources))
-    verdicts = Verdicts.of_run(trajectory)
     reading = _Reading(sources, CitationMarks(sources, used), verdicts)
-    at = answers[-1].inner_start
-    for block, cite in zip(answers[-1].children, cites_of(document), strict=True):
-        reading.plain(_NOTE.sub("", document.text[at : block.start]))
-        inner = document.inner(block).strip("[] \n")
-        if not cite.ids and _ONLY_IDS.fullmatch(inner):
-            reading.plain(f"[{inner}]")
-        else:
-            reading.cite(cite.ids, document.inner(block), cite.certain)
-        at = block.end
-    reading.plain(_NOTE.sub("", document.text[at : answers[-1].inner_end]))
+    reading.read(document, answers[-1])
+    return reading
+
+
+def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
+    verdicts = Verdicts.of_run(trajectory)
+    reading = _read_answer(trajectory, verdicts)
+    if reading is None:
+        return CitedAnswer()
     pieces = tuple(reading.number_citations())
     if verdicts.repairs and not join_pieces(pieces, bracket_marks):
         pieces = (Text(NOTHING_HELD),)

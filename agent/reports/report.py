@@ -477,8 +477,8 @@ def _repair_notes(found: Verification) -> list[str]:
     became = [repair.became for repair in found.repairs]
     rewritten, removed = sum(map(bool, became)), became.count("")
     return [
-        f"{_claims(count)} not supported by any cited source, and {what}."
-        for count, what in ((rewritten, "rewritten from the source"), (removed, "removed"))
+        f"{count} sentence{'' if count == 1 else 's'} said what no cited source supports: {what}."
+        for count, what in ((rewritten, "rewritten from the sources"), (removed, "removed"))
         if count
     ]
 

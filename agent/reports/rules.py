@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product, zip_longest
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rubricem.agent.transcript.words import content_words
 from rubricem.memory.language import (
@@ -378,7 +378,9 @@ class Pair:
         claim, text = _write_out_dates(self.claim), _write_out_dates(source.text)
         everywhere = "\n".join((source.title, source.place, source.location, text))
         counted = _NUMBER.search(claim) is not None
-        near = "\n".join((source.title, *_beside_words(claim, text))) if counted else ""
+        # A cell that is a number alone is about what its row and column are about.
+        about = claim if content_words(_NUMBER.sub(" ", claim)) else self.context
+        near = "\n".join((source.title, *_beside_words(about, text))) if counted else ""
         return [
             *(("number", number) for number in missing_numbers(claim, near)),
             *(("quotation", quoted) for quoted in missing_quotations(claim, text)),
@@ -406,6 +408,7 @@ class Findings:
     """probability of support of each pair; () if the checker gives only verdicts"""
 
 
+@runtime_checkable
 class Checker(Protocol):
     """Decides for each pair whether the source's text as fetched supports the claim.
 

@@ -8,20 +8,36 @@ fault or far from the passage. If the model fails or may not be called any more,
 instead, and the result says so.
 
 The transcript is not changed: the result is stored beside it. Every model call goes through the
-run's journal.
+run's journal. Another model than the policy's, or a checker of one's own, may check in its place.
 """
 
 import asyncio
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
-from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
-from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
+from rubricem.agent.models.policy import (
+    JournaledCalls,
+    JournaledChat,
+    JournaledPolicy,
+    Policy,
+    call_scope,
+)
+from rubricem.agent.reports.cited import (
+    Cited,
+    CitedAnswer,
+    Written,
+    cited_answer,
+    claim_of,
+    rewritten,
+    said_of,
+    tagged,
+    written_statements,
+)
 from rubricem.agent.reports.rules import (
     ENOUGH,
     IN_PART,
@@ -41,7 +57,7 @@ from rubricem.agent.reports.rules import (
     statements_of,
 )
 from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
-from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.agent.transcript.scaffold import template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
 from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
@@ -58,6 +74,7 @@ from rubricem.memory.schema import (
     Repair,
     Sampling,
     Segment,
+    Source,
     Trajectory,
     Usage,
     Verification,
@@ -193,15 +210,18 @@ class GivenClaimVerdicts(BaseModel):
 class ChatChecker:
     """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
 
-    def __init__(self, model: ChatModel) -> None:
+    def __init__(self, model: ChatModel, today: str = "") -> None:
+        """`today`: the date, in words; "": it is not told."""
         self._model = model
+        self._today = today
 
     @property
     def name(self) -> str:
         return self._model.name
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        messages = [Message("system", template("verify")), Message("user", list_pairs(pairs))]
+        system = with_date(template("verify"), self._today)
+        messages = [Message("system", system), Message("user", list_pairs(pairs))]
         reply, usage = await ask_json(
             self._model,
             messages,
@@ -220,6 +240,38 @@ class ChatChecker:
         return Findings(tuple(found), usage)
 
 
+def with_date(prompt: str, today: str) -> str:
+    return f"{prompt}\n\nToday is {today}." if today else prompt
+
+
+class JournaledChecker:
+    """A `Checker` of somebody's own, whose findings are stored: after a kill none is asked again.
+
+    Whatever goes wrong in it is a PolicyError.
+    """
+
+    def __init__(self, own: Checker, calls: JournaledCalls) -> None:
+        self._own = own
+        self._calls = calls
+        self.name = one_line(str(own.name))
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        async def ask() -> dict[str, Any]:
+            try:
+                found = _FINDINGS.validate_python(await self._own.check(pairs))
+                if len(found.each) != len(pairs):
+                    raise ValueError(f"{len(found.each)} findings for {len(pairs)} claims")
+            except Exception as cause:  # somebody's own code may fail in any way
+                said = f"the checker {self.name} failed: {type(cause).__name__}: {cause}"
+                raise PolicyError(said) from cause
+            dumped: dict[str, Any] = _FINDINGS.dump_python(found, mode="json")
+            return dumped
+
+        asked = "\0".join(["check", self.name, *map(repr, pairs)])
+        return _FINDINGS.validate_python(await self._calls.once(asked, ask))
+
+
+_FINDINGS = TypeAdapter(Findings)
 LONGEST_QUOTE = 600
 """characters of what a checker quotes"""
 
@@ -260,34 +312,52 @@ def _claim_shown(pair: Pair) -> dict[str, str]:
 
 
 REWRITE_CHARACTERS = 1500
-"""shown of the passage"""
+"""shown of each passage"""
 LONGEST = 400
+"""characters of a sentence that was written anew, beyond those of the old one"""
 SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
+THINKING = 4096
+"""tokens for a server's model, which may think before it writes a sentence"""
 
 
-async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
-    """The claim rewritten by the policy from the passage; "" if it says that nothing is there.
+async def rewrite(
+    policy: Policy, unit: Sequence[Written], failed: Sequence[Pair], today: str = ""
+) -> tuple[str, Usage]:
+    """A statement written anew by the policy, its claims in cite tags; "" if nothing can be said.
 
-    The result is a claim like any other and still has to be checked.
+    `failed`: its claims without support, on every source that the statement cites. The result is a
+    statement like any other, and still has to be checked. A model that exchanges messages is shown
+    the tags and all sources.
     """
-    system = template("rewrite")
-    message = fence({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
+    if policy.chat:
+        system, sampling = template("rewrite_cited"), replace(SAMPLING, max_tokens=THINKING)
+        told = {"sentence": tagged(unit), "it stands in": failed[0].context or said_of(unit)}
+        told["claims without support"] = "\n".join(dict.fromkeys(p.claim for p in failed))
+        shown = {pair.source.id: passage(pair, REWRITE_CHARACTERS) for pair in failed}
+        told |= {f"passage {source}": text for source, text in shown.items()}
+    else:
+        system, sampling = template("rewrite"), SAMPLING
+        told = {"claim": said_of(unit), "passage": passage(failed[0], REWRITE_CHARACTERS)}
+    system, message = with_date(system, today), fence(told)
     ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
-    said = await policy.write(system, [asked], SAMPLING, None, None)
-    # The first line as plain text; if it is too long, it is not a claim.
+    said = await policy.write(system, [asked], sampling, None, None)
+    # The first line; if it is too long, it is no sentence.
     _, text = split_thinking(said.text)
-    line = one_line(next((line for line in text.splitlines() if line.strip()), ""))
-    line = neutralise(line.strip("\"'` "))
-    unfit = line.upper().rstrip(".") == "NONE" or len(line) > LONGEST
-    return "" if unfit else line, said.usage
+    line = one_line(next((line for line in text.splitlines() if line.strip()), "")).strip("\"'` ")
+    unfit = line.upper().rstrip(".") == "NONE" or len(line) > LONGEST + len(tagged(unit))
+    if "|" not in said_of(unit):  # it may be a cell of a table
+        line = line.replace("|", "/")
+    anew = [] if unfit or not line else rewritten(line, unit)
+    if not anew or any(piece.ids == [] for piece in anew):
+        return "", said.usage
+    return tagged(anew), said.usage
 
 
 BATCH = 8
 """claims checked in one call to a server"""
 
 Mode = Literal["mark", "repair"]
-CheckerChoice = Literal["auto", "lexical"]
 Found = Mapping[Pair, ClaimFinding]
 
 
@@ -297,6 +367,8 @@ class _Work:
 
     checker: Checker
     policy: Policy | None
+    """None: nothing is written anew"""
+    today: str = ""
     usage: Usage = NO_USAGE
     note: str = ""
     found: dict[Pair, ClaimFinding] = field(default_factory=dict)
@@ -319,21 +391,22 @@ class _Work:
             self.note = f"some citations were checked by {NAME} alone: {error}"
             return Findings(tuple(map(lexical_finding, pairs)), usage_of_error(error))
 
-    def holds(self, pair: Pair) -> bool:
-        return bool(pair.claim) and self.found[pair].verdict == "supported"
+    def holds(self, pairs: Sequence[Pair]) -> bool:
+        """Whether one of its sources supports a claim; `pairs` are those of one claim."""
+        return any(self.found[pair].verdict == "supported" for pair in pairs)
 
-    async def rewrite(self, pair: Pair) -> str:
-        """The rewritten claim, still to be checked; "" if there is none or it is unchanged."""
+    async def rewrite(self, unit: Sequence[Written], failed: Sequence[Pair]) -> str:
+        """The statement written anew, still to be checked; "" if there is none."""
         if self.policy is None:
             return ""
         try:
-            text, used = await rewrite(self.policy, pair)
+            text, used = await rewrite(self.policy, unit, failed, self.today)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
             self.usage += usage_of_error(error)
             return ""
         self.usage += used
-        return text if text != pair.claim else ""
+        return text if text != tagged(unit) else ""
 
 
 def can_tell(policy: Policy) -> bool:
@@ -345,33 +418,46 @@ def can_tell(policy: Policy) -> bool:
 class AnswerVerifier:
     """Checks citations with the policy's own model, or by rules alone without a policy."""
 
-    def __init__(self, mode: Mode, policy: Policy | None) -> None:
+    def __init__(
+        self, mode: Mode, policy: Policy | None, own: Checker | ChatModel | None = None
+    ) -> None:
+        """`own`: who checks in the policy's place, which then only rewrites."""
         self._mode: Mode = mode
         self.policy = policy
+        self._own = own
 
     @classmethod
     def choose(
-        cls, policy: Policy, mode: Literal["off", "mark", "repair"], checker: CheckerChoice
+        cls,
+        policy: Policy,
+        mode: Literal["off", "mark", "repair"],
+        checker: str | Checker | ChatModel,
     ) -> Self | None:
-        """None if nothing is to be checked. The checker `lexical` asks no model.
+        """None if nothing is to be checked. `lexical` asks no model, `auto` the policy's.
 
         A model that is known to judge claims no better than the rules is not asked, either.
         """
         if mode == "off":
             return None
-        asked = checker == "auto" and can_tell(policy)
-        return cls(mode, policy if asked else None)
+        if not isinstance(checker, str):
+            return cls(mode, policy, checker)
+        return cls(mode, policy if checker == "auto" and can_tell(policy) else None)
 
     async def verify(
-        self, trajectory: Trajectory, calls: JournaledCalls, listener: Listener = ignore
+        self,
+        trajectory: Trajectory,
+        calls: JournaledCalls,
+        listener: Listener = ignore,
+        today: str = "",
     ) -> tuple[Verification, Usage]:
         """Check every pair of the answer; calls are journaled under the run's thread.
 
-        A failure of the model raises nothing: the rules check then.
+        `today`: the run's day, in words, which a model on a server is told. A failure of the model
+        raises nothing: the rules check then.
         """
         answer = cited_answer(trajectory)
         pairs = pairs_of(answer)
-        work = _work(self.policy, calls)
+        work = _work(self.policy, self._own, calls, today)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
         with call_scope(trajectory.thread):
@@ -386,8 +472,8 @@ class AnswerVerifier:
         """Check by lexical rules, without any call; repair removes claims, as it cannot rewrite."""
         answer = cited_answer(trajectory)
         found = _lower_doubted({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
-        failed = _find_unsupported(trajectory, found) if self._repairing(trajectory) else ()
-        repairs = tuple(Repair(claim=pairs[0].claim) for pairs in failed)
+        failed = _failing(trajectory, found) if self._repairing(trajectory) else ()
+        repairs = tuple(_repair_of(unit, "") for unit, _, whole in failed if whole)
         return self._outcome(NAME, why, found, repairs)
 
     def _outcome(
@@ -407,20 +493,31 @@ class AnswerVerifier:
         return self._mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
 
     async def _repair(self, trajectory: Trajectory, work: _Work) -> tuple[Repair, ...]:
-        """The repairs of the claims that none of their sources supports."""
+        """The repairs of statements with a claim that none of its sources supports.
+
+        What cannot be rewritten is removed; if other claims of its statement hold, it stays marked.
+        """
         if not self._repairing(trajectory):
             return ()
-        failed = list(_find_unsupported(trajectory, work.found))
-        texts = await asyncio.gather(*(work.rewrite(pairs[0]) for pairs in failed))
+        failed = list(_failing(trajectory, work.found))
+        texts = await asyncio.gather(*(work.rewrite(unit, pairs) for unit, pairs, _ in failed))
+        sources = {source.id: source for source in trajectory.sources}
         anew = [
-            [Pair(text, pair.source, pair.beside, pair.context) for pair in pairs]
-            for text, pairs in zip(texts, failed, strict=True)
+            [_pairs(claim_of(p.text), [sources[i] for i in p.ids], p.context) for p in new if p.ids]
+            for text, (unit, _, _) in zip(texts, failed, strict=True)
+            for new in ([*rewritten(text, unit)],)
         ]
-        await work.check([pair for pairs in anew for pair in pairs if pair.claim])
+        await work.check([pair for claims in anew for pairs in claims for pair in pairs])
+        held = [bool(claims) and all(map(work.holds, claims)) for claims in anew]
         return tuple(
-            Repair(claim=old[0].claim, became=new[0].claim if any(map(work.holds, new)) else "")
-            for old, new in zip(failed, anew, strict=True)
+            _repair_of(unit, text if holds else "")
+            for holds, text, (unit, _, whole) in zip(held, texts, failed, strict=True)
+            if holds or whole
         )
+
+
+def _repair_of(unit: Sequence[Written], became: str) -> Repair:
+    return Repair(claim=said_of(unit), became=became, statement=True)
 
 
 DOUBTED = "the model that wrote it is not certain of it"
@@ -440,32 +537,59 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
     """
     pairs = dict[Pair, None]()
     for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
-        for citation in piece.citations:
-            quoted = bids(citation.claim)
-            held = [c.source if quoted else statements_of(c.source) for c in piece.citations]
-            own = held.pop(piece.citations.index(citation))
-            pairs[Pair(citation.claim, own, tuple(held), citation.context)] = None
+        first, sources = piece.citations[0], [c.source for c in piece.citations]
+        pairs |= dict.fromkeys(_pairs(first.claim, sources, first.context))
     return tuple(pairs)
 
 
-def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
-    """The checker for the policy's model, with its calls and the rewriting journaled."""
-    if policy is not None:
-        policy = JournaledPolicy(policy, calls)
-        if policy.chat:
-            return _Work(ChatChecker(policy.chat), policy)
-        if policy.reader:
-            return _Work(ChoiceChecker(policy.reader), policy)
+def _pairs(claim: str, sources: Sequence[Source], context: str) -> list[Pair]:
+    """Those of one claim."""
+    held = list(sources) if bids(claim) else [*map(statements_of, sources)]
+    return [
+        Pair(claim, own, (*held[:place], *held[place + 1 :]), context)
+        for place, own in enumerate(held)
+    ]
+
+
+def _work(
+    policy: Policy | None, own: Checker | ChatModel | None, calls: JournaledCalls, today: str
+) -> _Work:
+    """Who checks, with its calls and the rewriting journaled."""
+    policy = policy and JournaledPolicy(policy, calls)
+    if isinstance(own, Checker):
+        return _Work(JournaledChecker(own, calls), policy, today)
+    chat = JournaledChat(own, calls) if own else policy and policy.chat
+    if chat:
+        return _Work(ChatChecker(chat, today), policy, today)
+    if policy and policy.reader:
+        return _Work(ChoiceChecker(policy.reader), policy)
     return _Work(LexicalChecker(), None)
 
 
-def _find_unsupported(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
-    """The pairs of each claim that no source supports even partially; each claim once."""
-    verdicts = {(p.source.id, p.claim, p.context): (p, f.verdict) for p, f in found.items()}
+def _failing(
+    trajectory: Trajectory, found: Found
+) -> Iterator[tuple[list[Written], list[Pair], bool]]:
+    """Each statement with a claim that no source supports even partially, once.
+
+    Those claims follow, on every source of the statement, and whether all of its claims are such.
+    """
+    verdicts = {(p.source.id, p.claim, p.context): f.verdict for p, f in found.items()}
+    sources = {source.id: statements_of(source) for source in trajectory.sources}
     seen: set[str] = set()
-    for piece in cited_answer(trajectory).pieces:
-        if isinstance(piece, Cited) and piece.citations[0].claim not in seen:
-            seen.add(piece.citations[0].claim)
-            pairs = [verdicts[c.id, c.claim, c.context] for c in piece.citations]
-            if all(verdict == "unsupported" for _, verdict in pairs):
-                yield [pair for pair, _ in pairs]
+    for unit in written_statements(trajectory):
+        cited = [piece for piece in unit if piece.ids]
+        failed = [
+            piece
+            for piece in cited
+            for claim in (claim_of(piece.text),)
+            if all(verdicts[i, claim, piece.context] == "unsupported" for i in piece.ids or ())
+        ]
+        if failed and said_of(unit) not in seen:
+            seen.add(said_of(unit))
+            ids = dict.fromkeys(i for piece in cited for i in piece.ids or ())
+            pairs = [
+                Pair(claim_of(piece.text), sources[i], (), piece.context)
+                for piece in failed
+                for i in (*(piece.ids or ()), *ids)
+            ]
+            yield unit, list(dict.fromkeys(pairs)), len(failed) == len(cited)

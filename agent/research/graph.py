@@ -215,7 +215,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         calls = JournaledCalls(run.journal, beside, beside.note)
         try:
             run.verification, _ = await run.spending.limit_time(
-                run.verifier.verify(trajectory, calls, run.listener)
+                run.verifier.verify(trajectory, calls, run.listener, run.day)
             )
         except OutOfTime as end:
             by = end.by

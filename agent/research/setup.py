@@ -99,7 +99,8 @@ class Setup:
     recalls: bool
     reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
-    checker: Literal["auto", "lexical"]
+    checker: str | PolicyChoice
+    """`auto`, `lexical`, or another model"""
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
 
@@ -287,6 +288,9 @@ async def open_researcher(
                 context_tokens=model.context_tokens,
                 tell=tell,
             )
+        checker: Any = setup.checker
+        if hasattr(checker, "open_judge") and setup.verify != "off":
+            checker = await stack.enter_async_context(checker.open_judge(tell))
         # Not beside a model that writes: on few cores an index being built would starve it.
         await _read_in_time(ready, setup)
         yield Researcher(
@@ -300,7 +304,7 @@ async def open_researcher(
             recaller=recaller,
             pages=setup.sources.open_pages(setup.stores.data_dir),
             beyond=setup.sources.beyond,
-            verifier=AnswerVerifier.choose(model, setup.verify, setup.checker),
+            verifier=AnswerVerifier.choose(model, setup.verify, checker),
         )
 
 

@@ -42,7 +42,9 @@ from rubricem.memory.runs import plain_bytes, refuse_strangers
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
-_NOT_SHOWN = {"api_key", "tavily_key", "mcp_servers", "base_url", "source", "bank_server"}
+_NOT_SHOWN = {
+    "api_key", "tavily_key", "mcp_servers", "base_url", "source", "bank_server", "checker",
+}  # fmt: skip
 """settings whose values may hold a key or a password"""
 
 
@@ -56,7 +58,8 @@ _AS_JSON = {
     "mcp_servers": 'Write it as {"name": {"url": "http://...", "tools": ["..."]}}.',
     "extra_body": 'Write it as {"name": value}, with what the server reads.',
 }
-_NOT_SETTINGS = {"debug", "config"}
+CHECKER_KEY = PREFIX + "CHECKER_KEY"
+_NOT_SETTINGS = {"debug", "config", "checker_key"}
 """`RUBRICEM_*` variables that are no settings"""
 NAMED_FILE: ContextVar[Path | None] = ContextVar("NAMED_FILE", default=None)
 """the file of `--config`"""
@@ -125,10 +128,11 @@ class Settings(BaseModel):
     """the embedding model of the bank and of reranking: a name that sentence-transformers
     knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
-    """check claims against their sources; `mark`: the report shows what fails; `repair`: it is also
-    rewritten or removed"""
-    checker: Literal["auto", "lexical"] = "auto"
-    """`auto`: the policy's model and lexical rules; `lexical`: only the rules"""
+    """check claims against their sources; `mark`: the report shows what fails; `repair`: its
+    sentence is also rewritten or removed"""
+    checker: str = "auto"
+    """`auto`: the policy's model and lexical rules; `lexical`: only the rules; `MODEL@URL`: a model
+    on another server, whose key is in RUBRICEM_CHECKER_KEY; both with the rules"""
     approve_plan: bool = False
     """a person decides on the plan before it is followed; without a terminal it is approved"""
     clarify: bool = False
@@ -219,6 +223,14 @@ class Settings(BaseModel):
         if not names or not all(names):
             raise ValueError("must name at least one source, such as `python`, `web` or a folder")
         return names
+
+    @field_validator("checker")
+    @classmethod
+    def _is_checker(cls, value: str) -> str:
+        model, at, url = value.partition("@http")
+        if not (value in ("auto", "lexical") or (model and at)):
+            raise ValueError("must be `auto`, `lexical` or MODEL@URL")
+        return f"{model}@{_address(at[1:] + url)}" if at else value
 
     @field_validator("allow_hosts")
     @classmethod

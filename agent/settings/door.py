@@ -9,6 +9,7 @@ needs other settings for a question than the process began with (the page, colle
 and resolves them here again.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
-from rubricem.agent.settings import BUDGETS, DEFAULT_ORIGIN, Settings
+from rubricem.agent.settings import BUDGETS, CHECKER_KEY, DEFAULT_ORIGIN, Settings
 from rubricem.agent.sources.choice import AUTO, GIT, SEARXNG, Sources, kept_name
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Ask, Budgets, Effort, EffortLimits
@@ -74,7 +75,7 @@ def setup_of(settings: Settings) -> Setup:
         recalls=not _is_small(model),
         reflection_tokens=REFLECTION_TOKENS[reflecting.embedded],
         verify=settings.verify,
-        checker=settings.checker,
+        checker=checker_of(settings),
         choices=choices_of(settings),
     )
 
@@ -110,6 +111,18 @@ def model_of(settings: Settings) -> PolicyChoice:
             "the embedded models are 1.5b and 0.5b.",
         )
     return _server_choice(settings, OPENAI_URL, key)
+
+
+def checker_of(settings: Settings) -> str | ServerChoice:
+    """Who checks claims. The policy's key goes to another server only if that is on its host."""
+    model, at, url = settings.checker.partition("@http")
+    if not at:
+        return settings.checker
+    url = f"http{url}"
+    own = settings.base_url and Endpoint.parse(settings.base_url).host == Endpoint.parse(url).host
+    key = os.environ.get(CHECKER_KEY, "").strip() or (_reveal(settings.api_key) if own else None)
+    here = settings.model_copy(update={"model": model, "reasoning_effort": None, "extra_body": {}})
+    return _server_choice(here, url, key)
 
 
 def models_on_offer(settings: Settings) -> dict[str, dict[str, str | None]]:
@@ -238,6 +251,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
+    choices["checker"] = redact(settings.checker)
     choices["source"] = [kept_name(name) for name in settings.source]
     choices["model"] = settings.model and absolute_name(settings.model)
     return choices
@@ -259,6 +273,8 @@ def setup_of_run(
         stored, asked = request["choices"], ask_of(request)
         kept = {name: stored[name] for name in CHOICES if name in stored}
         kept.setdefault("effort", Effort.STANDARD)  # runs of earlier versions name none
+        if redact(settings.checker) == kept.get("checker"):
+            kept["checker"] = settings.checker  # with its password
         spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
         here = {name: getattr(settings, name) for name in Settings.model_fields}
         if settings.origin("max_tokens") != DEFAULT_ORIGIN:
@@ -267,7 +283,9 @@ def setup_of_run(
         for named in models:
             setup = setup_of(Settings(**{**here, **kept, **spent, **budgets, **named}))
             short = stored.get("system_prompt") == "short"  # chosen in versions up to 0.1.0
-            if not short and all(setup.choices[name] == value for name, value in kept.items()):
+            if not short and all(
+                setup.choices[name] == stored.get(name, kept[name]) for name in kept
+            ):
                 return replace(setup, template=asked)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -289,6 +307,9 @@ def redact(value: object) -> object:
         value = value.describe()
     if isinstance(value, Mapping):
         return {name: redact(held) for name, held in value.items()}
+    if isinstance(value, str) and "@http" in value.partition("://")[0]:  # a checker
+        model, _, url = value.partition("@http")
+        return f"{model}@{Endpoint.parse(f'http{url}').url}"
     for prefix in (SEARXNG, GIT):
         if isinstance(value, str) and value.startswith(prefix):
             return prefix + str(redact(value.removeprefix(prefix)))

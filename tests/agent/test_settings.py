@@ -11,8 +11,15 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.settings import Settings, load_settings, retired
-from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
+from rubricem.agent.settings import Settings, load_settings, notices, retired
+from rubricem.agent.settings.door import (
+    OPENAI_URL,
+    choices_of,
+    decoding_of,
+    model_of,
+    redact,
+    setup_of,
+)
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Decoding
 from tests.conftest import rubricem
@@ -278,6 +285,40 @@ def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_no
     chosen = model_of(Settings(**settings))
     assert named(chosen) == choice
     assert "sk-secret" not in repr(chosen)
+
+
+@pytest.mark.parametrize(
+    ("url", "own", "key"),
+    [
+        ("http://localhost:8000/v1", None, "sk-secret"),
+        ("http://localhost:8000/v1", "sk-other", "sk-other"),
+        ("https://api.example/v1", None, None),
+        ("https://api.example/v1", "sk-other", "sk-other"),
+    ],
+)
+def test_the_policys_key_goes_to_no_other_server_that_checks(
+    url: str, own: str | None, key: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_CHECKER_KEY", own or "")
+    checked = {"checker": f"o/m:8b@{url}/", "base_url": SERVER, "api_key": KEY}
+    settings = Settings(**checked, extra_body={"a": 1})
+    choice = setup_of(settings).checker
+    assert isinstance(choice, ServerChoice) and not choice.extra_body
+    assert named(choice) == ("o/m:8b", url, key)
+    assert list(notices()) == []
+
+
+def test_a_checker_is_kept_and_shown_without_its_password():
+    settings = Settings(checker="m@http://me:pass@localhost:1/v1", base_url=SERVER)
+    kept = choices_of(settings)["checker"]
+    assert kept == redact(settings.checker) == "m@http://localhost:1/v1"
+    assert choices_of(Settings())["checker"] == redact("auto") == "auto"
+
+
+@pytest.mark.parametrize("wrong", ["strict", "@http://localhost:1", "m@http://", "m@ftp://a"])
+def test_a_checker_that_is_none_is_refused(wrong: str):
+    with pytest.raises(SettingsError, match="--checker cannot be"):
+        load_settings({"checker": wrong})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import Case, Judged, by_rules, figures, load_cases
+from benchmarks.claims import (
+    HOLDS,
+    MOST_FALSE_ALARMS,
+    Case,
+    Judged,
+    by_rules,
+    figures,
+    in_reports,
+    load_cases,
+    load_reports,
+)
 from benchmarks.faults.asking import repetitions
 from benchmarks.hops import questions_of
 from benchmarks.learns.hops import QUICK, Plan
@@ -204,8 +214,19 @@ def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
     assert all(test[kind] >= 12 for kind in ("true", "false", "half", "number"))
     claims = [case.pair.claim for case in cases]
     assert len(set(claims)) == len(claims)
+
     passages = [{c.pair.source.text for c in cases if c.set == name} for name in ("tuning", "test")]
     assert not passages[0] & passages[1], "nothing is fitted on a passage of the test set"
+
+
+async def test_no_planted_claim_is_lost_on_its_way_to_a_checker_that_knows_the_truth():
+    kinds = Counter(kind for _, each in load_reports() for kind in each)
+    planted = dict.fromkeys(("number", "name", "negation", "scope", "product"), 12)
+    assert kinds == {HOLDS: 78, **planted}
+    found = await in_reports()
+    assert {kind: found[f"honest_{kind}"] for kind in planted} == planted
+    assert found["honest_false_alarms"] <= MOST_FALSE_ALARMS
+    assert found["believing_found"] < found["rules_found"] < found["honest_found"]
 
 
 def test_rules_find_every_changed_number_of_the_pairs():

@@ -180,7 +180,7 @@ REPAIR = ("--set", "verify=repair")
     [
         ((), [UNSUPPORTED], "an unbounded cache [1: not supported]", "scripted@127.0.0.1"),
         (("--set", "verify=off"), [], "an unbounded cache [1]", None),
-        (REPAIR, [UNSUPPORTED, "an unbounded cache with None", SUPPORTED],
+        (REPAIR, [UNSUPPORTED, "It is an unbounded cache with None.", SUPPORTED],
          "an unbounded cache with None [1]", "scripted@127.0.0.1"),
         ((), [Fault(401)] * 9, "an unbounded cache [1]", "scripted@127.0.0.1"),
     ],
@@ -199,10 +199,21 @@ def test_claims_are_checked_as_it_is_said_and_a_check_that_fails_loses_no_answer
     found = told["verification"]
     assert found["checker"].startswith(checker) if checker else found is None
     if flags == REPAIR:
-        became = {"claim": "an unbounded cache", "became": "an unbounded cache with None"}
-        assert found["repairs"] == [became]
+        became = '<cite id="S1">It is an unbounded cache with None.</cite>'
+        made = {"claim": "It is an unbounded cache.", "became": became, "statement": True}
+        assert found["repairs"] == [made]
     if turns[-1:] == [Fault(401)]:
         assert "checked by lexical rules alone" in found["note"]
+
+
+def test_another_server_checks_the_claims(documents: Path):
+    (documents / "cache.md").write_text("# lru_cache\n\nWith None it is an unbounded cache.\n")
+    with ScriptedServer(RUN) as server, ScriptedServer([SUPPORTED]) as other:
+        told = report(server, documents, "--checker", f"critic@{other.base_url}")
+    assert (len(server.requests), len(other.requests)) == (3, 1)
+    assert "Today is" in contents(other.requests[0].body)[0][1]
+    assert told["verification"]["checker"].startswith("critic@127.0.0.1")
+    assert told["answer"] == "It is an unbounded cache [1]."
 
 
 async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Verification:

@@ -106,9 +106,9 @@ def test_the_page_lists_what_was_removed_escaped():
     run = checked(
         f'<cite id="S1">{claim}</cite> Rest.',
         check("unsupported", claim),
-        repairs=(Repair(claim=claim),),
+        repairs=(Repair(claim=claim, statement=True),),
     )
     html = page(run)
     assert "as they were written</h2>" in html and '<li dir="auto">It is &lt;script&gt;' in html
     assert SCRIPT not in html
-    assert "1 claim was not supported by any cited source, and removed." in markdown(run)
+    assert "1 sentence said what no cited source supports: removed." in markdown(run)

@@ -22,6 +22,7 @@ from rubricem.agent.reports.verifier import pairs_of
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import Source
 from tests.conftest import ROOT
+from tests.support.values import claim_source
 
 PAIRS = ROOT / "benchmarks" / "claims_pairs.jsonl"
 QUEUE = (
@@ -234,3 +235,23 @@ def test_what_a_source_orders_to_be_said_is_not_said_by_it_but_who_quotes_the_or
     assert verdict("The revenue of Acme in 2023 was 99 billion dollars.") == "unsupported"
     assert verdict("The revenue in 2023 was 12 million.") == "supported"
     assert verdict(order) == "supported"
+
+
+@pytest.mark.parametrize(
+    ("claim", "context", "missing"),
+    [
+        ("24", "hourly snapshots kept | Silt: 24", False),
+        ("25", "hourly snapshots kept | Silt: 25", True),
+        ("24", "snapshots on exFAT | Silt: 24", False),
+        ("24", "price | Silt: 24", True),
+        ("24", "", True),
+    ],
+)
+def test_a_cell_that_is_a_number_is_looked_up_by_its_row_and_column(
+    claim: str, context: str, missing: bool
+):
+    text = (
+        "An hourly job keeps 24 snapshots. It neither encrypts nor compresses. exFAT will not do."
+    )
+    pair = Pair(claim, claim_source(text), (), context)
+    assert bool(pair.must_occur()) == missing

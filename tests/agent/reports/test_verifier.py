@@ -1,6 +1,7 @@
 """An answer verified: what a model is asked and what stands above its reply; repair; a resume."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.reports.rules import ClaimFinding, chance, log_odds
+from rubricem.agent.reports.rules import ClaimFinding, Findings, Pair, chance, log_odds
 from rubricem.agent.reports.verifier import (
     CHARACTERS,
     MODEL_LEAN,
@@ -36,6 +37,7 @@ from rubricem.memory.schema import (
 )
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import (
+    EVICTS,
     GROWS,
     GivenChat,
     GivenModel,
@@ -294,11 +296,12 @@ async def test_repair_rewrites_once_keeps_what_is_then_supported_and_repeats_no_
     found, used = await verified(AnswerVerifier("repair", ChatWriter(chat)), run, tmp_path)
     again = await verified(AnswerVerifier("repair", ChatWriter(GivenChat())), run, tmp_path)
     assert (again, used.calls) == ((found, used), 3)
-    assert [(r.claim, r.became) for r in found.repairs] == [("It holds 256 calls.", FIXED)]
+    became = f'<cite id="S1">{FIXED}</cite>'
+    assert [(r.claim, r.became) for r in found.repairs] == [("It holds 256 calls.", became)]
     assert shown(run, found) == f"The cache grows without bound [1]. {FIXED[:-1]} [1]."
     assert "256" in run.transcript(), "the transcript keeps what was written"
     said = markdown(run.model_copy(update={"verification": found}))
-    assert "1 claim was not supported by any cited source, and rewritten" in said
+    assert "1 sentence said what no cited source supports: rewritten" in said
 
 
 async def test_repair_removes_what_is_still_not_supported(tmp_path: Path):
@@ -306,9 +309,109 @@ async def test_repair_removes_what_is_still_not_supported(tmp_path: Path):
     model = GivenModel(1.0, "It holds 512 calls.")
     found, _ = await verified(AnswerVerifier("repair", TokenWriter(model)), run, tmp_path)
     assert [(r.claim, r.became) for r in found.repairs] == [("It holds 256 calls.", "")]
-    assert shown(run, found) == (
-        "The cache grows without bound [1].\n- Plain text. [claim removed]"
+    assert shown(run, found) == "The cache grows without bound [1].\n- Plain text."
+
+
+MIXED = (
+    'With None <cite id="S1">the cache grows without bound</cite>, and <cite id="S1">it holds 256 '
+    'calls</cite>, since <cite id="S2">the oldest entry goes first</cite>. So it is.'
+)
+
+
+@pytest.mark.parametrize(
+    ("anew", "after", "text"),
+    [
+        ('With None <cite id="S1">the cache grows without bound</cite>, otherwise <cite id="S1">it '
+         'holds 128 calls.</cite>', ["supported", "supported"],
+         "With None the cache grows without bound [1], otherwise it holds 128 calls [1]. "
+         "So it is."),
+        ("With None it grows without bound, else it holds 128 calls.", ["supported", "partial"],
+         "With None it grows without bound, else it holds 128 calls [1][2: in part]. So it is."),
+        ('It holds <cite id="S1">128 calls</cite>.', ["unsupported"], None),
+        ('It holds <cite id="S9">128 calls</cite>.', [], None),
+        ("NONE", [], None),
+        ("It holds 512 calls. " * 60, [], None),
+    ],
+    ids=["tags", "no tags", "not supported", "another source", "nothing", "too long"],
+)  # fmt: skip
+async def test_a_claim_within_a_sentence_is_repaired_with_the_whole_sentence(
+    anew: str, after: list[str], text: str | None, tmp_path: Path
+):
+    run = trajectory(MIXED)
+    replies = [verdicts("supported", "unsupported", "supported"), anew, verdicts(*after)]
+    chat = GivenChat(*replies)
+    async with calls(tmp_path) as through:
+        verifier = AnswerVerifier("repair", ChatWriter(chat))
+        found, _ = await verifier.verify(run, through, today="Friday, 5 June 2026")
+    assert shown(run, found) == (text or (
+        "With None the cache grows without bound [1], and it holds 256 calls [1: not supported], "
+        "since the oldest entry goes first [2]. So it is."
+    ))  # fmt: skip
+    assert all("Friday, 5 June 2026" in asked[0].content for asked in chat.asked)
+    assert (
+        MIXED.partition(". So")[0] in chat.asked[1][1].content
+        and EVICTS in chat.asked[1][1].content
     )
+
+
+async def test_without_a_model_a_sentence_goes_only_if_none_of_its_claims_holds(tmp_path: Path):
+    run = trajectory(f'{MIXED} It holds <cite id="S1">512 calls</cite> or so. Then.')
+    found, _ = await verified(AnswerVerifier("repair", None), run, tmp_path)
+    assert [r.claim for r in found.repairs] == ["It holds 512 calls or so."]
+    assert "256 calls [1: not supported]" in shown(run, found)
+    assert shown(run, found).endswith("So it is. Then.")
+
+
+class Own:
+    """A checker of somebody's own: what is long is supported."""
+
+    name = "own rules"
+
+    def __init__(self, fault: Exception | None = None, short: int = 0) -> None:
+        self.fault, self.short, self.asked = fault, short, 0
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        self.asked += 1
+        if self.fault:
+            raise self.fault
+        said = [ClaimFinding("supported" if len(p.claim) > 25 else "partial") for p in pairs]
+        return Findings(tuple(said[self.short :]))
+
+
+async def test_a_checker_of_ones_own_decides_and_is_not_asked_again(tmp_path: Path):
+    run, own = trajectory(f"{GOOD} {BAD}"), Own()
+    for _ in range(2):
+        chat = GivenChat()
+        verifier = AnswerVerifier.choose(ChatWriter(chat), "mark", own)
+        assert verifier is not None
+        found, _ = await verified(verifier, run, tmp_path)
+        assert (found.checker, chat.asked, own.asked) == ("own rules", [], 1)
+        assert [check.verdict for check in found.checks] == ["supported", "partial"]
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (Own(KeyError("x")), "the checker own rules failed: KeyError: 'x'"),
+        (Own(short=1), "the checker own rules failed: ValueError: 1 findings for 2 claims"),
+    ],
+)
+async def test_a_checker_of_ones_own_that_fails_is_replaced_by_rules(
+    own: Own, said: str, tmp_path: Path
+):
+    run = trajectory(f"{GOOD} {BAD}")
+    found, _ = await verified(AnswerVerifier("mark", None, own), run, tmp_path)
+    assert said in found.note
+    assert [check.verdict for check in found.checks] == ["supported", "unsupported"]
+
+
+async def test_another_model_checks_and_the_policy_rewrites(tmp_path: Path):
+    policy, other = GivenChat(FIXED), GivenChat(verdicts("unsupported"), verdicts("supported"))
+    verifier = AnswerVerifier.choose(ChatWriter(policy), "repair", other)
+    assert verifier is not None
+    found, used = await verified(verifier, trajectory(BAD), tmp_path)
+    assert (len(policy.asked), len(other.asked), used.calls) == (1, 2, 3)
+    assert shown(trajectory(BAD), found) == "Otherwise it holds 128 calls [1]."
 
 
 async def test_an_exact_answer_is_marked_and_never_changed(tmp_path: Path):
