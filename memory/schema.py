@@ -13,7 +13,7 @@ At the end stand the protocols: what the packages require of a model, a search t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
@@ -738,6 +738,8 @@ class Sampling:
     grammar: str | None = None
     seed: int | None = None
     json_schema: str | None = None
+    tools: str | None = field(default=None, repr=False)
+    """JSON of the tools, for servers that say that they call some; calls are named without it"""
 
 
 @dataclass(frozen=True, slots=True)

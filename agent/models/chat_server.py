@@ -7,6 +7,7 @@ closed.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import math
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 NEEDED = frozenset({"model", "messages", "stream"})
 SCHEMA_WORDS = frozenset({"response_format", "json_schema", "schema", "grammar", "guided"})
+TOOL_WORDS = frozenset({"tool", "tools", "tool_choice", "tool_calls", "functions", "template"})
 RENAMED = {"max_tokens": "max_completion_tokens"}
 LIMITS = ("max_tokens", "max_completion_tokens")
 LEAST_ROOM, SPARE = 256, 32
@@ -78,6 +80,8 @@ class Dialect:
     extra: Mapping[str, Any] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     no_system: bool = False
+    calls_tools: bool | None = None
+    """whether tools are sent; None: the server was not asked yet"""
     most: int = sys.maxsize
     window: int | None = None
     per_byte: float = 0.25
@@ -99,6 +103,8 @@ class Dialect:
         if sampling.json_schema is not None:
             form = {"name": "reply", "schema": json.loads(sampling.json_schema)}
             wished["response_format"] = {"type": "json_schema", "json_schema": form}
+        if sampling.tools and self.calls_tools:
+            wished["tools"] = json.loads(sampling.tools)
         if sampling.dry:
             wished |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
         wished |= self.extra
@@ -158,6 +164,8 @@ class Dialect:
         # Servers know different parts of schemas; none is needed, so any complaint ends its use.
         if "response_format" in body and named & SCHEMA_WORDS:
             named.add("response_format")
+        elif "tools" in body and named & TOOL_WORDS:
+            named.add("tools")
         elif not _UNKNOWN.search(complaint) or _OUT_OF_RANGE.search(complaint):
             return
         if "include_usage" in named:
@@ -279,6 +287,7 @@ class OpenAIChat:
         self._tries = Tries(limiter, retry)
         self._http = ModelServer(self._server)
         self._dialect = Dialect(model, extra_body)
+        self._sent = SentBefore()
         self._think_is_reasoning = think_is_reasoning
 
     def __repr__(self) -> str:
@@ -296,6 +305,8 @@ class OpenAIChat:
         `on_text` has already been given the pieces of a try that failed later. Raises
         PolicyError.
         """
+        if sampling.tools and self._dialect.calls_tools is None:
+            self._dialect.calls_tools = await self._http.calls_tools()
 
         async def attempt() -> ReplyReading:
             reading = ReplyReading(
@@ -315,7 +326,9 @@ class OpenAIChat:
             return reading
 
         reading, spent = await self._tries.call(attempt)
-        return reading.completion(spent + self._usage(reading, messages))
+        used = self._usage(reading, messages)
+        self._sent.note(messages)
+        return reading.completion(spent + used)
 
     async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> Events:
         """The reply's events, asked for without what the server turns out to refuse."""
@@ -363,4 +376,41 @@ class OpenAIChat:
         used = tokens_of(reading.usage)
         if not reading.usage:
             used = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
-        return used.model_copy(update={"cost": cost(used, self.price)})
+        told: dict[str, float | None] = {"cost": cost(used, self.price)}
+        if all((reading.usage or {}).get(name) is None for name in CACHED):
+            # Counted as read from a cache; what it costs is reckoned as if it were not.
+            told["cached_tokens"] = int(used.prompt_tokens * self._sent.share(messages))
+        return used.model_copy(update=told)
+
+
+CACHED = ("prompt_tokens_details", "prompt_cache_hit_tokens")
+"""where servers say how much of a prompt they had in a cache"""
+MOST_BEGINNINGS = 10_000
+
+
+class SentBefore:
+    """Which beginnings of prompts a server was sent, and so mostly need not read again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+
+    def share(self, messages: Sequence[Message]) -> float:
+        """The share of the prompt's bytes, in [0, 1], in messages it began with before."""
+        sizes = [len(m.content.encode(errors="replace")) for m in messages]
+        known = sum(key in self._seen for key in self._beginnings(messages))
+        return sum(sizes[:known]) / max(sum(sizes), 1)
+
+    def note(self, messages: Sequence[Message]) -> None:
+        for key in self._beginnings(messages):
+            self._seen.pop(key, None)
+            self._seen[key] = None
+        while len(self._seen) > MOST_BEGINNINGS:
+            self._seen.pop(next(iter(self._seen)))
+
+    @staticmethod
+    def _beginnings(messages: Sequence[Message]) -> Iterator[str]:
+        """A digest of each beginning, the shortest first."""
+        said = hashlib.sha256()
+        for message in messages:
+            said.update(f"\0{message.role}\0{message.content}".encode(errors="replace"))
+            yield said.hexdigest()[:24]

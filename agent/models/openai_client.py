@@ -34,6 +34,10 @@ Events = AsyncStream[object]
 CONNECT_SECONDS = 10.0
 ASIDE_SECONDS = 30.0
 """for a reply that needs no writing: a list of models, the ids of a text"""
+LISTED_SECONDS = 5.0
+"""for what a model can do, after which it is not known"""
+CALLING = frozenset({"tools", "tool_use", "function_calling", "supports_tool_calls"})
+"""what says so in the lists of OpenRouter, LM Studio, Mistral and llama.cpp"""
 MOST_CONNECTIONS = 5000
 """to one server; how many calls are in flight is the limiter's affair"""
 LATE_SECONDS = 0.25
@@ -108,6 +112,20 @@ class ModelServer:
 
     async def model_names(self) -> list[str]:
         return [str(model["id"]) for model in await self.models()]
+
+    async def calls_tools(self) -> bool:
+        """Whether the server says of its model that it calls tools; most servers say nothing."""
+        try:
+            async with asyncio.timeout(LISTED_SECONDS):
+                listed = await self.models()
+                own = next((m for m in listed if m["id"] == self.server.model), {})
+                told = own.get("supported_parameters") or own.get("capabilities") or ()
+                if own.get("owned_by") == "llamacpp":
+                    told = (await self.get(f"{self.root}/props")).get("chat_template_caps") or {}
+            named = [n for n in told if told[n]] if isinstance(told, Mapping) else told
+            return bool(CALLING.intersection(named))
+        except (AttemptError, TimeoutError, *UNREADABLE):
+            return False
 
     async def stream(self, path: str, body: Json) -> Events:
         """The events of a reply that is being written.

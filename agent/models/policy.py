@@ -321,7 +321,8 @@ class KeptCalls:
         if call.kind == "chat":
             sampling, messages = call.asked
             said = [asdict(message) for message in messages]
-            return {"model": call.model, "messages": said, "sampling": asdict(sampling)}
+            chosen = {name: v for name, v in asdict(sampling).items() if name != "tools"}
+            return {"model": call.model, "messages": said, "sampling": chosen}
         version, options, prefix = call.asked
         return {"model": [call.model, version], "prefix": prefix, "options": options}
 

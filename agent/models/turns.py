@@ -13,12 +13,14 @@ What a turn lacks is not judged here. The text of thoughts, reviews and answers 
 import html
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 
 SEARCH, OPEN_PAGE_CALL, READ_CALL = "search", "open_page", "read"
+DOT = "__"
+"""for the dot in the name of a tool, which servers do not take"""
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
     "arguments", "parameters", "args", "input", "action_input", "tool_input", "params", "kwargs",
@@ -87,6 +89,28 @@ def read_turn(
     text = _with_whole_thought(text)
     text = _EDGE_MARKS.sub("", _with_own_calls(text, tools))
     return _tidy(text, known, cut)
+
+
+def as_function(
+    name: str, told: str, arguments: Mapping[str, str], required: Sequence[str]
+) -> dict[str, Any]:
+    """A tool in the form in which servers take them; `arguments`: the type of each."""
+    kinds = {each: {"type": kind} if kind != "any" else {} for each, kind in arguments.items()}
+    takes = {"type": "object", "properties": kinds, "required": [*required]}
+    name = name.replace(".", DOT)
+    return {
+        "type": "function",
+        "function": {"name": name, "description": told, "parameters": takes},
+    }
+
+
+def own_functions(*, pages: bool) -> list[dict[str, Any]]:
+    """The tools of every run: the search, and where sources can be opened that as well."""
+    said = "Searches the sources. The same as a call_tool in tags: only one form of each call."
+    search = as_function(SEARCH, said, {"query": "string"}, ["query"])
+    said = 'Opens a source, or reads on in it: "S3", "S3 from 12", "S3 price of rotor", an address.'
+    opened = as_function(OPEN_PAGE_CALL, said, {"id": "string"}, ["id"])
+    return [search, opened] if pages else [search]
 
 
 def _without_channels(text: str) -> str:
@@ -229,6 +253,7 @@ def _name_of(value: Mapping[str, Any]) -> str:
 def _written(name: str, given: Any, tools: Collection[str]) -> str:
     """Our own element for a call; one for each query of a list."""
     name = name.strip().removeprefix("functions.").partition(":")[0]
+    name = next((tool for tool in tools if tool.replace(".", DOT) == name), name)
     if name in tools:
         written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         return f'<call_tool name="{name}">{neutralise(written)}</call_tool>'

@@ -11,12 +11,13 @@ them is asked for again. It may call several tools in a turn. A turn that its se
 gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, or ends one.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from rubricem.agent.models.turns import read_turn
+from rubricem.agent.models.turns import own_functions, read_turn
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import SCHOLAR, about
 from rubricem.agent.transcript.events import TurnRetried
@@ -325,7 +326,7 @@ class FreeDecoder:
         for run.attempt in range(self._attempts):
             try:
                 if chats:
-                    raw = await self._write_whole(run, stage, may_return)
+                    raw = await self._write_whole(run, stage, may_return, not must_answer)
                     written = replace(raw, text=_read(run, raw))
                 else:
                     end = TurnEnd(reviews=may_return)
@@ -354,7 +355,9 @@ class FreeDecoder:
         run.attempt = 0
         return written.text
 
-    async def _write_whole(self, run: Run, stage: Stage, may_return: bool) -> Completion:
+    async def _write_whole(
+        self, run: Run, stage: Stage, may_return: bool, may_call: bool
+    ) -> Completion:
         """A server's turn to its own end, gone on with where the server cuts it.
 
         Where thinking took all the tokens, it is asked once more with all that are allowed.
@@ -367,7 +370,8 @@ class FreeDecoder:
                 break
             wide = stage is Stage.ANSWER or "<answer" in whole.text
             room = (left if wide else min(left, TURN_TOKENS)) + (most if longer else 0)
-            sampling = replace(self._sampling, max_tokens=room)
+            tools = _tools(run) if may_call and stage in (Stage.PLAN, Stage.RESEARCH) else None
+            sampling = replace(self._sampling, max_tokens=room, tools=tools)
             end = TurnEnd(reviews=may_return, calls=True)
             try:
                 more = await run.write(stage, sampling, end, begun=whole.text)
@@ -458,6 +462,12 @@ class TurnEnd:
         if len(behind) > AFTER_A_CALL and "<call_tool" not in behind.lower():
             return self._called
         return None
+
+
+def _tools(run: Run) -> str:
+    """The run's tools, for a server that calls them in its own form."""
+    offers = run.equipped.offers.values() if run.equipped else ()
+    return json.dumps([*own_functions(pages=run.opens), *(o.definition() for o in offers)])
 
 
 def _returns(text: str) -> bool:

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rubricem.agent.models.turns import as_function
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line
 
 LONGEST_DESCRIPTION = 300
 """characters"""
+LONGEST_NAME = 64
 MOST_ARGUMENTS = 12
 """named in the prompt"""
 LONGEST_ARGUMENTS = 600
@@ -56,6 +58,13 @@ class Offer:
         told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
         takes = neutralise(one_line(", ".join(arguments), LONGEST_ARGUMENTS))
         return f'{self.name} {{{takes}}} - "{told}"'
+
+    def definition(self) -> dict[str, Any]:
+        """The same in the form in which servers take tools."""
+        some = list(self.properties)[:MOST_ARGUMENTS]
+        named = {neutralise(one_line(n, LONGEST_NAME)): _type_of(self.properties[n]) for n in some}
+        told = neutralise(one_line(self.description, LONGEST_DESCRIPTION))
+        return as_function(self.name, told, named, [n for n in self.required if n in named])
 
     def arguments(self, written: str) -> dict[str, Any]:
         """The arguments in a call's text: a JSON object, or the one string that the tool needs.

@@ -196,8 +196,16 @@ class Recorded:
 class ScriptedServer(LoopbackServer):
     """Start and stop it with `with`; `base_url` ends in /v1."""
 
-    def __init__(self, script: Script, models: Sequence[str] | None = ("scripted",)) -> None:
+    def __init__(
+        self,
+        script: Script,
+        models: Sequence[str | Json] | None = ("scripted",),
+        props: Json | None = None,
+    ) -> None:
+        """`models`: names, or entries of the list; `props`: as llama.cpp's server tells them."""
         self.requests: list[Recorded] = []
+        self.looked_up: list[str] = []
+        self.props = props
         self.most_at_once = 0
         self.models = models
         self.closing = threading.Event()
@@ -249,11 +257,15 @@ class ScriptedServer(LoopbackServer):
 
 class _Chatting(Streaming):
     def do_GET(self) -> None:
-        models = self.server.owner.models
-        if not self.path.endswith("/models") or models is None:
-            self.send_json(404, {"error": {"message": "no such path"}})
+        scripted = self.server.owner
+        scripted.looked_up.append(self.path)
+        if self.path.endswith("/models") and scripted.models is not None:
+            data = [{"id": each} if isinstance(each, str) else each for each in scripted.models]
+            self.send_json(200, {"object": "list", "data": data})
+        elif self.path == "/props" and scripted.props is not None:
+            self.send_json(200, scripted.props)
         else:
-            self.send_json(200, {"object": "list", "data": [{"id": name} for name in models]})
+            self.send_json(404, {"error": {"message": "no such path"}})
 
     def do_POST(self) -> None:
         scripted = self.server.owner

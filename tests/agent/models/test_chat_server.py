@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.opening import ServerChoice
+from rubricem.agent.models.turns import own_functions
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from tests.support.policies import ASKED, KEY, SAMPLING, client
@@ -510,3 +512,86 @@ async def test_what_a_user_adds_stands_in_every_body_until_it_is_refused() -> No
     assert extra.items() <= first.items()
     assert all("reasoning_effort" not in body for body in later)
     assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in later)
+
+
+TOOLS = json.dumps(own_functions(pages=True))
+LISTED = {"id": "scripted", "supported_parameters": ["max_tokens", "tools"]}
+
+
+@pytest.mark.parametrize(
+    ("listed", "props", "sent"),
+    [
+        (LISTED, None, True),
+        ({"id": "scripted", "capabilities": {"function_calling": True}}, None, True),
+        ({"id": "scripted", "capabilities": ["tool_use"]}, None, True),
+        ({"id": "scripted", "owned_by": "llamacpp"}, {"supports_tool_calls": True}, True),
+        ({"id": "scripted", "owned_by": "llamacpp"}, {"supports_tool_calls": False}, False),
+        ({"id": "scripted", "owned_by": "llamacpp"}, None, False),
+        ({"id": "scripted", "capabilities": {"function_calling": False}}, None, False),
+        ({"id": "another", "supported_parameters": ["tools"]}, None, False),
+        ({"id": "scripted", "capabilities": 7}, None, False),
+        ("scripted", None, False),
+        (None, None, False),
+    ],
+)
+async def test_tools_are_sent_where_the_server_says_that_it_calls_some(
+    listed: Any, props: dict[str, bool] | None, sent: bool
+) -> None:
+    told = props if props is None else {"chat_template_caps": props}
+    models = None if listed is None else [listed]
+    with ScriptedServer(["one", "two"], models, told) as server:
+        async with client(server.base_url) as chat:
+            await chat.chat(ASKED, replace(SAMPLING, tools=TOOLS))
+            await chat.chat(ASKED, replace(SAMPLING, tools=TOOLS))
+            looked_up = list(server.looked_up)
+    named = [tool["function"]["name"] for tool in server.requests[1].body.get("tools", ())]
+    assert named == (["search", "open_page"] if sent else [])
+    assert looked_up.count("/v1/models") == 1, "it is asked once"
+
+
+async def test_a_server_that_is_not_given_tools_is_not_asked_for_them() -> None:
+    async with serving(["fine"]) as (server, chat):
+        await chat.chat(ASKED, SAMPLING)
+    assert server.looked_up == [] and "tools" not in server.requests[0].body
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "scripted does not support tools",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "Unable to generate parser for this template.",
+    ],
+)
+async def test_tools_that_a_server_refuses_are_left_out_from_then_on(words: str) -> None:
+    with ScriptedServer([Fault(400, words), "one", "two"], [LISTED]) as server:
+        async with client(server.base_url) as chat:
+            for text in ("one", "two"):
+                assert (await chat.chat(ASKED, replace(SAMPLING, tools=TOOLS))).text == text
+    assert ["tools" in request.body for request in server.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("told", "cached"),
+    [
+        ({}, 88), ({"prompt_tokens_details": None}, 88),
+        ({"prompt_tokens_details": {"cached_tokens": 5}}, 5), ({"prompt_cache_hit_tokens": 0}, 0),
+        (None, 44),
+    ],
+)  # fmt: skip
+async def test_what_was_sent_before_counts_as_cached_where_the_server_does_not_say(
+    told: dict[str, Any] | None, cached: int
+) -> None:
+    usage = told if told is None else {"prompt_tokens": 200, "completion_tokens": 4, **told}
+    first = [Message("system", "s" * 22), Message("user", "u" * 22)]
+    then = [*first, Message("assistant", "a" * 28), Message("user", "v" * 28)]
+    async with serving([Reply("x" * 9, usage=usage)] * 3, prices=OWN_PRICE) as (_, chat):
+        one, two = [await chat.chat(each, SAMPLING) for each in (first, then)]
+        other = await chat.chat([Message("system", "t" * 22), first[1]], SAMPLING)
+    assert two.usage.cached_tokens == (cached if told is not None else 14)
+    if "cached_tokens" not in str(told):
+        assert one.usage.cached_tokens == other.usage.cached_tokens == 0
+        # What is not said to be cached is paid for in full.
+        assert two.usage.cost == pytest.approx(
+            (two.usage.prompt_tokens * 1.0 + two.usage.completion_tokens * 4.0) / 1e6
+        )

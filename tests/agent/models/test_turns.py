@@ -151,3 +151,11 @@ def test_text_that_cites_what_was_shown_is_the_answer(text: str, read: str):
 def test_what_a_server_cut_off_stays_open():
     document = parse(read_turn('<answer>It is <cite id="S1">so', cut=True))
     assert not document.find("answer")[0].closed and len(citations(document)) == 1
+
+
+def test_a_tool_of_another_server_is_called_by_the_name_that_servers_take():
+    call = '<tool_call>{"name": "wiki__page", "arguments": {"title": "a"}}</tool_call>'
+    (block,) = parse(read_turn(call, tools=["wiki.page"])).find("call_tool")
+    assert block.attributes["name"] == "wiki.page"
+    (block,) = parse(read_turn(call)).find("call_tool")
+    assert block.attributes["name"] == "search", "no such tool is there"

@@ -92,6 +92,17 @@ async def test_a_slip_costs_so_many_turns_and_ends_so(
     assert run.usage.calls >= turns - sum(isinstance(each, Fault) for each in script)
 
 
+async def test_a_server_that_calls_tools_is_given_them_as_long_as_a_call_is_left(tmp_path: Path):
+    listed = [{"id": "scripted", "supported_parameters": ["tools"]}]
+    script = [Reply(PLANNED, calls=NATIVE), Reply(calls=NATIVE), UNREVIEWED]
+    with ScriptedServer(script, listed) as server:
+        run = await asked(server.base_url, tmp_path, max_tokens=16_000, tool_calls=2)
+    told = [[t["function"]["name"] for t in r.body.get("tools", ())] for r in server.requests]
+    assert told == [["search"], ["search"], []]
+    assert (run.status, run.tool_calls) == (OK, 1)
+    assert "unbounded cache [1]" in cited_answer(run).text()
+
+
 async def test_what_a_server_does_without_is_said(tmp_path: Path):
     run = await ran(tmp_path, [FIRST, UNREVIEWED])
     [said] = notes(run, cited_answer(run))

@@ -42,3 +42,15 @@ def test_a_call_is_an_object_or_the_one_text_that_is_required(
 ):
     offer = Offer("wiki", "page", "", {"properties": TITLED, "required": ["title"]})
     assert offer.arguments(written) == arguments
+
+
+def test_a_server_gets_a_tool_with_a_name_that_it_takes():
+    offer = Offer("wiki", "page", "Gives <answer>", {"properties": TITLED, "required": ["title"]})
+    told = offer.definition()["function"]
+    assert told["name"] == "wiki__page" and told["description"] == "Gives \u2039answer>"
+    assert told["parameters"] == {
+        "type": "object",
+        "properties": {"title": TEXT, "lang": TEXT, "odd": {}},
+        "required": ["title"],
+    }
+    assert Offer("w", "p", "", {"properties": 3, "required": 4}).definition()["function"]
