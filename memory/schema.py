@@ -331,11 +331,8 @@ class Repair(Value):
     """How a statement whose claim no source supports was repaired; the transcript keeps it."""
 
     claim: str
-    """the statement as it was written, on one line"""
-    became: str = ""
-    """the rewritten one, which its sources support, claims in cite tags; "": it was removed"""
-    statement: bool = False
-    """False: an earlier version repaired the claim alone"""
+    became: str = ""  # its claims in cite tags; "": it was removed
+    statement: bool = False  # else an earlier version repaired a claim alone
 
 
 class Verification(Value):
@@ -738,8 +735,7 @@ class Sampling:
     grammar: str | None = None
     seed: int | None = None
     json_schema: str | None = None
-    tools: str | None = field(default=None, repr=False)
-    """JSON of the tools, for servers that say that they call some; calls are named without it"""
+    tools: str | None = field(default=None, repr=False)  # JSON; no part of a call's name
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,11 @@ class FreeDecoder:
     def message(self, run: Run) -> str:
         return user_message(run.ask, told=run.policy.chat is not None)
 
+    def tools(self, run: Run) -> str:
+        """The run's tools, for a server that calls them in its own form."""
+        offers = run.equipped.offers.values() if run.equipped else ()
+        return json.dumps([*own_functions(pages=run.opens), *(o.definition() for o in offers)])
+
     def actions(self, run: Run, turn: str) -> str:
         """The lines of a turn's calls; a turn that is kept as it was sampled has one."""
         calls = tool_calls(turn)
@@ -370,7 +375,7 @@ class FreeDecoder:
                 break
             wide = stage is Stage.ANSWER or "<answer" in whole.text
             room = (left if wide else min(left, TURN_TOKENS)) + (most if longer else 0)
-            tools = _tools(run) if may_call and stage in (Stage.PLAN, Stage.RESEARCH) else None
+            tools = self.tools(run) if may_call and stage in (Stage.PLAN, Stage.RESEARCH) else None
             sampling = replace(self._sampling, max_tokens=room, tools=tools)
             end = TurnEnd(reviews=may_return, calls=True)
             try:
@@ -462,12 +467,6 @@ class TurnEnd:
         if len(behind) > AFTER_A_CALL and "<call_tool" not in behind.lower():
             return self._called
         return None
-
-
-def _tools(run: Run) -> str:
-    """The run's tools, for a server that calls them in its own form."""
-    offers = run.equipped.offers.values() if run.equipped else ()
-    return json.dumps([*own_functions(pages=run.opens), *(o.definition() for o in offers)])
 
 
 def _returns(text: str) -> bool:

@@ -8,8 +8,10 @@ investigations.
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 
+from rubricem.agent.models.turns import as_function
 from rubricem.agent.research.deep.parts import action_of, asked_in, reply_of_part
 from rubricem.agent.research.deep.sections import ReportSection, edit, numbered, outline, text_of
 from rubricem.agent.research.free import FreeDecoder, user_message
@@ -62,6 +64,10 @@ class LeadDecoder(FreeDecoder):
 
     def message(self, run: Run) -> str:
         return user_message(run.ask)
+
+    def tools(self, run: Run) -> str:
+        takes = {"question": "string", "items": "string"}
+        return json.dumps([as_function(INVESTIGATE, "As told above.", takes, ["question"])])
 
     def action(self, run: Run, call: ToolCall) -> str:
         """Whatever tool it names, its question is investigated."""

@@ -22,6 +22,7 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Passage, Status, Trajectory
 from tests.support.policies import client
 from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.scripted_server import Reply as Native
 
 FIRST = asyncio.FIRST_COMPLETED
 QUESTION = "Compare Ada and Bela in weight and age."
@@ -212,6 +213,28 @@ async def test_a_part_without_end_ends_by_its_share_of_the_calls(tmp_path: Path)
     run, _ = await ask_deeply(script, tmp_path, tool_calls=4)
     assert run.investigations[1].tool_calls == 4
     assert "Bela weighs 77 kilograms" in cited_answer(run).text()
+
+
+async def test_a_lead_on_a_server_that_calls_tools_is_given_its_own(tmp_path: Path):
+    args = json.dumps({"question": "How heavy and old is Ada?", "items": "1"})
+    call = {"index": 0, "id": "a", "function": {"name": "investigate", "arguments": args}}
+
+    def script(who: str, said: str, turns: int) -> Any:
+        return Native(PLAN, calls=[call]) if who == "lead" and not turns else None
+
+    with scripted(script) as server:
+        server.models = [{"id": "scripted", "supported_parameters": ["tools"]}]
+        async with leading(server, tmp_path) as researcher:
+            run = await researcher.ask(Ask(QUESTION, effort=Effort.DEEP, length=4000), "t")
+    assert [(part.question, part.items) for part in run.investigations] == [
+        ("How heavy and old is Ada?", (1,))
+    ]
+    given = {
+        kind_of(r.body["messages"]): [t["function"]["name"] for t in r.body["tools"]]
+        for r in server.requests
+        if "tools" in r.body
+    }
+    assert given == {"lead": ["investigate"], "part": ["search"]}
 
 
 async def test_the_same_question_is_investigated_once(tmp_path: Path):
