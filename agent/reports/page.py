@@ -342,7 +342,7 @@ def _numbers(trajectory: Trajectory) -> dict[str, str]:
     usage = trajectory.usage
     return {
         "Time": report.duration(trajectory.seconds),
-        "Searches": str(trajectory.tool_calls),
+        "Searches": str(report.searches(trajectory)),
         "Citations checked": report.check_counts(trajectory) or "no",
         "Passages found": str(len(trajectory.sources)),
         "Tokens read": f"{usage.prompt_tokens:,}",

@@ -40,7 +40,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import one_line
+from rubricem.memory.text import one_line, pluralise
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -256,7 +256,7 @@ _ENDED = {
 }
 _PROMISED = (
     "question answer citations dropped_citations verification stages usage status "
-    "reason ended_by trajectory_id thread recalled recollections"
+    "reason ended_by trajectory_id thread recalled recollections investigations"
 )
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
@@ -358,6 +358,12 @@ def _shortfalls(trajectory: Trajectory) -> list[str]:
     whole = trajectory.status is Status.FINISHED and trajectory.decoding is Decoding.FREE
     if whole and not parse(trajectory.transcript()).find("review"):
         said.append("The model did not hold its answer against its rubric before it gave it.")
+    for part in trajectory.investigations:
+        if part.status is not Status.FINISHED:
+            how = "failed" if part.status is Status.FAILED else "ended early"
+            asked = one_line(part.question, SHOWN_UNCITED)
+            why = one_line(part.reason).rstrip(".") or "it found nothing"
+            said.append(f"An investigation {how}, \u201c{asked}\u201d: {why}.")
     if trajectory.left_out:
         outputs = sum(s.author is Author.TOOL for s in trajectory.segments if s.kept)
         said.append(
@@ -381,14 +387,20 @@ def end_reason(trajectory: Trajectory) -> str:
     return NOTHING_ANSWERS if missed else one_line(trajectory.reason)
 
 
+def searches(trajectory: Trajectory) -> int:
+    """Tool calls of a run, or of its investigations."""
+    parts = trajectory.investigations
+    return sum(part.tool_calls for part in parts) if parts else trajectory.tool_calls
+
+
 def facts(trajectory: Trajectory) -> list[str]:
     """Figures of the run, each as a short phrase."""
-    usage, calls = trajectory.usage, trajectory.tool_calls
-    recalled = len(recalled_lines(trajectory))
+    usage, recalled = trajectory.usage, len(recalled_lines(trajectory))
     phrases = [
         trajectory.status.value.replace("_", " "),
         one_line(trajectory.policy),
-        f"{calls} search{'' if calls == 1 else 'es'}",
+        pluralise(parts, "investigation") if (parts := len(trajectory.investigations)) else "",
+        pluralise(searches(trajectory), "search"),
         check_summary(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",

@@ -8,11 +8,13 @@ check has something to find; as a checker it compares the claim with the passage
     python -m benchmarks.deep.model --seconds 0.3      prints its port
 
 It is also the search service (SearXNG's form) and the pages. `GET /log` gives what was asked as
-[kind, begin, end, prompt tokens, new tokens, written tokens]; `GET /shown` what stood in prompts.
+[kind, begin, end, prompt tokens, new tokens, written tokens, hash of the prompt or path]; `GET
+/shown` what stood in prompts.
 """
 
 import argparse
 import asyncio
+import hashlib
 import json
 import re
 import time
@@ -82,6 +84,11 @@ class Model:
                     found.setdefault(fact, source)
         return found
 
+    def held_twice(self, text: str) -> dict[Fact, str]:
+        """The facts that stand in two snippets of a text."""
+        bodies = [f" {' '.join(words(body))} " for _, body in _SNIPPET.findall(text)]
+        return {f: "" for told, f in self._facts if sum(told in body for body in bodies) > 1}
+
     def reported(self, text: str) -> dict[Fact, str]:
         """The facts that reports of investigations state."""
         found = dict[Fact, str]()
@@ -150,7 +157,9 @@ class Model:
         whole = "\n".join(str(m["content"]) for m in messages)
         turns = sum(m["role"] == "assistant" for m in messages)
         found = {f: s for f, s in self.found(whole).items() if f.line in asked}
-        wanted = [(n, f) for n in asked for f in FIGURES if not _has(found, n, f)]
+        # A second source is looked for once, a first one as long as there are turns.
+        held = found if turns > 1 or not part else self.held_twice(whole)
+        wanted = [(n, f) for n in asked for f in FIGURES if not _has(held, n, f)]
         plan = (
             "<think>By figure.</think><structured_plan><deep_analysis>Easy.</deep_analysis>"
             "<rubric>\n1. each figure, with its source\n</rubric><research_plan>1. Search."
@@ -163,7 +172,7 @@ class Model:
             calls = "".join(f'<call_tool name="search">{each}</call_tool>' for each in queries)
             return head + calls
         cites = "\n".join(f'- <cite id="{s}">{f.text}</cite>.' for f, s in found.items())
-        gaps = "; ".join(f"{n}: {f}" for n, f in wanted)
+        gaps = "; ".join(f"{n} {f}" for n in asked for f in FIGURES if not _has(found, n, f))
         return (
             f"{head}<review><rubric_review>1. each figure [met: S1]</rubric_review>"
             f"<writing_plan>by line</writing_plan></review><answer>\n{cites}\n\n"
@@ -232,7 +241,7 @@ class Scripted:
         self._seconds = seconds
         self._world, self._model = world, Model(world)
         self._shown = {"all": Shown(world), "section": Shown(world)}
-        self._log: list[tuple[str, float, float, int, int, int]] = []
+        self._log: list[tuple[str, float, float, int, int, int, str]] = []
         self._read = set[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -251,12 +260,12 @@ class Scripted:
             await asyncio.sleep(SEARCH_SECONDS)
             query = parse_qs(urlsplit(path).query).get("q", [""])[0]
             writer.write(json_response({"results": self._rows(query), "unresponsive_engines": []}))
-            self._log.append(("search", began, time.monotonic(), 0, 0, 0))
+            self._log.append(("search", began, time.monotonic(), 0, 0, 0, path))
         elif path in self._world.pages:
             page = self._world.pages[path].html.encode()
             head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}"
             writer.write(f"{head}\r\n\r\n".encode() + page)
-            self._log.append(("page", began, time.monotonic(), 0, 0, 0))
+            self._log.append(("page", began, time.monotonic(), 0, 0, 0, path))
         elif path == "/log":
             writer.write(json_response({"log": self._log}))
         elif path == "/shown":
@@ -299,7 +308,8 @@ class Scripted:
             whole = {"object": "chat.completion", "model": MODEL, "choices": [choice]}
             writer.write(json_response({**whole, "usage": usage}))
         used = usage["prompt_tokens"], new, usage["completion_tokens"]
-        self._log.append((kind, began, time.monotonic(), *used))
+        asked = hashlib.sha256(prompt.encode()).hexdigest()[:16]
+        self._log.append((kind, began, time.monotonic(), *used, asked))
 
 
 async def run(seconds: float) -> None:

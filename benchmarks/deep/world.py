@@ -30,7 +30,7 @@ FIGURES = {
     "traffic": "The {line} line carried {value} thousand passengers in its busiest year",
     "closure": "Of the stations of the {line} line {value} were closed under the second act",
 }
-PER_LINE, COPIES, SHORTEST, LONGEST = 17, 3, 500, 2600
+PER_LINE, COPIES, SHORTEST, LONGEST, OF_A_PART = 17, 3, 600, 3000, 5
 _PARTS = ("ka", "lo", "mer", "tin", "sa", "bru", "vel", "no", "gra", "wi", "fen", "hol")
 _WORD = re.compile(r"[a-z0-9]+")
 RUN = 6
@@ -63,8 +63,8 @@ class Page:
     def html(self) -> str:
         parts = [f"<title>{self.title}</title><h1>{self.title}</h1>"]
         for number, block in enumerate(self.blocks):
-            if number % 3 == 0:
-                parts.append(f"<h2>Part {number // 3 + 1}</h2>")
+            if number % OF_A_PART == 0:
+                parts.append(f"<h2>Part {number // OF_A_PART + 1}</h2>")
             said = [html.escape(sentence) for sentence in block]
             listed = "".join(f"<li>{each}</li>" for each in said)
             parts.append(f"<ul>{listed}</ul>" if number % 2 else f"<p>{' '.join(said)}</p>")

@@ -34,6 +34,8 @@ from rubricem.memory.schema import (
 )
 
 LOG = logging.getLogger(__name__)
+PASSAGES = 10
+"""shown of a search: an investigation has a context of its own for its part"""
 SHARE = 0.6
 """of what is left of a budget that the investigations of one round may spend together"""
 _ITEMS = re.compile(r"\[([\d, ]{1,60})\]\s*")
@@ -168,7 +170,7 @@ def ask_of_part(lead: Ask, part: Inquiry, left: Budgets, beside: int, plan: str)
         question=part.question,
         answer_format=AnswerFormat.LONG,
         tool_calls=lead.tool_calls,
-        passages=lead.passages,
+        passages=PASSAGES,
         passage_words=lead.passage_words,
         max_tokens=lead.max_tokens,
         seed=lead.seed,

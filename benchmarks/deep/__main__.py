@@ -1,0 +1,222 @@
+"""Deep and standard research over a made-up world: what is shown, its cost, what a kill does.
+
+    python -m benchmarks.deep [--quick | --full]
+
+The scripted model (`model.py`) is asked the same question with `--effort deep` and `standard`, by
+the command line, in a process of its own. From the server's log come the calls in sequence (the
+longest chain of calls that did not overlap), the new tokens, and the longest chain of all requests
+in seconds, which no client can beat. Then deep runs are killed (SIGKILL) in each phase and resumed:
+which finished calls come again? `--full` kills in twelve places instead of four.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.deep.model import QUESTION
+from benchmarks.report import RESULTS, Value, emit, number, sized_parser
+
+ROOT = Path(__file__).parent.parent.parent
+JUST = 0.2
+"""seconds in which a reply reaches the journal"""
+SECONDS = 1.0
+"""of a call of the model, where time is measured"""
+TARGETS = {
+    "deep_facts": (56, "at least 56 of 60 facts shown in all prompts"),
+    "deep_facts_written_from": (54, "at least 54 shown to those who write sections"),
+    "deep_words": (150_000, "at least 150,000 distinct words of pages shown"),
+    "deep_report_characters": (0, "stated: the script states facts alone"),
+    "deep_planted_marked": (1, "the one false number of the report is marked"),
+    "standard_facts": (30, "at least 30 of 60"),
+}
+LIMITS = {
+    "deep_new_tokens": (500_000, "at most 500,000 tokens that were not read before"),
+    "deep_calls_in_sequence": (20, "at most 20 model calls one after another"),
+    "deep_false_marks": (0, "no true claim is marked"),
+    "deep_of_critical_path": (1.2, "at most 1.2 times the longest chain of requests"),
+    "standard_calls_in_sequence": (8, "at most 8 model calls one after another"),
+    "killed_lost": (0, "every killed run ends with a report when it is resumed"),
+    "killed_paid_twice": (0, "no call that was finished before a kill is made again"),
+}
+
+
+class Request(NamedTuple):
+    kind: str
+    begin: float
+    end: float
+    read: int
+    new: int
+    written: int
+    asked: str
+
+    @property
+    def calls_model(self) -> bool:
+        return self.kind not in ("search", "page")
+
+
+class Server:
+    """The scripted model, in a process of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.root}/{path}") as reply:
+            return json.load(reply)
+
+    def log(self) -> list[Request]:
+        return [Request(*entry) for entry in self.get("log")["log"]]
+
+
+@contextmanager
+def serving(seconds: float) -> Iterator[Server]:
+    command = [sys.executable, "-m", "benchmarks.deep.model", "--seconds", str(seconds)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(int(process.stdout.readline()))
+        finally:
+            process.terminate()
+
+
+def asking(server: Server, folder: Path, *more: str) -> subprocess.Popen[str]:
+    address = server.root.removeprefix("http://")
+    command = [sys.executable, "-m", "rubricem", "ask", "--json", *more]
+    if "--resume" not in more:
+        command += [QUESTION, "--source", f"searxng:{server.root}"]
+        command += ["--base-url", f"{server.root}/v1", "--model", "loopback"]
+        command += ["--set", "retrieval=lexical"]
+    elsewhere = {
+        "RUBRICEM_DATA_DIR": str(folder),
+        "RUBRICEM_ALLOW_HOSTS": address,
+        "RUBRICEM_BASE_URL": f"{server.root}/v1",
+    }
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **elsewhere},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def longest(requests: Sequence[Request], *, seconds: bool) -> float:
+    """The longest chain of requests of which none began before the one before it had ended.
+
+    Its number of requests, or what it took in `seconds`.
+    """
+    ordered = sorted(requests, key=lambda request: request.end)
+    ends = [request.end for request in ordered]
+    best = [0.0]
+    for request in ordered:
+        before = best[bisect_right(ends, request.begin, hi=len(best) - 1)]
+        own = request.end - request.begin if seconds else 1.0
+        best.append(max(best[-1], before + own))
+    return best[-1]
+
+
+def measure(effort: str, seconds: float) -> tuple[dict[str, Value], dict[str, Any]]:
+    """One question: what was shown, what it cost; with its report."""
+    with serving(seconds) as server, tempfile.TemporaryDirectory() as folder:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.monotonic()
+        with asking(server, Path(folder), "--effort", effort, "--run", "r") as process:
+            said, _ = process.communicate()
+        took = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        log, shown, report = server.log(), server.get("shown"), json.loads(said)
+    calls = [request for request in log if request.calls_model]
+    path = longest(log, seconds=True)
+    begun = min(request.begin for request in log)
+    ended = max(request.end for request in log)
+    sure = ("supported", "partial")
+    doubted = [c for c in report["citations"] if c["support"]["verdict"] not in sure]
+    planted = [c for c in doubted if c["claim"].startswith("The Arden line is")]
+    values: dict[str, Value] = {
+        "facts": shown["all"]["facts"],
+        "facts_written_from": shown["section"]["facts"],
+        "words": shown["all"]["words"],
+        "new_tokens": sum(request.new + request.written for request in calls),
+        "tokens": sum(request.read + request.written for request in calls),
+        "calls": len(calls),
+        "calls_in_sequence": int(longest(calls, seconds=False)),
+        "searches": sum(request.kind == "search" for request in log),
+        "pages": sum(request.kind == "page" for request in log),
+        "report_characters": len(report["answer"]),
+        "planted_marked": len(planted),
+        "false_marks": len(doubted) - len(planted),
+        "seconds": round(took, 2),
+        "of_critical_path": round((ended - begun) / path, 3),
+        "cpu_ms_a_call": round(
+            1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            / max(len(calls), 1), 1,
+        ),
+    }  # fmt: skip
+    by_kind = Counter[str]()
+    for request in calls:
+        by_kind[f"tokens_{request.kind}"] += request.new + request.written
+    return {**values, **by_kind}, report
+
+
+def kill(at: int) -> tuple[int, int]:
+    """(1 if no report came after the resume, finished calls that came again) of a deep run that
+    was killed once so many calls had ended.
+    """
+    with serving(0.3) as server, tempfile.TemporaryDirectory() as folder:
+        with asking(server, Path(folder), "--effort", "deep", "--run", "r") as process:
+            while process.poll() is None:
+                done = [request for request in server.log() if request.calls_model]
+                if len(done) >= at:
+                    break
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+            killed = time.monotonic()
+        # What the server had only just said may not have been read, and was never acknowledged.
+        heard = [r for r in server.log() if r.calls_model and r.end < killed - JUST]
+        finished = Counter(r.asked for r in heard)
+        with asking(server, Path(folder), "--resume", "r") as process:
+            said, _ = process.communicate()
+        log = [request for request in server.log() if request.calls_model]
+        again = Counter(r.asked for r in log)
+    lost = process.returncode != 0 or not json.loads(said)["answer"]
+    twice = sum(again[asked] > count for asked, count in finished.items())
+    return int(lost), twice
+
+
+def main() -> None:
+    parser = sized_parser(__doc__, "kills in four places", "kills in twelve places")
+    options = parser.parse_args()
+    values: dict[str, Value] = {}
+    for effort in ("deep", "standard"):
+        found, _ = measure(effort, SECONDS)
+        values |= {f"{effort}_{name}": value for name, value in found.items()}
+        print(json.dumps({effort: found}), flush=True)
+    total = int(number(values, "deep_calls"))
+    places = 12 if options.full else 4
+    killed = [kill(max(round(total * (n + 0.5) / places), 1)) for n in range(places)]
+    values["kills"] = len(killed)
+    values["killed_lost"] = sum(lost for lost, _ in killed)
+    values["killed_paid_twice"] = sum(twice for _, twice in killed)
+    least = all(number(values, name) >= most for name, (most, _) in TARGETS.items())
+    most = all(number(values, name) <= limit for name, (limit, _) in LIMITS.items())
+    targets = {name: said for name, (_, said) in {**TARGETS, **LIMITS}.items()}
+    how = f"scripted model, {SECONDS:g} s a call, on {os.cpu_count()} cores"
+    out = RESULTS / "deep.json" if options.full else None
+    emit("deep", values, targets, least and most, how, out)
+
+
+if __name__ == "__main__":
+    main()
