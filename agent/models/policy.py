@@ -1,8 +1,9 @@
 """The policy interface of the graph, the two kinds of model behind it, and their journaled calls.
 
-`TokenPolicy` models continue the transcript as token ids: one growing assistant turn after the
-chat prompt, so that the prefix cache always hits. `ChatModel` servers get it as messages; their
-segments are `retokenised`, since they were sampled under the server's own rendering of the prefix.
+`TokenPolicy` models continue the transcript as token ids, which only grow, so that the prefix cache
+always hits. `ChatModel` servers get it as messages; their segments are `retokenised`, since they
+were sampled under the server's own rendering of the prefix. Both read the same conversation: what
+answers a turn of the policy is a user's turn in the form of a tool's response (`as_response`).
 
 Verifiers, judges and reflectors know of no run: their models are wrapped here, so that after a kill
 no finished call is made again. A call is keyed in a journal by its scope, by what is asked, and by
@@ -76,6 +77,10 @@ class Policy(Protocol):
 
     async def encode(self, text: str) -> Ids: ...
 
+    async def encode_response(self, text: str) -> Ids:
+        """The ids from the end of the policy's turn to the beginning of its next one."""
+        ...
+
     async def write(
         self,
         system: str,
@@ -84,6 +89,39 @@ class Policy(Protocol):
         stop: StopPredicate | None,
         on_text: OnText | None,
     ) -> Completion: ...
+
+
+class Renders(Protocol):
+    """The half of a `TokenPolicy` that turns text into its ids."""
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    async def encode(self, text: str) -> tuple[int, ...]: ...
+
+
+def as_response(text: str) -> str:
+    """What answers a turn of the policy, as Qwen's chat templates write the message of a tool.
+
+    Behind any other message of a user, Qwen3's leaves out the thinking of all turns before.
+    """
+    return f"<tool_response>\n{text.strip()}\n</tool_response>"
+
+
+async def response_ids(model: Renders, text: str) -> tuple[int, ...]:
+    """From the end of the policy's turn, with its token, to the beginning of the next one.
+
+    All of it is by the model's chat template; where that has no such turns, it is the text alone.
+    """
+    asked = Message("user", "?")
+    before = (*await model.render([asked]), *await model.encode("A"))
+    said = [asked, Message("assistant", "A"), Message("user", as_response(text))]
+    whole = await model.render(said)
+    return whole[len(before) :] if whole[: len(before)] == before else await model.encode(text)
+
+
+async def end_of_turn(model: Renders) -> tuple[int, ...]:
+    """The id that the chat template puts after an assistant's text; empty if none is found."""
+    found = await response_ids(model, "?")
+    return () if found == await model.encode("?") else found[:1]
 
 
 class TokenWriter:
@@ -106,6 +144,9 @@ class TokenWriter:
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self.model.encode(text)
 
+    async def encode_response(self, text: str) -> tuple[int, ...]:
+        return await response_ids(self.model, text)
+
     async def write(
         self,
         system: str,
@@ -127,6 +168,7 @@ class BesidePolicy:
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
         self.reader, self.chat, self.priced = policy.reader, policy.chat, policy.priced
         self.render, self.encode = policy.render, policy.encode
+        self.encode_response = policy.encode_response
 
 
 def _is_priced(model: object) -> bool:
@@ -161,6 +203,9 @@ class ChatWriter:
     async def encode(self, text: str) -> None:
         return None
 
+    async def encode_response(self, text: str) -> None:
+        return None
+
     async def write(
         self,
         system: str,
@@ -173,6 +218,8 @@ class ChatWriter:
         messages = [Message("system", system)]
         for policy, side in sides:
             said = "".join(segment.text for segment in side)
+            if not policy:
+                said = said if len(messages) == 1 else as_response(said)
             messages.append(Message("assistant" if policy else "user", said))
         if messages[-1].role == "assistant":
             messages.append(Message("user", GO_ON))

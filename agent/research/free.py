@@ -235,7 +235,7 @@ class FreeDecoder:
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.passage_words, placed=True)
-        await run.prompt(Stage.RESEARCH, "\n" + text, Author.TOOL)
+        await run.respond(Stage.RESEARCH, "\n" + text, Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
@@ -243,10 +243,10 @@ class FreeDecoder:
         if max(run.turn - 1, run.tool_calls) >= run.ask.calls:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
-            await run.prompt(Stage.RESEARCH, self.no_search)
+            await run.respond(Stage.RESEARCH, self.no_search)
         elif run.tells_left:
             left = await run.once("left", run.left)
-            await run.prompt(Stage.RESEARCH, f"\n{left}\n", told=False)
+            await run.respond(Stage.RESEARCH, f"\n{left}\n", told=False)
 
         def faults(text: str) -> list[str]:
             return turn_faults(text, run.turn, must_answer=spent)
@@ -272,14 +272,14 @@ class FreeDecoder:
         """
         document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
-            await run.prompt(Stage.REVIEW, self.review_note)
+            await run.respond(Stage.REVIEW, self.review_note)
             await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
         elif (
             is_sent_back(document)
             and run.returns < run.ask.review_returns
             and not await self.is_spent(run)
         ):
-            await run.prompt(Stage.RESEARCH, search_on(document))
+            await run.respond(Stage.RESEARCH, search_on(document))
             run.turn += 1
             turn = run.turn
             written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))
@@ -289,11 +289,11 @@ class FreeDecoder:
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
         if not self.has_answer(run):
-            await run.prompt(Stage.ANSWER, _ANSWER)
+            await run.respond(Stage.ANSWER, _ANSWER)
             await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
         if not self.has_answer(run):
             run.end_early("the model never wrote an answer in its tags")
-            await run.prompt(Stage.ANSWER, _BARE_ANSWER)
+            await run.respond(Stage.ANSWER, _BARE_ANSWER)
             written = await run.write(Stage.ANSWER, self._sampling_of(run), TurnEnd())
             if run.policy.chat:
                 text = _read(run, written)
@@ -351,7 +351,7 @@ class FreeDecoder:
                 break
             run.discard(stage, raw)
             run.listener(TurnRetried(" ".join(faults)))
-            await run.prompt(stage, _retry_note(raw.text, faults))
+            await run.respond(stage, _retry_note(raw.text, faults))
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
         elif chats:
@@ -410,7 +410,7 @@ class FreeDecoder:
             run.discard(stage, raw)
             planned = replace(written, text=written.text[: ends[0]])
             run.keep(_pieces(run, stage, planned.text), planned)
-            await run.prompt(stage, _SEARCHED_FIRST)
+            await run.respond(stage, _SEARCHED_FIRST)
             return replace(written, text="")
         answers = document.find("answer")
         if written.stop_reason == "length" and answers and not answers[-1].closed:

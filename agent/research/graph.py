@@ -117,7 +117,7 @@ async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
     reply = (await decide(run, Reply, asked)).text.strip()
     if reply:
         note = f"Asked in return: {neutralise(run.doubt)}\nThe person answered: {neutralise(reply)}"
-        await run.prompt(Stage.PLAN, f"\n\n{note}\n\n")
+        await run.respond(Stage.PLAN, f"\n\n{note}\n\n")
 
 
 async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
@@ -136,13 +136,13 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
     if decision.verdict == "approve":
         return query or plan.query
     if decision.verdict == "edit":
-        await run.prompt(Stage.PLAN, decision.plan.note())
+        await run.respond(Stage.PLAN, decision.plan.note())
         return decision.plan.query.strip() or plan.query
     if run.path.count("plan") >= MOST_REJECTED:
         raise RunCut("interrupt", Stage.PLAN)
     why = neutralise(decision.reason.strip())
     said = f"The person who asked rejected this plan{f': {why}' if why else '.'}"
-    await run.prompt(Stage.PLAN, f"\n\n{said}\nWrite another plan and another first search.\n")
+    await run.respond(Stage.PLAN, f"\n\n{said}\nWrite another plan and another first search.\n")
     return None
 
 

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from itertools import takewhile
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -321,6 +322,27 @@ class Run:
             self.listener(TextWritten(stage, text))
         ids = await self.policy.encode(text)
         self._append(Segment(author=author, stage=stage, turn=self.turn, text=text, token_ids=ids))
+
+    async def respond(
+        self, stage: Stage, text: str, author: Author = Author.PROMPT, *, told: bool = True
+    ) -> None:
+        """Append what answers the policy: in free decoding a turn of its own by its ids.
+
+        What follows without a word of the policy is one turn, whose ids its first segment holds.
+        """
+        await self.prompt(stage, text, author, told=told)
+        if self.decoding is Decoding.FORCED or self.policy.chat:
+            return
+        side = list(takewhile(lambda s: s.author is not Author.POLICY, reversed(self.kept)))[::-1]
+        said = "".join(segment.text for segment in side)
+        opened = side[0] is self.segments[0]
+        ids = await (
+            self.policy.render(self.system, said) if opened else self.policy.encode_response(said)
+        )
+        for segment in side:
+            place = next(i for i, s in enumerate(self.segments) if s is segment)
+            self.segments[place] = segment.model_copy(update={"token_ids": ids})
+            ids = ids and ()
 
     async def write(
         self,

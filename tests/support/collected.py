@@ -254,6 +254,9 @@ class Failing:
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self._policy.encode(text)
 
+    async def encode_response(self, text: str) -> tuple[int, ...]:
+        return await self._policy.encode_response(text)
+
     async def write(self, *call: Any) -> Any:
         self.asked += 1
         if self._fails(self.asked):

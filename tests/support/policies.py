@@ -128,6 +128,9 @@ class ScriptedPolicy:
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
 
+    async def encode_response(self, text: str) -> tuple[int, ...]:
+        return await self.encode(text)
+
     async def write(
         self,
         system: str,

@@ -38,6 +38,13 @@ FORMS = ("rows", "sft", "trl", "pairs", "verl")
     help="of what is imitated: also reject cites of what was never found, or answers with no "
     "supported cite.",
 )
+@click.option(
+    "--min-return", type=float, help="Of sft and trl: leave out runs with a lower return."
+)
+@click.option(
+    "--min-support", type=click.FloatRange(0, 1), help="And those whose claims are less supported."
+)
+@click.option("--best", is_flag=True, help="And all but the best of each group.")
 def export(run: Path, form: Any, out: Path | None, rules: tuple[str, ...], **flags: Any) -> None:
     """Write what the collecting run RUN has finished in the form that a trainer reads."""
     from rubricem.agent.settings import load_settings

@@ -21,7 +21,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from rubricem.agent.models.policy import call_scope
+from rubricem.agent.models.policy import call_scope, end_of_turn
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.base import CHARACTERS, fit_messages
@@ -326,17 +326,8 @@ async def _trace_row(student: TokenPolicy, pair: ShownPair, trace: Trace) -> Tra
         _, prefix = await fit_messages(student, pair.messages, CHAIN_TOKENS)
     except JudgeError as error:
         return f"too long for the student: {error}"
-    written = (*await student.encode(trace.text), *await _end_of_turn(student))
+    written = (*await student.encode(trace.text), *await end_of_turn(student))
     before = len(prefix)
     mask = (0,) * before + (1,) * len(written)
     stages = (NO_STAGE,) * len(mask)
     return TrainRow.imitation(pair.id, trace.teacher, (*prefix, *written), before, mask, stages)
-
-
-async def _end_of_turn(student: TokenPolicy) -> tuple[int, ...]:
-    """The id that the chat template puts after an assistant's text; empty if none is found."""
-    asked = Message("user", "Which?")
-    before = (*await student.render([asked]), *await student.encode("A"))
-    # Behind an assistant's text that stands last, templates may leave the turn open.
-    whole = await student.render([asked, Message("assistant", "A"), asked])
-    return whole[len(before) : len(before) + 1] if whole[: len(before)] == before else ()

@@ -25,7 +25,7 @@ from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session, settle
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
-from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
+from rubricem.training.rows.credit import NO_RATIO, Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, watch_nothing
@@ -134,6 +134,12 @@ def _take_steps(
         )
 
 
+SAMPLE = (
+    "Sample from vLLM, SGLang or llama.cpp, which return the ids that they sample; what another "
+    "server wrote can be imitated: rubricem train sft."
+)
+
+
 def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:
     """The rows of a method that can be trained on, and how many of the others by reason.
 
@@ -150,7 +156,7 @@ def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Com
         told = "; ".join(f"{count} {reason}" for reason, count in found.dropped.items())
         raise SettingsError(
             f"there is no row to train on by {method} ({told or 'the files are empty'}).",
-            "Export rows of that kind, or raise max_row_tokens.",
+            SAMPLE if NO_RATIO in found.dropped else "Export such rows, or raise max_row_tokens.",
         )
     return found
 

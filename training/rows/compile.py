@@ -12,15 +12,25 @@ loss covers everything that the policy has to write, but no tool output and no r
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
 from rubricem.agent.models.opening import EmbeddedChoice
+from rubricem.agent.models.policy import Renders, end_of_turn, response_ids
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.free import search_on, system_prompt, user_message
 from rubricem.agent.settings.door import is_embedded
@@ -35,6 +45,7 @@ from rubricem.agent.transcript.scaffold import (
     missing_items,
     parse,
     stage_spans,
+    template,
     tool_error,
     turn_faults,
 )
@@ -48,6 +59,8 @@ from rubricem.memory.schema import (
     Decoding,
     Judgement,
     Message,
+    ReflectionCandidate,
+    Segment,
     Stage,
     Status,
     Trajectory,
@@ -69,7 +82,6 @@ from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import (
     NO_STAGE,
     STAGES,
-    Tokeniser,
     gguf_vocabulary,
     is_folder,
     read_tokeniser,
@@ -107,15 +119,12 @@ class Demonstration:
     def of(cls, trajectory: Trajectory) -> "Demonstration":
         bare = without_scaffold(trajectory)
         kept = [segment for segment in bare.segments if segment.kept]
-        return cls(
-            bare.system,
-            "".join(segment.text for segment in kept if segment.stage is None),
-            tuple(
-                TurnPart(s.text, s.author is Author.POLICY, ((s.stage, len(s.text)),))
-                for s in kept
-                if s.stage is not None
-            ),
+        opening = list(takewhile(lambda s: s.author is not Author.POLICY, kept))
+        parts = (
+            TurnPart(s.text, s.author is Author.POLICY, ((s.stage or Stage.PLAN, len(s.text)),))
+            for s in kept[len(opening) :]
         )
+        return cls(bare.system, "".join(s.text for s in opening), tuple(_turns(parts)))
 
     def opening(self) -> tuple[ChatMessage, ...]:
         system = ChatMessage(role="system", content=self.system)
@@ -123,13 +132,28 @@ class Demonstration:
 
     def turns(self) -> tuple[ChatMessage, ...]:
         """What the policy wrote, and what tools and runner put between, by turns."""
-        sides = groupby((part for part in self.parts if part.text), key=lambda part: part.own)
         return tuple(
-            ChatMessage(
-                role="assistant" if own else TOOL, content="".join(part.text for part in side)
-            )
-            for own, side in sides
+            ChatMessage(role="assistant" if part.own else TOOL, content=part.text)
+            for part in self.parts
         )
+
+
+_THOUGHT = re.compile(r"\A\s*<think>\s*(.*?)\s*</think>\s*", re.S)
+
+
+def _turns(parts: Iterable[TurnPart]) -> Iterator[TurnPart]:
+    """One part a turn, in the form in which chat templates leave it as it is.
+
+    Qwen3's writes the thinking that a turn begins with on lines of its own.
+    """
+    for own, side in groupby((part for part in parts if part.text), key=lambda part: part.own):
+        text, ends = "", list[tuple[Stage, int]]()
+        for part in side:
+            ends += [(stage, len(text) + end) for stage, end in part.stages]
+            text += part.text
+        plain = _THOUGHT.sub(r"<think>\n\1\n</think>\n\n", text) if own else text.strip()
+        shift = len(plain) - len(text)
+        yield TurnPart(plain, own, tuple((stage, end + shift) for stage, end in ends))
 
 
 def demonstrate(
@@ -160,12 +184,31 @@ def demonstrate(
 TOOL = "tool"
 
 
-class ExportedConversation(Versioned):
-    """One accepted trajectory as messages, in the form that trainers read."""
+Kind = Literal["run", "reflection"]
 
-    schema_version: int = 2
+
+class Standing(Value):
+    """How a run came out, as far as it is known: columns to choose by."""
+
+    question_id: str = ""
+    score: float | None = None
+    """the judge's of the answer, or the reflection's"""
+    value: float | None = None
+    """the return of the first stage, by which the best of a group is found"""
+    support: float | None = None
+    """share of the answer's claims that their sources support, by the rules or as it was checked"""
+    stages: tuple[float | None, ...] = ()
+    """scores of plan, research, review and answer"""
+
+
+class ExportedConversation(Standing, Versioned):
+    """One accepted trajectory or reflection as messages, in the form that trainers read."""
+
+    schema_version: int = 3
     id: str
+    kind: Kind = "run"
     trajectory: str
+    question: str = ""
     messages: tuple[ChatMessage, ...] = Field(min_length=3)
     """system and user, then assistant and tool by turns"""
     loss_mask: tuple[int, ...]
@@ -181,16 +224,35 @@ class ExportedConversation(Versioned):
         shown = demonstrate(trajectory, stricter, system)
         if isinstance(shown, str):
             return shown
+        return cls.shown(trajectory, f"{trajectory.id}:conversation", shown, "run")
+
+    @classmethod
+    def shown(
+        cls, trajectory: Trajectory, name: str, shown: Demonstration, kind: Kind
+    ) -> "ExportedConversation":
         messages = (*shown.opening(), *shown.turns())
         return cls(
-            id=f"{trajectory.id}:conversation",
+            id=name,
+            kind=kind,
             trajectory=trajectory.id,
+            question=trajectory.question,
             messages=messages,
             loss_mask=tuple(int(message.role == "assistant") for message in messages),
             decoding=trajectory.decoding,
             policy=trajectory.policy,
             policy_version=trajectory.policy_version,
         )
+
+
+def accepted_reflections(run: RunDirectory) -> Iterator[tuple[str, ReflectionCandidate]]:
+    """Those that entered the bank, with a name for each."""
+    return ((f"{c.trajectory_id}:reflection", c) for c in run.reflections() if c.accepted)
+
+
+def reflection_shown(candidate: ReflectionCandidate) -> Demonstration:
+    """A reflection as it is imitated: the run that it read is the user's message."""
+    read, written = (segment.text for segment in candidate.segments)
+    return Demonstration(template("reflect"), read, tuple(_turns([TurnPart(written, True, ())])))
 
 
 def free_prompt(manifest: Manifest) -> str:
@@ -249,7 +311,7 @@ def _parts(turns: Iterable[tuple[str, bool]]) -> tuple[TurnPart, ...]:
         ends = tuple((stage, end - at) for stage, (_, end) in spans.items() if end > at)
         parts.append(TurnPart(text, own, ends if own else ((Stage.RESEARCH, len(text)),)))
         at += len(text)
-    return tuple(parts)
+    return tuple(_turns(parts))
 
 
 def _with_thought(written: str, tool_output: str) -> str:
@@ -276,30 +338,49 @@ NOTHING_WRITTEN = "nothing of it has ids"
 
 async def imitation_row(
     trajectory: Trajectory,
-    tokeniser: Tokeniser,
+    tokeniser: Renders,
     stricter: Collection[Rule] = (),
     system: str | None = None,
 ) -> TrainRow | str:
-    """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it."""
+    """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it.
+
+    The policy learns to end its turns, too.
+    """
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
+    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser)
+
+
+async def shown_row(
+    name: str, version: str, shown: Demonstration, tokeniser: Renders
+) -> TrainRow | str:
+    """The row of what is imitated under this name."""
     ids = list(
         await tokeniser.render([Message("system", shown.system), Message("user", shown.user)])
     )
-    prompt = len(ids)
+    prompt, end = len(ids), await end_of_turn(tokeniser)
     mask, stages = [0] * prompt, [NO_STAGE] * prompt
     for piece in shown.parts:
-        written = await tokeniser.encode(piece.text)
+        if piece.own:
+            written = await tokeniser.encode(piece.text)
+        else:
+            written = await response_ids(tokeniser, piece.text)
         ids += written
-        mask += [int(piece.own)] * len(written)
-        stages += await _stages(piece, len(written), tokeniser)
+        ended = 0 if piece.own else len(end)
+        mask += [1] * ended + [int(piece.own)] * (len(written) - ended)
+        stages += stages[-1:] * ended
+        stages += await _stages(piece, len(written) - ended, tokeniser)
+    if shown.parts and shown.parts[-1].own:
+        ids += end
+        mask += [1] * len(end)
+        stages += stages[-1:] * len(end)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(trajectory.id, trajectory.policy_version, ids, prompt, mask, stages)
+    return TrainRow.imitation(name, version, ids, prompt, mask, stages)
 
 
-async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int]:
+async def _stages(piece: TurnPart, count: int, tokeniser: Renders) -> list[int]:
     """The stage of each of a piece's `count` tokens; at a boundary it labels a metric alone."""
     found: list[int] = []
     for stage, end in piece.stages:
@@ -311,6 +392,7 @@ async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int
     return found + [found[-1] if found else NO_STAGE] * (count - len(found))
 
 
+NOTHING_LEFT_OUT: Mapping[str, str] = {}
 Results = AsyncGenerator[TrainRow | str, None]
 """rows, and a reason in the place of each sequence that gives none"""
 
@@ -358,26 +440,43 @@ def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
         )
 
 
+async def _imitated(
+    run: RunDirectory,
+    tokeniser: Renders | None,
+    stricter: Collection[Rule],
+    left_out: Mapping[str, str],
+) -> Results:
+    manifest = run.manifest()
+    system, version = free_prompt(manifest), manifest.policy_version
+    for trace in run.trajectories():
+        if trace.id in left_out:
+            yield left_out[trace.id]
+        elif tokeniser is None:
+            yield NO_IDS
+        else:
+            yield await imitation_row(trace, tokeniser, stricter, system)
+    for name, one in accepted_reflections(run):
+        if tokeniser is not None:
+            yield await shown_row(name, version, reflection_shown(one), tokeniser)
+
+
 async def each_row(
     run: RunDirectory,
-    tokeniser: Tokeniser | None = None,
+    tokeniser: Renders | None = None,
     rule: RowRule = SS_GRPO,
     stricter: Collection[Rule] = (),
     imitate: bool = False,
+    left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
 ) -> Results:
     """The rows of the finished steps, one group in memory at a time.
 
-    `imitate`: the accepted rollouts are imitated, whoever wrote them; `stricter` is for these.
+    `imitate`: the accepted rollouts are imitated, whoever wrote them, and the reflections that were
+    accepted; `stricter` is for these, and `left_out` has why some trajectories are not.
     """
     manifest = run.manifest()
     if imitate or manifest.imitated:
-        system = free_prompt(manifest)
-        for trace in run.trajectories():
-            yield (
-                NO_IDS
-                if tokeniser is None
-                else await imitation_row(trace, tokeniser, stricter, system)
-            )
+        async for row in _imitated(run, tokeniser, stricter, left_out):
+            yield row
         return
     for judged in judged_groups(run):
         group = judged.rollouts
@@ -391,24 +490,52 @@ async def each_row(
         for found in policy_rows(group, judgements, rule, name=judged.record.id).each():
             yield found
     for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
-        listed = list(written)
+        listed = [await reflection_ids(one, tokeniser) for one in written]
         for found in reflection_rows(listed, policy_version=manifest.policy_version).each():
             yield found
 
 
-async def retokenise(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
-    trajectory = without_scaffold(trajectory)
-    segments = []
-    for segment in trajectory.segments:
-        if segment.stage is None:
-            prompt = [Message("system", trajectory.system), Message("user", segment.text)]
-            ids = await tokeniser.render(prompt)
+async def retokenise(trajectory: Trajectory, tokeniser: Renders) -> Trajectory:
+    """The same in a tokeniser's ids, turn by turn as a server's template writes them."""
+    bare = without_scaffold(trajectory)
+    found = list[Segment]()
+    for own, side in groupby(
+        (s for s in bare.segments if s.kept), key=lambda s: s.author is Author.POLICY
+    ):
+        listed = list(side)
+        text = "".join(segment.text for segment in listed)
+        if own:
+            ids = await tokeniser.encode(text)
+        elif found:
+            ids = await response_ids(tokeniser, text)
         else:
-            ids = await tokeniser.encode(segment.text)
-        policy = segment.author is Author.POLICY
-        new = {"token_ids": ids, "logprobs": None, "retokenised": policy}
-        segments.append(segment.model_copy(update=new))
-    return trajectory.model_copy(update={"segments": tuple(segments)})
+            said = [Message("system", bare.system), Message("user", text)]
+            ids = await tokeniser.render(said)
+        begun, at = 0, 0
+        for segment in listed:
+            at += len(segment.text)
+            whole = not own or segment is listed[-1]
+            end = len(ids) if whole else len(await tokeniser.encode(text[:at]))
+            new = {"token_ids": ids[begun:end], "logprobs": None, "retokenised": own}
+            found.append(segment.model_copy(update=new))
+            begun = end
+    return bare.model_copy(update={"segments": tuple(found)})
+
+
+async def reflection_ids(
+    candidate: ReflectionCandidate, tokeniser: Renders | None
+) -> ReflectionCandidate:
+    """The candidate in a tokeniser's ids, where a chat server wrote it."""
+    if tokeniser is None or token_sequence(candidate.segments) is not None:
+        return candidate
+    read, written = candidate.segments
+    said = [Message("system", template("reflect")), Message("user", read.text)]
+    new = {"token_ids": await tokeniser.encode(written.text), "logprobs": None, "retokenised": True}
+    segments = (
+        read.model_copy(update={"token_ids": await tokeniser.render(said)}),
+        written.model_copy(update=new),
+    )
+    return candidate.model_copy(update={"segments": segments})
 
 
 def needs_tokeniser(run: RunDirectory) -> bool:
@@ -444,6 +571,7 @@ async def each_encoded(
     stricter: Collection[Rule],
     imitate: bool = False,
     weights_dir: Path | None = None,
+    left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
 ) -> Results:
     """As `each_row`, in the ids of a model; None: the embedded one that wrote the run, if any."""
     kept = run.manifest().settings
@@ -452,7 +580,7 @@ async def each_encoded(
     named = model or kept.get("model") or DEFAULT_MODEL
     opening = open_tokeniser(named, weights_dir) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):
-        async for found in each_row(run, tokeniser, rule, stricter, imitate):
+        async for found in each_row(run, tokeniser, rule, stricter, imitate, left_out):
             # Others than those for imitation may have their sampler's ids.
             if isinstance(found, TrainRow) and found.objective == "sft":
                 yield found.model_copy(update={"tokenizer": vocabulary})
@@ -463,7 +591,7 @@ async def each_encoded(
 @asynccontextmanager
 async def open_tokeniser(
     model: str, weights_dir: Path | None = None
-) -> AsyncIterator[tuple[Tokeniser, str]]:
+) -> AsyncIterator[tuple[Renders, str]]:
     """The tokeniser of a model, embedded or a folder, and its vocabulary's hash."""
     if is_folder(model):
         own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())

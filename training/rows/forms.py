@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import Value, Versioned
+from rubricem.memory.schema import Trajectory, Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Curriculum, Question
 from rubricem.training.rows.compile import (
@@ -30,9 +31,12 @@ from rubricem.training.rows.compile import (
     ExportedConversation,
     JudgedGroup,
     Results,
+    Standing,
+    accepted_reflections,
     each_encoded,
     free_prompt,
     judged_groups,
+    reflection_shown,
     write_rows,
 )
 from rubricem.training.rows.credit import NO_IDS, SS_GRPO, RowRule, row_rule
@@ -182,6 +186,9 @@ NAMES: dict[Form, str] = {
     "pairs": "pairs.jsonl",
     "verl": "verl.parquet",
 }
+UNJUDGED, NOT_BEST = "it has no return", "another of its group has a higher return"
+LOW, DOUBTED = "its return is below --min-return", "its support is below --min-support"
+UNCHECKED = "none of its claims can be checked"
 REMEDIES = {
     NO_IDS: "Name the model to train by --model.",
     TOO_NEAR: "Rank by another --credit.",
@@ -197,6 +204,69 @@ class ExportOptions:
     model: str | None = None
     rules: frozenset[Rule] = frozenset()
     weights_dir: Path | None = None
+    min_return: float | None = None
+    min_support: float | None = None
+    best: bool = False
+
+    def reason(self, found: Standing, best: float) -> str:
+        """Why a run is not to be imitated, whose group's best return is given; "" if it is."""
+        if (self.best or self.min_return is not None) and found.value is None:
+            return UNJUDGED
+        if self.best and found.value != best:
+            return NOT_BEST
+        if (
+            self.min_return is not None
+            and found.value is not None
+            and found.value < self.min_return
+        ):
+            return LOW
+        if self.min_support is None:
+            return ""
+        if found.support is None:
+            return UNCHECKED
+        return DOUBTED if found.support < self.min_support else ""
+
+
+def standings(
+    run: RunDirectory, options: ExportOptions, rule: RowRule
+) -> tuple[dict[str, Standing], dict[str, str]]:
+    """How each run came out, and why those are left out that the options leave out."""
+    found, left_out = dict[str, Standing](), dict[str, str]()
+    for group in judged_groups(run):
+        values = rule.dependence.group_returns(group.judgements)[:, 0]
+        best = float(np.nanmax(values)) if not np.isnan(values).all() else np.nan
+        for one, judged, value in zip(
+            group.rollouts.trajectories, group.judgements, values, strict=True
+        ):
+            scores = [stage.score for stage in judged.stages] if judged else []
+            found[one.id] = Standing(
+                question_id=group.record.question_id,
+                score=scores[-1] if scores else None,
+                value=None if np.isnan(value) else float(value),
+                support=support_of(checked_by_rules(one)),
+                stages=tuple(scores),
+            )
+            if reason := options.reason(found[one.id], best):
+                left_out[one.id] = reason
+    return found, left_out
+
+
+def conversations(
+    run: RunDirectory, options: ExportOptions, rule: RowRule, system: str
+) -> Iterator[ExportedConversation | str]:
+    """What is imitated of the runs, and the reflections on them that were accepted."""
+    found, left_out = standings(run, options, rule)
+    known = dict[str, Trajectory]()
+    for one in run.trajectories():
+        known[one.id] = one.model_copy(update={"segments": (), "sources": ()})
+        talk = left_out.get(one.id) or ExportedConversation.of(one, options.rules, system)
+        if not isinstance(talk, str):
+            talk = talk.model_copy(update=dict(found.get(one.id, Standing())))
+        yield talk
+    for name, each in accepted_reflections(run):
+        shown = reflection_shown(each)
+        made = ExportedConversation.shown(known[each.trajectory_id], name, shown, "reflection")
+        yield made.model_copy(update={"score": each.score.total if each.score else None})
 
 
 async def export_run(
@@ -211,15 +281,15 @@ async def export_run(
     if form == "verl":
         told = [f"{write_verl(path, run.questions())} questions"]
     elif form == "sft":
-        talks = (ExportedConversation.of(t, options.rules, system) for t in run.trajectories())
-        told = _write_values(path, talks, "conversations")
+        told = _write_values(path, conversations(run, options, rule, system), "conversations")
     elif form == "pairs":
         pairs = (preference_pair(group, rule) for group in judged_groups(run))
         told = _write_values(path, pairs, "pairs")
     else:
         imitate = form == "trl"
+        left_out = standings(run, options, rule)[1] if imitate else {}
         results = each_encoded(
-            run, options.model, rule, options.rules, imitate, options.weights_dir
+            run, options.model, rule, options.rules, imitate, options.weights_dir, left_out
         )
         told = await _write_rows(path, results, TokenRow.of if imitate else None)
     return [*told, f"in {path}"]
@@ -262,6 +332,8 @@ def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[st
 
 
 def _kind(value: Value) -> str:
+    if isinstance(value, ExportedConversation):
+        return f"{value.kind}s"
     if not isinstance(value, TrainRow):
         return ""
     barred = not value.ratio_allowed and value.objective != "sft"

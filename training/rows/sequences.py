@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rubricem.agent.weights.checkpoints import MODEL, check_template, gguf_fields
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
@@ -21,13 +21,6 @@ from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
 STAGES = tuple(Stage)
 NO_STAGE = -1
-
-
-class Tokeniser(Protocol):
-    """The half of a `TokenPolicy` that turns text into its ids."""
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
-    async def encode(self, text: str) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +106,7 @@ def gguf_vocabulary(path: Path) -> str:
 
 class FolderTokeniser:
     def __init__(self, folder: Path, tokenizer: Any) -> None:
-        self._folder, self._tokenizer = folder, tokenizer
+        self._folder, self.tokenizer = folder, tokenizer
         special = tokenizer.get_added_vocab()
         self.vocabulary = vocabulary_hash(
             (number, token.encode(errors="surrogatepass"))
@@ -129,20 +122,20 @@ class FolderTokeniser:
         return await asyncio.to_thread(self._encode, text, split_special_tokens=True)
 
     def _render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        if not self._tokenizer.chat_template:
+        if not self.tokenizer.chat_template:
             raise SettingsError(
                 f"the tokenizer in {self._folder} has no chat template to write prompts by.",
                 "Put the model's chat_template.jinja there, or train a model that has one.",
             )
         listed = [asdict(message) for message in messages]
         with boundary(SettingsError, f"the chat template in {self._folder}"):
-            text = self._tokenizer.apply_chat_template(
+            text = self.tokenizer.apply_chat_template(
                 listed, tokenize=False, add_generation_prompt=True
             )
         return self._encode(text, split_special_tokens=False)
 
     def _encode(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
-        found = self._tokenizer(
+        found = self.tokenizer(
             text, add_special_tokens=False, split_special_tokens=split_special_tokens
         )
         return tuple(found["input_ids"])

@@ -86,13 +86,13 @@ class LeadDecoder(FreeDecoder):
         return found
 
     async def observe(self, run: Run, found: Found) -> None:
-        await run.prompt(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
+        await run.respond(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
         for remark in list(run.parts.remarks):
             run.parts.remarks.remove(remark)
             said = await run.once("remark", f"The person who asked adds: {neutralise(remark)}")
-            await run.prompt(Stage.RESEARCH, f"\n{said}\n")
+            await run.respond(Stage.RESEARCH, f"\n{said}\n")
         return await super().research(run)
 
     async def is_spent(self, run: Run) -> bool:

@@ -105,7 +105,7 @@ async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
             Message("system", "system"),
             Message("user", "Question note"),
             Message("assistant", "plan call"),
-            Message("user", "output"),
+            Message("user", "<tool_response>\noutput\n</tool_response>"),
         ]
     ]
     assert (written.token_ids, written.logprobs, written.token_ends) == (None, None, None)

@@ -296,7 +296,7 @@ async def test_a_turn_that_does_not_hold_is_asked_again_and_kept_aside(
     (left,) = [s for s in run.segments if not s.kept]
     assert left.text.startswith(aside) and len(left.text) < 1000 and left.attempt == 0
     assert left.turn == at + 1 and left.text not in [s.text for s in run.segments if s.kept]
-    assert note in again[-1][1] and again[-1][1].endswith("Write it again.\n")
+    assert note in again[-1][1] and again[-1][1].endswith("Write it again.\n</tool_response>")
     assert [role for role, _ in again[:2]] == ["system", "user"]
     assert [type(e) for e in events].count(TurnRetried) == 1
     assert (run.status, run.usage.calls) == (Status.FINISHED, len(script))

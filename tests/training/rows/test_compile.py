@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.models.policy import as_response
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import Run
@@ -13,7 +14,6 @@ from rubricem.agent.transcript.question import Ask
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     AnswerFormat,
-    Author,
     Decoding,
     Stage,
     Status,
@@ -70,22 +70,22 @@ async def test_a_forced_trace_is_trained_where_the_policy_writes_and_each_token_
     text = "".join(map(chr, row.ids))
     first, found, last = recast(trace).parts
     trained = "".join(chr(i) for i, on in zip(row.ids, row.loss_mask, strict=True) if on)
-    assert trained == first.text + last.text
+    assert trained == f"{first.text}\3{last.text}\3"
     prompt = text[: text.index(first.text)]
     assert "You may search 3 times at most." in prompt and trace.question in prompt
-    assert text == prompt + first.text + found.text + last.text
+    assert text == f"{prompt}{first.text}\3{as_response(found.text)}{last.text}\3"
     assert (row.objective, row.ratio_allowed) == ("sft", False)
     assert row.advantages == tuple(map(float, row.loss_mask))
 
     def of(stage: Stage) -> str:
         number = list(Stage).index(stage)
         chosen = zip(row.ids, row.stages, row.loss_mask, strict=True)
-        return "".join(chr(i) for i, s, on in chosen if on and s == number).strip()
+        return "".join(chr(i) for i, s, on in chosen if on and s == number).strip("\3\n")
 
     assert of(Stage.PLAN).startswith("<think>") and of(Stage.PLAN).endswith("</structured_plan>")
     assert of(Stage.RESEARCH).startswith("<call_tool")
     assert of(Stage.RESEARCH).endswith("</call_tool>")
-    assert of(Stage.REVIEW).startswith("<think>S1") and of(Stage.REVIEW).endswith("</review>")
+    assert of(Stage.REVIEW).startswith("<think>\nS1") and of(Stage.REVIEW).endswith("</review>")
     assert of(Stage.ANSWER).startswith("<answer>") and of(Stage.ANSWER).endswith("</answer>")
 
 
@@ -103,9 +103,9 @@ async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
     trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
     assert isinstance(demonstrate(trace), Demonstration)
     _, second, third = (piece.text for piece in recast(trace).parts if piece.own)
-    assert second.startswith("<think>S1 answers [1].</think>")
+    assert second.startswith("<think>\nS1 answers [1].\n</think>\n\n")
     assert second.endswith('<call_tool name="search">Where did Mira Holt die?</call_tool>')
-    assert third.startswith("<think>S2 answers [2].</think>")
+    assert third.startswith("<think>\nS2 answers [2].")
 
 
 async def test_the_mark_before_an_exact_answer_goes(tmp_path):
@@ -161,6 +161,7 @@ async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught:
     assert [(row.objective, row.ratio_allowed) for row in rows] == [("sft", False)] * 2
     (first, _), trace = rows, next(taught.trajectories())
     learnt = "".join(chr(i) for i, on in zip(first.ids, first.loss_mask, strict=True) if on)
-    assert learnt == "".join(s.text for s in trace.segments if s.author is Author.POLICY)
+    shown = Demonstration.of(trace).turns()
+    assert learnt == "".join(f"{m.content}\3" for m in shown if m.role == "assistant")
     assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
     assert [row async for row in each_row(taught)] == ["it has no token ids"] * 2

@@ -19,6 +19,7 @@ from rubricem.memory.schema import (
     Author,
     Decoding,
     Judgement,
+    Message,
     RubricBuffer,
     ScaffoldedPrompt,
     Segment,
@@ -203,10 +204,11 @@ def test_a_reflection_that_a_grammar_held_to_its_form_is_in_no_baseline():
 
 
 class Characters:
-    """One token for each character; a chat prompt begins with 0."""
+    """One token for each character; a chat prompt begins with 0, a turn of the policy ends in 3."""
 
-    async def render(self, messages: object) -> tuple[int, ...]:
-        return (0, *(ord(c) for m in messages for c in m.content))  # type: ignore[attr-defined]
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        said = (m.content + "\3" * (m.role == "assistant") for m in messages)
+        return (0, *map(ord, "".join(said)))
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
@@ -218,7 +220,8 @@ async def test_text_of_a_chat_server_gets_ids_but_never_a_ratio():
     assert token_sequence(chat.segments) is None
     tokens = token_sequence((await retokenise(chat, Characters())).segments)
     assert tokens is not None and not tokens.sampled
-    assert bytes(tokens.ids) == b"\0squestionabtcd"
+    answered = b"\3<tool_response>\nt\n</tool_response>"
+    assert bytes(tokens.ids) == b"\0squestionab" + answered + b"cd"
     assert [chr(i) for i, own in zip(tokens.ids, tokens.written, strict=True) if own] == list(
         "abcd"
     )

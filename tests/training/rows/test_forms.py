@@ -6,12 +6,14 @@ Preference pairs: the best and the worst of a group, and the groups that have no
 """
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.models.policy import as_response
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
@@ -77,9 +79,20 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     opened.close()
     out = tmp_path / "c.jsonl"
     done = export(opened.run.folder, "--to", "sft", "--rule", "citation", "--out", str(out))
-    assert "6 conversations" in done.stdout
     made = [read(line, ExportedConversation) for line in lines(out)]
-    assert {c.trajectory for c in made} == {t.id for t in opened.run.trajectories()}
+    runs = [c for c in made if c.kind == "run"]
+    assert f"{len(made)} conversations ({len(made) - 6} reflections, 6 runs)" in done.stdout
+    assert {c.trajectory for c in runs} == {t.id for t in opened.run.trajectories()}
+    assert {c.question_id for c in runs} == {q.id for q in opened.run.questions()}
+    assert all(c.score == c.stages[-1] and c.question and c.support == 0 for c in runs)
+    assert [c.loss_mask for c in made if c.kind == "reflection"] == [(0, 0, 1)] * 3
+    for flags, kept, why in (
+        (["--best"], "3 runs", "3 dropped: another of its group has a higher return"),
+        (["--min-return", "0.2"], "3 runs", "3 dropped: its return is below --min-return"),
+        (["--min-support", "0.5"], "3 reflections", "6 dropped: its support is below"),
+    ):
+        done = export(opened.run.folder, "--to", "sft", *flags, "--out", str(out))
+        assert f"{kept})" in done.stdout and why in done.stdout, done.stdout
     assert export(opened.run.folder, "--to", "verl").exit_code == 0
     datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
     path = str(opened.run.folder / "verl.parquet")
@@ -147,6 +160,9 @@ FOUND = '\n<tool_output>\n<snippet id="S1">so</snippet>\n</tool_output>\n'
 NOTE = "\n\nNo further search is possible.\n"
 
 
+THOUGHT = r"<think>\n\1\n</think>\n\n"
+
+
 def segment(author: Author, text: str, turn: int, **more: object) -> Segment:
     stage = Stage.RESEARCH if turn else None
     return Segment(author=author, stage=stage, turn=turn, text=text, **more)  # type: ignore[arg-type]
@@ -175,7 +191,8 @@ def test_a_conversation_has_what_others_wrote_in_turns_of_its_own_and_out_of_the
     made = accepted(run())
     assert [m.role for m in made.messages] == ["system", "user", "assistant", "tool", "assistant"]
     said = answer('It <cite id="S1">grows without bound</cite>.')
-    written = ["Be good.", "The question.", plan(), FOUND + NOTE, said]
+    written = ["Be good.", "The question.", plan(), (FOUND + NOTE).strip(), said]
+    written = [re.sub("<think>(.*?)</think>\n", THOUGHT, text) for text in written]
     assert [m.content for m in made.messages] == written
     assert made.loss_mask == (0, 0, 1, 0, 1)
 
@@ -185,12 +202,13 @@ async def test_a_conversation_gives_the_row_of_its_trajectory():
     assert isinstance(row, TrainRow)
     shown = Demonstration.of(run())
     assert (shown.system, shown.user) == ("Be good.", "The question.")
-    ids = [ord(c) for part in shown.parts for c in part.text]
-    assert list(row.ids[row.prompt_tokens :]) == ids
-    own = [int(part.own) for part in shown.parts for _ in part.text]
+    first, found, last = (part.text for part in shown.parts)
+    said = [(f"{first}\3", 1), (as_response(found), 0), (f"{last}\3", 1)]
+    assert list(row.ids[row.prompt_tokens :]) == [ord(c) for text, _ in said for c in text]
+    own = [on for text, on in said for _ in text]
     assert list(row.loss_mask[row.prompt_tokens :]) == own
     labels = TokenRow.of(row).labels
-    assert [i for i in labels if i >= 0] == [i for i, on in zip(ids, own, strict=True) if on]
+    assert "".join(chr(i) for i in labels if i >= 0) == f"{first}\3{last}\3"
 
 
 def test_citations_are_looked_at_where_it_is_asked_for():
