@@ -216,7 +216,7 @@ class RunStore:
         A name is taken once a call has finished under it.
         """
         keep_private(self.folder.parent)
-        path = self._folder_of(thread) / "request.json"
+        path = self.folder_of(thread) / "request.json"
         if path.exists():
             kept = self.request(thread)
             if kept == dict(request):
@@ -242,7 +242,7 @@ class RunStore:
 
     def holds(self, thread: str) -> bool:
         """Whether a question is stored under this name."""
-        path = self._folder_of(thread) / "request.json"
+        path = self.folder_of(thread) / "request.json"
         with writable(path):
             return path.exists()
 
@@ -258,20 +258,20 @@ class RunStore:
         return ""
 
     def journal(self, thread: str) -> Journal:
-        return Journal(self._folder_of(thread) / "journal.jsonl")
+        return Journal(self.folder_of(thread) / "journal.jsonl")
 
     def save(self, trajectory: Trajectory) -> None:
-        path = self._folder_of(trajectory.thread) / "trajectory.json"
+        path = self.folder_of(trajectory.thread) / "trajectory.json"
         write_atomically(path, trajectory.model_dump_json())
 
     def has_begun(self, thread: str) -> bool:
         """Whether a call has finished under this name."""
-        journal = self._folder_of(thread) / "journal.jsonl"
+        journal = self.folder_of(thread) / "journal.jsonl"
         return self.has_ended(thread) or (journal.exists() and journal.stat().st_size > 0)
 
     def has_ended(self, thread: str) -> bool:
         """Whether the run of this name has ended, successfully or not."""
-        return (self._folder_of(thread) / "trajectory.json").exists()
+        return (self.folder_of(thread) / "trajectory.json").exists()
 
     def whole(self, thread: str) -> bool:
         """Whether it ended in such a way that nothing is left to continue."""
@@ -284,16 +284,16 @@ class RunStore:
 
     def discard(self, thread: str) -> None:
         """Delete the run with its whole folder."""
-        path = self._folder_of(thread)
+        path = self.folder_of(thread)
         with writable(path), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def asked_at(self, thread: str) -> datetime:
-        status = (self._folder_of(thread) / "request.json").stat()
+        status = (self.folder_of(thread) / "request.json").stat()
         return datetime.fromtimestamp(status.st_mtime, UTC)
 
     def running(self, thread: str) -> bool:
-        return in_use(self._folder_of(thread) / "journal.jsonl")
+        return in_use(self.folder_of(thread) / "journal.jsonl")
 
     def threads(self) -> list[str]:
         """Names of all runs, the latest last."""
@@ -320,9 +320,9 @@ class RunStore:
 
     def below(self, thread: str) -> "RunStore":
         """The store of the runs that are parts of a run; they are found here, too."""
-        return RunStore(self._folder_of(thread))
+        return RunStore(self.folder_of(thread))
 
-    def _folder_of(self, thread: str) -> Path:
+    def folder_of(self, thread: str) -> Path:
         if not _THREAD.fullmatch(thread):
             raise SettingsError(
                 f"{thread!r} cannot name a thread",
@@ -333,7 +333,7 @@ class RunStore:
         return below if part and below.is_dir() else self.folder / thread
 
     def _read(self, thread: str, name: str, kind: type[V], remedy: str) -> V:
-        path = self._folder_of(thread) / f"{name}.json"
+        path = self.folder_of(thread) / f"{name}.json"
         if (found := value_in(path, kind, remedy, f"the {name} of {thread!r}")) is not None:
             return found
         known = ", ".join(self.threads()[-3:]) or "none yet"
@@ -548,7 +548,7 @@ class Labels(Value):
 def labels_of(store: RunStore, thread: str) -> Labels:
     """The labels of a run; empty if their file cannot be read."""
     with suppress(RubricemError):
-        return value_in(store.folder / thread / LABELS_FILE, Labels) or Labels()
+        return value_in(store.folder_of(thread) / LABELS_FILE, Labels) or Labels()
     return Labels()
 
 
@@ -565,7 +565,7 @@ def set_labels(
         if len(wanted) > MOST_TAGS:
             raise SettingsError(f"A run has at most {MOST_TAGS} tags.", "Take some away first.")
         kept = kept.model_copy(update={"tags": tuple(wanted.values())})
-    write_atomically(store.folder / thread / LABELS_FILE, kept.model_dump_json())
+    write_atomically(store.folder_of(thread) / LABELS_FILE, kept.model_dump_json())
     return kept
 
 

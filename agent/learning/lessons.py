@@ -110,7 +110,7 @@ def enter(store: RunStore, trajectory: Trajectory) -> str:
     """Queue a run asked with `--memory on`; or say why it does not wait."""
     if why := why_not(trajectory):
         return why
-    folder = store.folder / trajectory.thread
+    folder = store.folder_of(trajectory.thread)
     if was_learnt(folder, trajectory):
         return "this run was learnt from before"
     if candidates_in(folder) and mark_in(folder) is None:
@@ -151,7 +151,7 @@ def models_of(store: RunStore, thread: str) -> tuple[str, str]:
 
 def _waits(store: RunStore, thread: str, every: bool) -> bool:
     """Whether it waits; an unreadable run does not affect others."""
-    folder = store.folder / thread
+    folder = store.folder_of(thread)
     mark = mark_in(folder)
     if mark is not None and mark.state == "skipped" and not every:
         return False
@@ -275,7 +275,7 @@ async def learn(learner: RunLearner, thread: str) -> Lesson:
         trajectory = await asyncio.to_thread(store.load, thread)
         if trajectory.failed:
             return Lesson(thread=thread, outcome="skipped", said=why_not(trajectory))
-        folder = store.folder / thread
+        folder = store.folder_of(thread)
         journal = await asyncio.to_thread(Journal, folder / JOURNAL)
         with closing(journal):
             return await _learn(learner, store, trajectory, journal)
@@ -286,7 +286,7 @@ async def learn(learner: RunLearner, thread: str) -> Lesson:
 async def _learn(
     learner: RunLearner, store: RunStore, trajectory: Trajectory, journal: Journal
 ) -> Lesson:
-    folder = store.folder / trajectory.thread
+    folder = store.folder_of(trajectory.thread)
     background = await asyncio.to_thread(background_in, folder, store, trajectory.earlier)
     why = "this run was learnt from before"
     if trajectory.earlier and not background.turns:
@@ -492,7 +492,7 @@ def keep_rating(store: RunStore, thread: str, score: int, comment: str = "") -> 
     Raises SettingsError if no ended run has this name, or the comment is too long.
     """
     store.load(thread)
-    folder = store.folder / thread
+    folder = store.folder_of(thread)
     rate(folder, score, comment)
     if (folder / WRITTEN).exists():
         set_mark(folder, LearnMark(reason="it was rated after it had been learnt from"))

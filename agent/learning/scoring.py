@@ -311,7 +311,7 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
             f"{path} holds neither trajectory.json nor trajectories.jsonl.",
             "Name a thread, a trajectory's file, or the --out folder of rubricem collect.",
         )
-    return _alone(store.load(name), store.folder / name, store)
+    return _alone(store.load(name), store.folder_of(name), store)
 
 
 def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
@@ -344,7 +344,7 @@ def _lines(path: Path, kind: type[V]) -> list[V]:
 
 async def score_run(setup: Setup, thread: str, shared: LocalModel | None = None) -> Judgement:
     """Judge one ended run stage by stage, as `score` does; `shared` as of `open_group_judge`."""
-    stores, folder = setup.stores, setup.stores.runs.folder / thread
+    stores, folder = setup.stores, setup.stores.runs.folder_of(thread)
     found = await asyncio.to_thread(find_run, str(folder), stores.data_dir)
     replies = stores.data_dir / "replies"
     async with open_group_judge(setup.model, Wanted("stage"), replies, shared=shared) as judge:

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -108,7 +108,8 @@ class ProgressLines:
             case events.SourceProgress(message):
                 self._tell_progress(one_line(message))
             case events.InvestigationEvent(number, question, within):
-                part = self._parts.setdefault(number, _Part(number, question))
+                seen = events.InvestigationProgress(number, question)
+                part = self._parts.setdefault(number, _Part(seen))
                 self._tell_part(part, within)
             case _:
                 if line := self._stage_line(event) or _line_beside(event):
@@ -158,7 +159,7 @@ class ProgressLines:
         if part.task is None:
             part.task = self._bar.add_task("")
         self._bar.update(part.task, description=part.doing)
-        if isinstance(event, events.RunFinished):
+        if isinstance(event, events.RunFinished | events.InvestigationFailed):
             self._bar.remove_task(part.task)
             self._console.print(Text(line), soft_wrap=True)
 
@@ -167,39 +168,35 @@ class ProgressLines:
 class _Part:
     """An investigation as it is shown."""
 
-    number: int
-    question: str
-    calls: int = 0
-    passages: int = 0
+    seen: events.InvestigationProgress
     task: TaskID | None = None
     doing: str = ""
-    _open: deque[events.ToolCalled] = field(default_factory=deque)
 
     @property
     def title(self) -> str:
-        return f"[{self.number}] {one_line(self.question)}"
+        return f"[{self.seen.number}] {one_line(self.seen.question)}"
 
     def line_of(self, event: events.Event) -> str:
         """The line of an event, "" for one that has none."""
+        called = self.seen.hear(event)
+        counts = f"{pluralise(self.seen.calls, 'call')}, {pluralise(self.seen.passages, 'passage')}"
         match event:
             case events.ToolCalled(_, query):
-                self._open.append(event)
-                self._tell(one_line(query))
-            case events.ToolReturned(sources) if self._open:
-                self.calls, self.passages = self.calls + 1, self.passages + len(sources)
-                return f"[{self.number}] {_call_line(self._open.popleft(), event)}"
+                doing = query
+            case events.ToolReturned() if called:
+                return f"[{self.seen.number}] {_call_line(called, event)}"
             case events.StageStarted(stage):
-                self._tell(stage.value)
-            case events.RunFinished(ended):
-                status = ended.status.value.replace("_", " ")
-                why = f" ({one_line(ended.reason)})" if ended.reason else ""
-                found = f"{pluralise(self.calls, 'call')}, {pluralise(self.passages, 'passage')}"
-                return f"[{self.number}] {status}{why}: {found}"
-        return ""
-
-    def _tell(self, doing: str) -> None:
-        counts = f"{pluralise(self.calls, 'call')}, {pluralise(self.passages, 'passage')}"
+                doing = stage.value
+            case events.InvestigationAsked():
+                doing = "waiting"
+            case events.RunFinished() | events.InvestigationFailed():
+                status = self.seen.state.replace("_", " ")
+                why = f" ({one_line(self.seen.reason)})" if self.seen.reason else ""
+                return f"[{self.seen.number}] {status}{why}: {counts}"
+            case _:
+                return ""
         self.doing = f"{one_line(self.title, 60)}: {one_line(doing, 50)} ({counts})"
+        return ""
 
 
 def _call_line(called: events.ToolCalled, returned: events.ToolReturned) -> str:

@@ -40,10 +40,13 @@ from rubricem.agent.sources.choice import reading_of
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.transcript.events import (
     BudgetSet,
+    Event,
+    InvestigationEvent,
     Listener,
     PersonAsked,
     RunFinished,
     SourceProgress,
+    UsageCounted,
     ignore,
 )
 from rubricem.agent.transcript.question import (
@@ -215,7 +218,13 @@ class Researcher:
         part = run.parts.by_question[question]
         left, stop = run.spending.left(), run.spending.stop
         ask = ask_of_part(run.ask, part, left, state.get("beside", 1), run.text)
-        await run.parts.work(part, ask, self._answer_part(run), run.listener, stop)
+
+        def hear(event: Event) -> None:
+            run.listener(event)
+            if isinstance(event, InvestigationEvent) and isinstance(event.event, UsageCounted):
+                run.tell_usage()
+
+        await run.parts.work(part, ask, self._answer_part(run), hear, stop)
 
     def _answer_part(self, run: Run) -> Answer:
         """Answers below the lead's run; one that ended already, in a run before, is read back."""
@@ -236,6 +245,7 @@ class Researcher:
             if await asyncio.to_thread(store.has_ended, thread):
                 ended = await asyncio.to_thread(store.load, thread)
                 if not must_go_on(ended):
+                    listener(RunFinished(ended))
                     return ended
             return await below.ask(ask, thread, listener, stop)
 
@@ -326,7 +336,7 @@ class Researcher:
             phrases["cost"] += " (not counted: no price is known)"
         what = "investigation" if ask.leads else "search"
         searches = pluralise(ask.calls, what)
-        listener(BudgetSet((searches, *phrases.values())))
+        listener(BudgetSet((searches, *phrases.values()), ask.budgets))
         return run
 
     async def _open(self, thread: str, ask: Ask, listener: Listener) -> Run:

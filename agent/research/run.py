@@ -541,7 +541,11 @@ class Run:
     def book(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call in the usage only; the budgets have counted it already."""
         self.spending.book(slot, seconds, usage)
-        self.listener(UsageCounted(self.spending.usage))
+        self.tell_usage()
+
+    def tell_usage(self) -> None:
+        beside = self.parts.used
+        self.listener(UsageCounted(self.spending.usage + beside, self.spending.left(beside)))
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, split by the stages it belongs to."""

@@ -46,6 +46,7 @@ from rubricem.agent.serve.requests import (
     RunAsked,
     check_known,
     conflict,
+    lead_of,
     read_request,
     refuse_as,
     too_many,
@@ -85,7 +86,7 @@ class Work:
         self.began = began
         self.state: WorkState = "waiting"
         self.stop = asyncio.Event()
-        self.telling = feed.Telling()
+        self.telling = feed.Telling(run)
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
         self.granted = Granted(0, 0.0)
@@ -400,7 +401,7 @@ class RunDesk:
             self.setup.model, shared.researchers if shared else None
         )
         self.lessons = Lessons(self.setup, self.researchers)
-        self.logs = feed.Logs(self.store.folder)
+        self.logs = feed.Logs(self.store)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
         """set when the server ends, so that watchers are let go"""
@@ -468,6 +469,8 @@ class RunDesk:
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
         """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
         await self.check_run(run)
+        if lead_of(self.store, run):
+            raise conflict("This is a part of a larger research.", "Go on with the whole of it.")
         if run in self.live:
             raise conflict("The run is in progress already.", "Watch its events.")
         self._see_room()

@@ -12,9 +12,10 @@ import asyncio
 import json
 import os
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +23,11 @@ from starlette.responses import StreamingResponse
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
+from rubricem.agent.settings import BUDGETS
 from rubricem.agent.transcript import events
-from rubricem.agent.transcript.question import ShownPlan
+from rubricem.agent.transcript.question import Budgets, ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
-from rubricem.memory.runs import plain_bytes
+from rubricem.memory.runs import RunStore, plain_bytes
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
@@ -40,12 +42,24 @@ def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
     return told | {"tool_calls": calls}
 
 
+def calls_of(trajectory: Trajectory) -> int:
+    """The tool calls of a run; of one that led, those of its investigations."""
+    parts = trajectory.investigations
+    return sum(part.tool_calls for part in parts) if parts else trajectory.tool_calls
+
+
+def left_of(budgets: Budgets) -> dict[str, float]:
+    """What is left of each budget that there is, by its setting."""
+    left = {BUDGETS[name]: value for name, value in asdict(budgets).items()}
+    return {name: round(value, 4) for name, value in left.items() if value is not None}
+
+
 def last_events(trajectory: Trajectory) -> list[SaidEvent]:
     """The last events of a run: checklist, counts, verdicts, and outcome. Takes a while."""
     rubric = checklist(trajectory.transcript())
     return [
         *([("rubric", {"items": rubric})] if rubric else []),
-        ("usage", usage_of(trajectory.usage, trajectory.tool_calls)),
+        ("usage", usage_of(trajectory.usage, calls_of(trajectory))),
         ("verdicts", {"citations": citations_of(trajectory)}),
         end_event(trajectory.status.value, trajectory.reason),
     ]
@@ -163,6 +177,7 @@ LOOKED_AT = 20_000
 class Telling:
     """Converts the events of one run; remembers what it has seen of the plan and the review."""
 
+    run: str = ""
     plan: str = ""
     review: str = ""
     answer: str = ""
@@ -170,8 +185,12 @@ class Telling:
     stage: Stage | None = None
     spans: StageSpans = field(default_factory=StageSpans)
     calls: int = 0
+    open: deque[int] = field(default_factory=deque)
+    """calls that have not returned: they return in their order"""
     usage: dict[str, Any] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
+    parts: dict[int, events.InvestigationProgress] = field(default_factory=dict)
+    """the investigations of a lead"""
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, event: events.Event) -> list[SaidEvent]:
@@ -179,6 +198,8 @@ class Telling:
         if isinstance(event, events.TextWritten):
             parts = self.spans.of(event.stage, event.text)
             return [said for part in parts for said in self._write(*part)]
+        if isinstance(event, events.InvestigationEvent):
+            return self._report_part(event)
         if isinstance(event, events.SourceProgress):
             return [("note", {"message": one_line(event.message)})]
         if isinstance(event, events.TurnRetried):
@@ -193,6 +214,7 @@ class Telling:
                 return self._begin(stage)
             case events.ToolCalled(name, query, number):
                 self.calls = number
+                self.open.append(number)
                 tool = {"number": number, "name": name, "query": query}
                 return [*self._report_plan(query), ("tool", tool)]
             case events.ToolReturned(sources, seconds, error):
@@ -201,19 +223,45 @@ class Telling:
                     for s in sources
                 ]
                 taken = {"seconds": round(seconds, 3), "error": error}
-                return [("results", {"number": self.calls, "sources": found, **taken})]
-            case events.BudgetSet(limits):
+                number = self.open.popleft() if self.open else self.calls
+                return [("results", {"number": number, "sources": found, **taken})]
+            case events.BudgetSet(limits, budgets):
                 self.limits = list(limits)
-                return [("budget", {"limits": self.limits})]
+                return [("budget", {"limits": self.limits, "left": left_of(budgets)})]
             case events.LessonsRecalled(count, own):
                 return [("recalled", {"count": count, "own": own})]
-            case events.UsageCounted(usage):
-                self.usage = usage_of(usage, self.calls)
+            case events.UsageCounted(usage, left):
+                calls = sum(part.calls for part in self.parts.values()) or self.calls
+                self.usage = usage_of(usage, calls) | {"left": left_of(left)}
                 return [("usage", self.usage)]
             case events.PersonAsked(waiting=True) | events.RunFinished():
                 return self._report_plan()
             case _:
                 return []
+
+    def _report_part(self, told: events.InvestigationEvent) -> list[SaidEvent]:
+        """An investigation as it stands, if what is shown of it changed."""
+        begun = events.InvestigationProgress(told.number, told.question)
+        part = self.parts.setdefault(told.number, begun)
+        before = self._shown_part(part)
+        part.hear(told.event)
+        shown = self._shown_part(part)
+        return [("investigation", shown)] if shown != before or part is begun else []
+
+    def _shown_part(self, part: events.InvestigationProgress) -> dict[str, Any]:
+        doing = part.doing
+        return {
+            "number": part.number,
+            "run": f"{self.run}.{part.number}",
+            "question": one_line(part.question, LONGEST),
+            "state": part.state,
+            "reason": one_line(part.reason, LONGEST),
+            "stage": part.stage.value if part.stage else "",
+            "tool": doing.name if doing else "",
+            "query": one_line(doing.query if doing else part.asked, LONGEST),
+            "calls": part.calls,
+            "passages": part.passages,
+        }
 
     def _begin(self, stage: Stage) -> list[SaidEvent]:
         told = self._report_plan()
@@ -264,8 +312,8 @@ class Telling:
 
 PAUSE = 0.25
 """seconds for which events are gathered"""
-_LATEST = ("usage", "note", "rubric")
-"""of several in a row only the last matters"""
+_LATEST = ("usage", "rubric", "investigation")
+"""of several (by number, where they have one) only the last matters; of notes, in a row alone"""
 
 
 class Coalescer:
@@ -281,8 +329,11 @@ class Coalescer:
         if name == last == "text" and held["stage"] == data["stage"]:
             held["text"] += data["text"]
             return
-        if name == last and name in _LATEST:
+        if name == last == "note":
             self._queue.pop()
+        if name in _LATEST:
+            same = name, data.get("number")
+            self._queue = [(n, d) for n, d in self._queue if (n, d.get("number")) != same]
         self._queue.append((name, data))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self.finish)
@@ -409,15 +460,15 @@ MOST_RESTARTS = 5
 class Logs:
     """Opens the log of a run, or returns the open one."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, store: RunStore) -> None:
+        self._folder, self._folder_of = store.folder, store.folder_of
         self._held: dict[str, EventLog] = {}
         self._lock = asyncio.Lock()
 
     async def of(self, run: str) -> EventLog:
         async with self._lock:
             if run not in self._held:
-                log = await asyncio.to_thread(EventLog, self._folder / run / FILE_NAME)
+                log = await asyncio.to_thread(EventLog, self._folder_of(run) / FILE_NAME)
                 idle = [n for n, each in self._held.items() if each.ended and not each.watchers]
                 for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
                     del self._held[name]

@@ -62,6 +62,12 @@ def check_known(store: RunStore, run: str) -> None:
     raise missing(message, "GET /api/runs lists all.")
 
 
+def lead_of(store: RunStore, run: str) -> str:
+    """The run that this one is an investigation of; "" if it stands alone. Reads files."""
+    folder = store.folder_of(run)
+    return "" if folder.parent == store.folder else folder.parent.parent.name
+
+
 @contextmanager
 def refuse_as(status: int) -> Iterator[None]:
     """Blame the request for what cannot be here: no such thread, an item just replaced."""

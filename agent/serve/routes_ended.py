@@ -91,7 +91,7 @@ class _EndedRuns:
         return Response(content, media_type=TYPES[kind], headers=named)
 
     def judgement(self, run: str) -> dict[str, Any]:
-        trajectory, folder = self._load_ended(run), self._store.folder / run
+        trajectory, folder = self._load_ended(run), self._store.folder_of(run)
         what = "The judgement of this run"
         found = value_in(folder / FILE, Judgement, "Have the run judged again.", what)
         if found is None:

@@ -31,11 +31,14 @@ from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,
     END,
+    LONGEST,
     LoggedEvent,
+    calls_of,
     checklist,
     citations_of,
     event_stream,
     last_events,
+    left_of,
     usage_of,
 )
 from rubricem.agent.serve.requests import (
@@ -46,6 +49,7 @@ from rubricem.agent.serve.requests import (
     RunAsked,
     check_known,
     conflict,
+    lead_of,
     refuse_as,
     shown_name,
     sources,
@@ -60,7 +64,8 @@ from rubricem.agent.settings import (
     meanings,
     settings_file,
 )
-from rubricem.agent.settings.door import models_on_offer, redact
+from rubricem.agent.settings.door import budgets_of, models_on_offer, redact
+from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
@@ -171,6 +176,8 @@ class _Runs:
         await self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run goes on.", "Stop it first.")
+        if lead_of(self.desk.store, run):
+            raise conflict("This is a part of a larger research.", "Delete the whole of it.")
         with refuse_as(HTTPStatus.CONFLICT):
             await asyncio.to_thread(remove, self.desk.setup.stores, run)
         self.desk.logs.forget(run)
@@ -190,7 +197,7 @@ class _Runs:
         kept = await summary(self.desk, run, {})
         said = {name: kept[name] for name in ("question", "status", "reason")}
         # It ended before anything was written.
-        lists = ("notes", "sources", "citations", "recalled", "stages", "rubric")
+        lists = ("notes", "sources", "citations", "recalled", "stages", "rubric", "investigations")
         empty: dict[str, Any] = {name: [] for name in lists}
         return {**said, "verified": None, "html": "", "markdown": "", **empty}
 
@@ -285,6 +292,18 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()
         ],
         "rubric": checklist(trajectory.transcript()),
+        "investigations": [
+            {
+                "number": number,
+                "run": part.thread,
+                "question": one_line(part.question, LONGEST),
+                "state": part.status.value,
+                "reason": one_line(part.reason, LONGEST),
+                "calls": part.tool_calls,
+                "cited": len(part.sources),
+            }
+            for number, part in enumerate(trajectory.investigations, start=1)
+        ],
     }
 
 
@@ -301,8 +320,9 @@ def _source(answer: CitedAnswer, source: Source) -> dict[str, Any]:
     }
 
 
-UNFINISHED, UNREADABLE, ELSEWHERE = "unfinished", "unreadable", "elsewhere"
-"""statuses of a run without a trajectory: resumable, damaged, in progress in another process"""
+UNFINISHED, UNREADABLE, ELSEWHERE, PART = "unfinished", "unreadable", "elsewhere", "part"
+"""statuses of a run without a trajectory: resumable, damaged, in progress in another process or as
+a part of another run"""
 
 
 def conversations(desk: RunDesk) -> dict[str, str]:
@@ -326,6 +346,8 @@ async def _summary(
         return head | _at_work(desk, work)
     if trajectory is not None:
         return head | _outcome_of(trajectory)
+    if head["part_of"] in desk.live:
+        return head | {"state": "running", "status": PART, "reason": ""}
     if await asyncio.to_thread(desk.store.running, run):
         reason = "another process is working on it"
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
@@ -350,6 +372,7 @@ def _read_run(
     head: dict[str, Any] = {
         "run": run,
         "thread": told.get(run),
+        "part_of": lead_of(desk.store, run),
         "question": "",
         **labels_of(desk.store, run).model_dump(mode="json"),
         "status": "",
@@ -391,7 +414,7 @@ def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
         "ended_by": BUDGETS.get(trajectory.ended_by, trajectory.ended_by),
         "seconds": round(trajectory.seconds, 1),
         "model": trajectory.policy,
-        "usage": usage_of(trajectory.usage, trajectory.tool_calls),
+        "usage": usage_of(trajectory.usage, calls_of(trajectory)),
         "cost": trajectory.usage.cost,
         "tool_calls": trajectory.tool_calls,
     }
@@ -495,7 +518,9 @@ class _Conversations:
 
 
 VERIFY = ("off", "mark", "repair")
-DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
+DEFAULTS = {
+    "effort", "verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values(),
+}  # fmt: skip
 ASKED = DEFAULTS | {"answer_format", "model", "source"}
 MONTH = 30 * 86400
 
@@ -506,6 +531,16 @@ class Login(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     token: str = Field(max_length=200)
+
+
+def _efforts(settings: Settings, embedded: bool) -> dict[str, dict[str, float]]:
+    """The efforts that a question may name, with what each may do and spend unless it says so."""
+    found = {}
+    for effort in [settings.effort] if embedded else Effort:
+        named = settings.model_copy(update={"effort": effort})
+        calls = settings.tool_calls or (SMALL if embedded else LIMITS[effort]).tool_calls
+        found[effort.value] = {"tool_calls": calls, **left_of(budgets_of(named))}
+    return found
 
 
 def _origin(settings: Settings, name: str) -> str:
@@ -541,6 +576,7 @@ class _Server:
             "models": list(models_on_offer(settings)),
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
+            "efforts": _efforts(settings, desk.setup.model.embedded),
             "formats": [each.value for each in AnswerFormat],
             "verify": list(VERIFY),
             "defaults": settings.model_dump(include=DEFAULTS)

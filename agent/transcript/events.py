@@ -5,9 +5,11 @@ not raise. Events inform people, traces and logs about a run's progress; the tra
 journal are authoritative.
 """
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rubricem.agent.transcript.question import UNLIMITED, Budgets
 from rubricem.memory.schema import Source, Stage, Trajectory, Usage
 
 
@@ -63,6 +65,7 @@ class BudgetSet:
     """The run began, and may spend so much, each limit in words."""
 
     limits: tuple[str, ...]
+    budgets: Budgets = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,11 @@ class LessonsRecalled:
 
 @dataclass(frozen=True, slots=True)
 class UsageCounted:
-    """The run's usage so far, exact; sent after each call of the model."""
+    """The run's usage so far, exact, its investigations' included; sent after each call."""
 
     usage: Usage
+    left: Budgets = UNLIMITED
+    """of each budget that there is"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,18 @@ class RunFinished:
     """The run ended, well or not; the trajectory says which."""
 
     trajectory: Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class InvestigationAsked:
+    """An investigation was asked for, and waits for its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvestigationFailed:
+    """An investigation ended without a trajectory."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +133,60 @@ Event = (
     | LessonsRecalled
     | UsageCounted
     | RunFinished
+    | InvestigationAsked
+    | InvestigationFailed
     | InvestigationEvent
 )
 
 Listener = Callable[[Event], None]
+
+
+@dataclass
+class InvestigationProgress:
+    """How far an investigation has come, by its events."""
+
+    number: int
+    question: str
+    state: str = "waiting"
+    """or working; a `Status`, once it ended"""
+    reason: str = ""
+    stage: Stage | None = None
+    calls: int = 0
+    passages: int = 0
+    asked: str = ""
+    """what its latest call asked for"""
+    _open: deque[ToolCalled] = field(default_factory=deque)
+    _found: set[str] = field(default_factory=set)
+
+    @property
+    def doing(self) -> ToolCalled | None:
+        """The call that was begun last and goes on."""
+        return self._open[-1] if self._open else None
+
+    def hear(self, event: Event) -> ToolCalled | None:
+        """Take an event; the call that it answers, if it is an answer."""
+        match event:
+            case InvestigationAsked():
+                self.state = "waiting"
+            case StageStarted(stage):
+                self.state, self.stage = "working", stage
+            case ToolCalled(_, query):
+                self.asked = query
+                self._open.append(event)
+            case ToolReturned(sources) if self._open:
+                self._found.update(source.id for source in sources)
+                self.calls, self.passages = self.calls + 1, len(self._found)
+                return self._open.popleft()
+            case InvestigationFailed(reason):
+                self._end("failed", reason)
+            case RunFinished(ended):
+                self.calls, self.passages = ended.tool_calls, len(ended.sources)
+                self._end(ended.status.value, ended.reason)
+        return None
+
+    def _end(self, state: str, reason: str) -> None:
+        self.state, self.reason = state, reason
+        self._open.clear()
 
 
 def ignore(event: Event) -> None:

@@ -66,6 +66,11 @@ class Budgets:
 UNLIMITED = Budgets()
 
 
+def new_tokens(usage: Usage) -> int:
+    """Those that a budget counts: read, unless from a cache, and written."""
+    return max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
+
+
 class Effort(StrEnum):
     """How widely a question is researched. DEEP: by several investigations under one rubric."""
 
@@ -188,13 +193,16 @@ class Spending:
 
     def add(self, usage: Usage) -> None:
         """Count what a part of the run spent, whose size says nothing of the next call."""
-        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
-        self._spent["tokens"] += fresh
+        self._spent["tokens"] += new_tokens(usage)
         self._spent["cost"] += usage.cost or 0.0
 
-    def left(self) -> Budgets:
-        """What is left of each budget that there is."""
-        limits = {name: max(limit - self._amount_of(name), 0) for name, limit in self._limits()}
+    def left(self, beside: Usage = NO_USAGE) -> Budgets:
+        """What is left of each budget that there is; `beside`: spent and not counted yet."""
+        more = {"tokens": new_tokens(beside), "cost": beside.cost or 0.0}
+        limits = {
+            name: max(limit - self._amount_of(name) - more.get(name, 0), 0)
+            for name, limit in self._limits()
+        }
         tokens = int(limits["tokens"]) if "tokens" in limits else None
         return Budgets(tokens, limits.get("seconds"), limits.get("cost"))
 

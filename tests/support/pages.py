@@ -3,10 +3,10 @@
 A real server on loopback answers over a scripted model, which chooses what it writes by words of
 the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `unmarked`:
 a review without marks; `rich`: a table, code and formulas, of which the last does not come with
-`halfway`; `arabic`: an answer in Arabic; `hostile`: markup of every kind. It also plays the checker
-of claims and the stage judge. Further on: what is done in a browser in the words of who uses it, a
-client that reads a run's events, routers alone with errors told as the server tells them, and the
-whole behind clients of OpenAI's interface.
+`halfway`; `arabic`: an answer in Arabic; `hostile`: markup of every kind. As a lead it has the two
+of `PARTS` investigated. It also plays the checker of claims and the stage judge. Further on: what
+is done in a browser in the words of who uses it, a client that reads a run's events, routers alone
+with errors told as the server tells them, and the whole behind clients of OpenAI's interface.
 """
 
 import asyncio
@@ -146,6 +146,13 @@ VERDICTS = json.dumps(
         ]
     }
 )
+PARTS = ("Which size has a cache without bound? slowly", "What does a bound cost? slowly")
+"""what a lead asks for; the second falls silent where its question says `silently`"""
+OUTLINE = (
+    "<think>All is there.</think><state_evaluation>Enough.</state_evaluation><review>"
+    "<rubric_review>- The size [met: S1]</rubric_review><writing_plan>\n## The size\nits size [S1]"
+    "\n## What a bound costs\nits hits [S1]\n</writing_plan></review>"
+)
 WRONG = "90 percent"
 """a claim with it is held by no source"""
 _MARK = re.compile(r" \[(?:met|partly): S\d\]")
@@ -157,9 +164,14 @@ def reply(body: Json, number: int) -> Scripted:
     system, *messages = [str(message["content"]) for message in body["messages"]]
     if "You are a research agent" in system:
         turn = sum(message["role"] == "assistant" for message in body["messages"])
-        return _researcher(messages[0].partition("\n\nAnswer with")[0], turn)
+        return _researcher(messages[0].partition("\n\n")[0], turn)
     if system.startswith("You check claims"):
         return _checked(messages[0])
+    if system.startswith("You lead a research"):
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        return OUTLINE if turn else _led(messages[0].partition("\n\n")[0])
+    if system.startswith(("You write one section", "You edit a research report")):
+        return ANSWER.partition("Otherwise")[0] if "section" in system else "<summary></summary>"
     return VERDICTS if '"verdicts"' in system else CRITERIA
 
 
@@ -175,6 +187,13 @@ def _researcher(question: str, turn: int) -> Scripted:
         return Reply(pieces=[text.partition("$$")[0]], hang_after=1)
     pieces = [text[i : i + 24] for i in range(0, len(text), 24)]
     return Reply(pieces=pieces, piece_seconds=0.05 if "slowly" in question else 0.0)
+
+
+def _led(question: str) -> str:
+    silent = " forever" if "silently" in question else ""
+    asked = [f'<call_tool name="investigate">{part}</call_tool>' for part in PARTS]
+    asked[1] = asked[1].replace("</", f"{silent}</")
+    return PLAN.partition("<call_tool")[0] + "".join(asked)
 
 
 def _usual() -> list[str]:

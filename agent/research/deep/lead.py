@@ -29,7 +29,14 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.scaffold import ToolCall, answer_text, neutralise, parse, template
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.schema import AnswerFormat, Author, Message, Sampling, Stage
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    Author,
+    Message,
+    Sampling,
+    Stage,
+)
 from rubricem.memory.text import fill
 
 WHOLE = 10**6
@@ -83,6 +90,8 @@ class LeadDecoder(FreeDecoder):
         found = await run.use(INVESTIGATE, question, "the investigation", hand_in)
         if not found.repeated:
             run.parts.found[question] = found
+        if part:
+            part.used = NO_USAGE
         return found
 
     async def observe(self, run: Run, found: Found) -> None:

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 
 from rubricem.agent.reports.cited import Cited, Text, cited_answer
 from rubricem.agent.research.evidence import Reply, reply_of
-from rubricem.agent.transcript.events import Event, InvestigationEvent, Listener
+from rubricem.agent.transcript.events import (
+    Event,
+    InvestigationAsked,
+    InvestigationEvent,
+    InvestigationFailed,
+    Listener,
+    UsageCounted,
+)
 from rubricem.agent.transcript.question import (
     BREADTH,
     INVESTIGATE,
@@ -26,11 +33,13 @@ from rubricem.agent.transcript.question import (
 from rubricem.agent.transcript.scaffold import parse, rubric_items
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
+    NO_USAGE,
     AnswerFormat,
     Investigation,
     Passage,
     Status,
     Trajectory,
+    Usage,
 )
 
 LOG = logging.getLogger(__name__)
@@ -69,6 +78,8 @@ class Inquiry:
     ended: Trajectory | None = None
     failed: str = ""
     """why there is no trajectory"""
+    used: Usage = NO_USAGE
+    """so far, until its report is handed in"""
 
     @property
     def status(self) -> Status:
@@ -103,6 +114,11 @@ class Inquiries:
                 new.append(action)
         return list(dict.fromkeys(new))
 
+    @property
+    def used(self) -> Usage:
+        """By those whose reports were not handed in yet."""
+        return sum((part.used for part in self.by_question.values()), NO_USAGE)
+
     def name(self, part: Inquiry) -> str:
         return f"{self.thread}.{part.number}"
 
@@ -117,8 +133,11 @@ class Inquiries:
         """Have a part answered; whatever goes wrong in it is kept with it."""
 
         def hear(event: Event) -> None:
+            if isinstance(event, UsageCounted):
+                part.used = event.usage
             listener(InvestigationEvent(part.number, part.question, event))
 
+        hear(InvestigationAsked())
         async with self._places:
             relay = asyncio.create_task(_pass_on(stop, part.stop))
             try:
@@ -130,6 +149,8 @@ class Inquiries:
                 part.failed = f"it failed: {type(error).__name__}"
             finally:
                 relay.cancel()
+        if part.failed:
+            hear(InvestigationFailed(part.failed))
 
     def told(self) -> tuple[Investigation, ...]:
         """What is kept of them."""
@@ -192,8 +213,9 @@ def reply_of_part(part: Inquiry) -> Reply:
     it); `local`: the ids of the passages, in their order.
     """
     trajectory = part.ended
+    usage = (trajectory.usage if trajectory else part.used).model_dump(mode="json")
     if trajectory is None or (trajectory.status is Status.FAILED and not trajectory.sources):
-        return {"passages": [], "error": part.reason or "it gave nothing"}
+        return {"passages": [], "error": part.reason or "it gave nothing", "usage": usage}
     answer = cited_answer(trajectory)
     pieces = list[tuple[str, tuple[str, ...], bool]]()
     for piece in answer.pieces:
@@ -211,7 +233,7 @@ def reply_of_part(part: Inquiry) -> Reply:
         local=[source.id for source in cited],
         claims=pieces,
         note=f"It ended early: {ended}." if ended else "",
-        usage=trajectory.usage.model_dump(mode="json"),
+        usage=usage,
     )
 
 

@@ -9,6 +9,7 @@ import { SourcePicker } from "./sources.js";
 import { t } from "./texts.js";
 
 const FORMATS = [["long", t("Report")], ["short", t("Short answer")], ["exact", t("Exact value")]];
+const EFFORTS = [["quick", t("Quick")], ["standard", t("Standard")], ["deep", t("Deep")]];
 const VERIFY = [["off", t("Do not check")], ["mark", t("Mark doubts")], ["repair", t("Repair")]];
 const MEMORY = [["off", t("Off")], ["read-only", t("Use it")], ["on", t("Use it and learn")]];
 const DRAFT = "draft";
@@ -77,7 +78,8 @@ export function composer(thread = null, began = open) {
     event.preventDefault();
     event.currentTarget.requestSubmit();
   };
-  const bar = el("div", { class: "row apart composer-bar" }, options.format, send);
+  const forms = el("div", { class: "row" }, options.format, options.effort);
+  const bar = el("div", { class: "row apart composer-bar" }, forms, send);
   const card = el("div", { class: "card composer" }, question, bar);
   return el(
     "form",
@@ -100,6 +102,7 @@ function keepDraft(question) {
 function fields(thread) {
   const options = {
     format: choices(t("Form of the answer"), FORMATS, "long"),
+    effort: choices(t("Effort"), EFFORTS, "standard", () => showLimits(options)),
     verify: choices(t("Checking of the citations"), VERIFY, "mark"),
     sources: new SourcePicker(),
     model: select([], null),
@@ -114,6 +117,7 @@ function fields(thread) {
       ]
     ),
   };
+  options.effort.hidden = true; // until it is known that the model can lead
   offered(options);
   const limits = el(
     "details",
@@ -164,27 +168,28 @@ function limitFields(limits) {
 async function offered(options) {
   // What a person chose before the server answered is theirs.
   const touched = new Set();
-  const { format, verify, memory, approve, clarify } = options;
-  for (const control of [format, verify, memory, approve, clarify]) {
+  const { format, effort, verify, memory, approve, clarify } = options;
+  for (const control of [format, effort, verify, memory, approve, clarify]) {
     control.addEventListener("change", () => touched.add(control), { once: true });
   }
   try {
-    const { sources, source, models, model, defaults } = await get("/api/status");
+    const status = await get("/api/status");
+    const { sources, source, models, model, defaults } = status;
+    options.efforts = status.efforts;
+    options.effort.hidden = !("deep" in status.efforts);
     options.sources.offer(sources, source);
     replace(
       options.model,
       models.map((name, i) => el("option", { value: i ? name : "" }, name || model)),
     );
     options.models.hidden = models.length < 2;
-    for (const [name, control] of options.limits) {
-      control.placeholder = defaults[name] ? number(defaults[name]) : "none";
-    }
     const preset = (control, box, value) => {
       if (!touched.has(control)) box.checked = value;
     };
-    for (const name of ["format", "verify", "memory"]) {
+    for (const name of ["format", "effort", "verify", "memory"]) {
       preset(options[name], options[name].querySelector(`[value="${defaults[name]}"]`), true);
     }
+    showLimits(options);
     preset(options.approve, options.approve.box, defaults.approve_plan);
     preset(options.clarify, options.clarify.box, defaults.clarify);
   } catch (error) {
@@ -192,9 +197,18 @@ async function offered(options) {
   }
 }
 
+/** What holds where no budget is named, by the effort. */
+function showLimits({ limits, effort, efforts }) {
+  const usual = efforts?.[effort.value()] ?? {};
+  for (const [name, control] of limits) {
+    control.placeholder = usual[name] ? number(usual[name]) : t("none");
+  }
+}
+
 /** The body of the request; what was left as it is, is left to the server. */
 function asked(question, options) {
   const body = { question: question.trim(), format: options.format.value() };
+  if (!options.effort.hidden) body.effort = options.effort.value();
   body.approve_plan = options.approve.box.checked;
   body.clarify = options.clarify.box.checked;
   body.verify = options.verify.value();

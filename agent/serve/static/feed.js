@@ -8,7 +8,11 @@ import { sanitised } from "./sanitise.js";
 import { t } from "./texts.js";
 import { Writing } from "./writing.js";
 
-const TOOLS = { search: ["search", t("Searched")], open_page: ["page", t("Opened a page")] };
+const TOOLS = {
+  search: ["search", t("Searched")],
+  open_page: ["page", t("Opened a page")],
+  investigate: ["branch", t("Investigated")],
+};
 const NEAR = 120;
 const SHOWN = 4;
 

@@ -5,6 +5,7 @@ import { composer } from "./ask.js";
 import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
 import { duration } from "./format.js";
+import { InvestigationTree } from "./investigations.js";
 import { notify, notifying } from "./notify.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
@@ -20,10 +21,24 @@ export function show([name, tab], signal) {
   const place = el("div", { class: "view wide run" }, unseen, waiting());
   const refused = el("h1", { tabindex: "-1" }, t("This run cannot be shown"));
   get(path("runs", name), { signal }).then(
-    (run) => signal.aborted || new RunPage(place, run, tab === "steps" ? tab : "report", signal),
+    (run) => {
+      if (signal.aborted) return;
+      if (run.status === "part") replace(place, partOf(run));
+      else new RunPage(place, run, tab === "steps" ? tab : "report", signal);
+    },
     (error) => signal.aborted || replace(place, refused, failure(error)),
   );
   return place;
+}
+
+/** An investigation that is worked on is watched where the whole is. */
+function partOf({ question, part_of: lead }) {
+  const link = el("a", { href: `#/run/${encodeURIComponent(lead)}` }, t("Watch the whole of it"));
+  return [
+    el("h1", { tabindex: "-1", dir: "auto" }, question),
+    notice(t("This is being investigated, as a part of a larger research."), "", "good"),
+    el("p", { class: "more" }, link),
+  ];
 }
 
 /** A run with what was asked in its thread before it, above, and after it, below. */
@@ -41,7 +56,7 @@ class RunPage {
 
   /** Below the report stand the questions that followed it, and the next one. */
   async goesOn({ run, tab }) {
-    if (tab !== "report" || !this.below.hidden) return;
+    if (tab !== "report" || !this.below.hidden || run.part_of) return;
     const { before, after } = await this.around;
     if (this.signal.aborted) return;
     this.below.hidden = false;
@@ -103,6 +118,7 @@ class RunView {
     const acts = [(click) => this.end(click), (click) => this.goOn(click)];
     this.head = new RunHead(run, ...acts, nested);
     this.feed = new Feed(() => get(path("runs", run.run, "draft"), { signal }));
+    this.tree = new InvestigationTree();
     this.rubric = new RubricPanel();
     this.asked = new AskPanel(run.run);
     this.draw();
@@ -126,7 +142,9 @@ class RunView {
     const beside = { class: "run-aside stack", "aria-label": t("Rubric and limits") };
     this.told = el("div", { class: "small" }, notifying());
     const aside = el("aside", beside, this.rubric.element, this.limits, this.told);
-    const parts = [this.failed, this.lost, this.feed.element, this.report];
+    const parts = [
+      this.failed, this.lost, this.tree.element, this.feed.element, this.report,
+    ];
     const main = el("div", { class: "run-main stack" }, parts);
     this.grid = el("div", { class: "run-grid" }, aside, main);
     this.element = el("div", { class: "run-view" }, this.head.element, this.tabs, this.grid);
@@ -158,6 +176,11 @@ class RunView {
     replace(this.limits, t("May take {0}.", limits.join(", ")));
   }
 
+  on_investigation(part) {
+    this.on_tool();
+    this.tree.take(part);
+  }
+
   on_usage(usage) {
     this.head.tell(usage);
   }
@@ -181,6 +204,7 @@ class RunView {
   /** The run is taken up again: what stands so far is told anew. */
   on_restart() {
     this.feed.clear();
+    this.tree.clear();
     this.asked.over();
     this.rubric.show([]);
   }
@@ -206,8 +230,10 @@ class RunView {
   async showEnd() {
     this.showTabs();
     this.feed.element.hidden = this.tab !== "steps";
+    this.tree.show(this.tab === "steps");
     if (this.tab === "report") replace(this.report, waiting(t("Loading the report …")));
     const report = await get(path("runs", this.run.run, "report"), { signal: this.signal });
+    this.tree.over(report.investigations);
     if (report.rubric.length) this.rubric.show(report.rubric);
     if (!this.stage) this.feed.retell(report.stages);
     if (this.tab === "report") replace(this.report, drawReport(this.run, report));

@@ -8,6 +8,7 @@ import { t } from "./texts.js";
 const STAGES = ["plan", "research", "review", "answer"];
 const WENT_THROUGH = ["finished", "no_evidence"];
 const COUNTS = ["time", "left", "searches", "tokens", "cost"];
+const LONG = 120;
 const RESUMED = ["partial", "failed", "unfinished"];
 
 export class RunHead {
@@ -28,11 +29,14 @@ export class RunHead {
     };
     this.kicker = el("p", { class: "kicker" });
     this.place(run, nested);
+    const asked = {
+      tabindex: "-1", dir: "auto", class: run.question.length > LONG ? "long" : null,
+    };
     this.element = el(
       "header",
       { class: "run-head" },
       this.kicker,
-      el(nested ? "h2" : "h1", { tabindex: "-1", dir: "auto" }, run.question),
+      el(nested ? "h2" : "h1", asked, run.question),
       el(
         "div",
         { class: "run-bar" },
@@ -47,10 +51,12 @@ export class RunHead {
 
   /** Where the run belongs, when it was asked, and of what. */
   place(run, nested = false) {
-    const [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, t("By itself")]
+    let [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, t("By itself")]
       : [`#/threads/${encodeURIComponent(run.thread)}`, t("Thread")];
+    if (run.part_of) [to, label] = [leadOf(run), t("Part of a larger research")];
     const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
-    replace(this.kicker, run.thread && [el("a", { href: to }, label), " · "], facts);
+    const linked = run.thread || run.part_of;
+    replace(this.kicker, linked && [el("a", { href: to }, label), " · "], facts);
   }
 
   /** The run's state as it is now. */
@@ -59,7 +65,7 @@ export class RunHead {
     const [label, kind] = stateOf(run);
     replace(this.badge, badge(label, kind));
     this.stop.hidden = !live;
-    this.resume.hidden = live || !RESUMED.includes(run.status);
+    this.resume.hidden = live || !RESUMED.includes(run.status) || Boolean(run.part_of);
     if (live) return;
     this.time(run.seconds);
     this.tell(run.usage ?? {});
@@ -95,6 +101,8 @@ export class RunHead {
     }
   }
 }
+
+const leadOf = ({ part_of: lead }) => `#/run/${encodeURIComponent(lead)}/steps`;
 
 const count = ([name, value]) => el("div", {}, el("dt", {}, capital(name)), value);
 

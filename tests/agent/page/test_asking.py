@@ -105,6 +105,36 @@ def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
     pages.is_told(site, "Names the author")
 
 
+def test_deep_research_is_watched_part_by_part_and_each_part_is_read(page: Page, site: pages.Site):
+    page.get_by_role("radiogroup", name="Effort").get_by_text("Deep").click()
+    question = f"{pages.QUESTION} in depth"
+    pages.ask(page, question)
+    tree = page.get_by_role("region", name="Investigations")
+    parts = tree.get_by_role("listitem")
+    expect(parts).to_have_count(2)
+    expect(tree.get_by_text("Working").first).to_be_visible()
+    expect(parts.first.get_by_text("Reads what it found on")).to_contain_text("maxsize None bound")
+    page.reload()
+    expect(parts).to_have_text([re.compile(re.escape(part)) for part in pages.PARTS])
+    assert faults(page) == []
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(tree).to_be_hidden()
+    expect(page.locator("[data-count=searches]")).to_have_text("4")
+    page.get_by_role("link", name="How it was found").click()
+    expect(tree).to_contain_text("2 of 2 ended")
+    expect(parts.first).to_contain_text("Finished2 calls · 3 passages found · 2 cited")
+    expect(parts.first.locator(".investigation-doing")).to_be_hidden()
+    parts.first.get_by_role("link").click()
+    pages.has_heading(page, pages.PARTS[0])
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(page.get_by_role("textbox", name="Follow-up question")).to_have_count(0)
+    page.get_by_role("link", name="Part of a larger research").click()
+    pages.has_heading(page, question)
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("link", name=question).first).to_be_visible()
+    expect(page.get_by_role("main").get_by_text(pages.PARTS[0])).to_have_count(0)
+
+
 def test_a_stream_that_breaks_off_is_taken_up_where_it_was(page: Page, site: pages.Site):
     run = pages.finished(site)["run"]
     whole = httpx.get(f"{site.url}api/runs/{run}/events", timeout=PATIENCE).text.split("\n\n")

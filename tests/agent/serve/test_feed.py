@@ -14,6 +14,7 @@ import pytest
 
 from rubricem.agent.serve import feed
 from rubricem.agent.transcript import events
+from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage
 from tests.support.policies import answer, plan
 
@@ -115,10 +116,12 @@ async def test_a_damaged_line_is_a_note_and_leaves_no_gap(tmp_path: Path):
 
 
 def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
+    store = RunStore(tmp_path)
+
     def written(run: str, *names: str) -> None:
-        (tmp_path / run).mkdir()
+        (store.folder / run).mkdir(parents=True)
         lines = (json.dumps({"event": name}, separators=(",", ":")) + "\n" for name in names)
-        (tmp_path / run / feed.FILE_NAME).write_text("".join(lines))
+        (store.folder / run / feed.FILE_NAME).write_text("".join(lines))
 
     written("going", "note", "stage")
     written("over", "note", "end")
@@ -126,7 +129,7 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     written("crashing", "note", *["restart"] * feed.MOST_RESTARTS)
     written("resumed often", *["note", "end", "restart"] * feed.MOST_RESTARTS, "stage")
     written("empty")
-    logs = feed.Logs(tmp_path)
+    logs = feed.Logs(store)
     assert sorted(logs.find_unfinished()) == ["again", "going", "resumed often"]
 
 

@@ -1,0 +1,75 @@
+"""Deep research over HTTP: what is told of its investigations, which are runs that can be read."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pages import PARTS, QUESTION, RunSite, reply, scripted_site
+
+STATES = ["waiting", "working", "finished"]
+
+
+async def deep(here: RunSite, question: str = QUESTION) -> str:
+    return await here.ask(question, effort="deep")
+
+
+def parts_told(told: list[Any]) -> list[dict[str, Any]]:
+    return [event.data for event in told if event.name == "investigation"]
+
+
+async def test_each_investigation_is_told_in_few_events_and_read_as_a_run(tmp_path: Path):
+    async with scripted_site(reply, tmp_path) as here:
+        run = await deep(here)
+        told = await here.ended(run)
+        parts = parts_told(told)
+        for number, question in enumerate(PARTS, start=1):
+            own = [part for part in parts if part["number"] == number]
+            assert len(own) < 12, "not one for each piece of text"
+            assert {part["question"] for part in own} == {question}
+            assert list(dict.fromkeys(part["state"] for part in own))[-2:] == STATES[1:]
+            assert (own[-1]["calls"], own[-1]["passages"]) == (2, 1)
+            assert own[-1]["run"] == f"{run}.{number}"
+        assert parts_told(await here.ended(run)) == parts, "who comes late is told the same"
+        used = [event.data for event in told if event.name == "usage"]
+        tokens = [data["prompt_tokens"] + data["completion_tokens"] for data in used]
+        assert tokens == sorted(tokens), "what is handed in is counted once"
+        assert used[-1]["tool_calls"] == 4
+        left = [data["left"]["max_total_tokens"] for data in used if "left" in data]
+        assert 0 < left[-1] < left[0] < 1_000_000
+        report = (await here.http.get(f"/api/runs/{run}/report")).json()
+        [first, _] = report["investigations"]
+        assert (first["state"], first["calls"], first["cited"]) == ("finished", 2, 1)
+        one = await here.one(first["run"])
+        assert (one["part_of"], one["state"], one["question"]) == (run, "ended", PARTS[0])
+        for path in ("report", "export/md"):
+            assert (await here.http.get(f"/api/runs/{first['run']}/{path}")).status_code == 200
+        assert [event.name for event in await here.ended(first["run"])][-1] == "end"
+        listed = (await here.http.get("/api/runs")).json()["runs"]
+        assert [each["run"] for each in listed] == [run]
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/resume"), ("DELETE", "")])
+async def test_a_part_is_neither_gone_on_with_nor_deleted_alone(
+    method: str, path: str, tmp_path: Path
+):
+    async with scripted_site(reply, tmp_path) as here:
+        run = await deep(here)
+        await here.ended(run)
+        refused = await here.http.request(method, f"/api/runs/{run}.1{path}")
+        assert refused.status_code == 409 and "larger research" in refused.json()["error"]
+        assert (await here.one(f"{run}.1"))["status"] == "finished"
+
+
+async def test_a_rating_and_a_name_of_a_part_are_kept_with_it(tmp_path: Path):
+    async with scripted_site(reply, tmp_path) as here:
+        run = await deep(here)
+        await here.ended(run)
+        part = f"/api/runs/{run}.1"
+        assert (await here.http.post(f"{part}/rate", json={"rating": 4})).status_code == 200
+        await here.http.patch(part, json={"title": "Size"})
+        assert (await here.one(f"{run}.1"))["title"] == "Size"
+        kept = here.desk.store.folder / run / "runs" / f"{run}.1"
+        assert (kept / "rating.json").exists()
+        assert Counter(p.name for p in here.desk.store.folder.iterdir()) == {run: 1}
