@@ -108,6 +108,37 @@ def latest(store: "RunStore") -> str:
     )
 
 
+DEEPER = "Go deeper into the question before: what is open in its report, or thin?"
+
+
+def begin_deepened(run: str, question: str, name: str, flags: dict[str, Any]) -> "Setup":
+    """Write down a question after a run that ended, in its conversation; gives its setup.
+
+    Over the sources of that run and of the same model, where no others are named, and deeply.
+    """
+    from rubricem.agent.record.conversations import ConversationStore
+    from rubricem.agent.research.researcher import ask_of
+    from rubricem.agent.research.setup import reserve
+    from rubricem.agent.settings import load_settings
+    from rubricem.agent.settings.door import setup_of
+    from rubricem.memory.runs import RunStore
+
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    store = RunStore(load_settings(given).data_dir)
+    request = store.request(run)
+    if not store.has_ended(run):
+        raise SettingsError(
+            f"The run {run!r} has not ended.", f"Go on with it: rubricem ask --resume {run}"
+        )
+    kept = {name: request["choices"].get(name) for name in ("model", "base_url", "source")}
+    kept = {name: value for name, value in kept.items() if value}
+    setup = setup_of(load_settings({"effort": "deep", **kept, **given}))
+    reserve(setup, name, question, (*ask_of(request).earlier, run))
+    conversations = ConversationStore(setup.stores.data_dir)
+    conversations.take_in(conversations.after(run).id, name, store)
+    return setup
+
+
 PARTIAL, INTERRUPTED = 3, 130
 """exit statuses; the others are those of every command"""
 
@@ -128,6 +159,7 @@ PARTIAL, INTERRUPTED = 3, 130
     metavar="[RUN]",
     help="Resume a run that was interrupted or ran out of a budget; the latest if none is named.",
 )
+@click.option("--deepen", metavar="RUN", help="Ask after a run that ended, and go deeper.")
 @set_option
 def ask(
     question: tuple[str, ...],
@@ -136,6 +168,7 @@ def ask(
     quiet: bool,
     run: str | None,
     resume: str | None,
+    deepen: str | None,
     **flags: Any,
 ) -> None:
     """Answer a research question with checked citations.
@@ -143,8 +176,11 @@ def ask(
     The question is read from standard input where it is - or missing.
     """
     asked, quiet = " ".join(question), quiet or as_json
-    if asked == "-" or not (asked or resume or sys.stdin.isatty()):
+    if asked == "-" or not (asked or resume or deepen or sys.stdin.isatty()):
         asked = sys.stdin.read()
+    asked = asked or (DEEPER if deepen else "")
+    if resume and deepen:
+        raise SettingsError("A run is resumed or deepened, not both.", "Name one of the two.")
     announced = bool(asked.strip() and not quiet and not resume)
     if announced:
         click.echo(one_line(asked), err=True)
@@ -164,9 +200,11 @@ def ask(
         run, setup = read_earlier(resume, asked, flags)
         asked = setup.template.question
     else:
-        asked = check_question(asked)
-        setup = setup_of(with_default_source(load_settings(flags)))
-        run = run or new_thread()
+        asked, run = check_question(asked), run or new_thread()
+        if deepen:
+            setup = begin_deepened(deepen, asked, run, flags)
+        else:
+            setup = setup_of(with_default_source(load_settings(flags)))
     try:
         trajectory = asyncio.run(_ask(setup, asked, run, quiet, announced))
     except asyncio.CancelledError:

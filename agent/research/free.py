@@ -13,7 +13,7 @@ gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, o
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -35,6 +35,7 @@ from rubricem.agent.transcript.scaffold import (
     ScaffoldDocument,
     ToolCall,
     answer_text,
+    citations,
     is_sent_back,
     missing_items,
     neutralise,
@@ -112,6 +113,10 @@ def search_on(document: ScaffoldDocument) -> str:
     )
 
 
+FROM_BEFORE = (
+    "\n\nWhere the passages quoted above answer this, the first turn may go on from its plan to "
+    "review and answer, without a search."
+)
 LENGTH = (
     " Some {:,} characters, fewer where less is to be said: with a heading for each part of a long "
     "one, and a table where three or more things are held side by side."
@@ -195,7 +200,9 @@ class FreeDecoder:
         )
 
     def message(self, run: Run) -> str:
-        return user_message(run.ask, told=run.policy.chat is not None)
+        told = run.policy.chat is not None
+        known = FROM_BEFORE if told and run.evidence.background.turns else ""
+        return user_message(run.ask, told=told) + known
 
     def tools(self, run: Run) -> str:
         """The run's tools, for a server that calls them in its own form."""
@@ -228,7 +235,7 @@ class FreeDecoder:
             run.charge(error)
             run.end_early(f"there is no plan: {error}")
             return run.alone
-        return self.actions(run, turn) or run.alone
+        return "" if run.answered else self.actions(run, turn) or run.alone
 
     async def search(self, run: Run, query: str) -> Found:
         return await run.search(query)
@@ -407,6 +414,10 @@ class FreeDecoder:
         document = parse(written.text)
         ends = [b.start for b in document.blocks if b.tag in ("review", "answer")]
         if stage is Stage.PLAN and ends and not tool_calls(written.text):
+            if _cites(document, run.sources):
+                # Of what the conversation found: a follow-up needs no search for that.
+                run.answered = True
+                return written
             run.discard(stage, raw)
             planned = replace(written, text=written.text[: ends[0]])
             run.keep(_pieces(run, stage, planned.text), planned)
@@ -555,6 +566,11 @@ def join_pieces(text: str, more: str) -> str:
     longest = min(len(more), PROBE)
     over = next((n for n in range(longest, LEAST_OVERLAP, -1) if text.endswith(more[:n])), 0)
     return text + more[over:]
+
+
+def _cites(document: ScaffoldDocument, known: Collection[str]) -> bool:
+    """Whether an answer cites something that is known."""
+    return any(set(cite.ids) & set(known) for cite in citations(document))
 
 
 def _lacking(text: str, *tags: str) -> list[str]:

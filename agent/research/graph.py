@@ -147,6 +147,8 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
+    if run.answered:
+        return
     actions = list(dict.fromkeys((query or run.alone).split(NEXT_CALL)))
     for found in await act_at_once(run, decoder, actions):
         await decoder.observe(run, found)
@@ -179,6 +181,8 @@ async def act_at_once(run: Run, decoder: Decoder, actions: Sequence[str]) -> lis
 
 
 async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
+    if run.answered:
+        return None
     run.turn += 1
     run.listener(StageStarted(Stage.RESEARCH))
     return await decoder.research(run)

@@ -202,7 +202,8 @@ class Researcher:
         async def way(state: Position) -> Any:
             # Async, since LangGraph runs a plain function in another thread.
             after, run = following(name, state.get("query")), self._runs.get(state["run"])
-            if run is None or after != "tools" or not run.ask.leads or run.cut_in is not None:
+            done = run is None or run.answered or run.cut_in is not None
+            if run is None or done or after != "tools" or not run.ask.leads:
                 return after
             actions = (state.get("query") or run.alone).split(NEXT_CALL)
             new = run.parts.expect(actions, run.ask.calls - run.tool_calls)

@@ -204,6 +204,8 @@ class Run:
     """of its first tool outputs, those that are not sent any more, for lack of room"""
     cut_prompt: tuple[int, int] | None = None
     """tokens of a prompt that the server read, and about as many as it was sent"""
+    answered: bool = False
+    """the first turn answered already, from what the conversation had found"""
     tells_left: bool = False
     """whether the policy is told what is left of the limits; earlier versions did not"""
     today: date = field(default_factory=date.today)

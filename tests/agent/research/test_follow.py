@@ -1,0 +1,60 @@
+"""Going on after a run: a follow-up from what was found, and a run that is deepened."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.record.conversations import ConversationStore
+from rubricem.agent.settings import load_settings
+from rubricem.agent.transcript.question import Ask
+from rubricem.memory.schema import Status
+from tests.conftest import rubricem
+from tests.support.policies import QUESTION, RUN, answer, contents, researching
+from tests.support.scripted_server import ScriptedServer
+
+PLANNED = RUN[0].partition("<call_tool")[0]
+
+
+async def test_a_follow_up_is_answered_from_what_its_conversation_found(tmp_path: Path):
+    with ScriptedServer([*RUN, PLANNED + answer()]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            await researcher.ask(Ask(QUESTION), "one")
+            after = await researcher.ask(Ask("And how large?", earlier=("one",)), "two")
+        told = contents(server.requests[-1].body)[-1][1]
+    assert "the first turn may go on from its plan" in told
+    assert (after.status, after.tool_calls) == (Status.FINISHED, 0)
+    assert len(server.requests) == len(RUN) + 1 and after.sources[0].id == "S1"
+
+
+async def test_an_answer_without_a_source_is_no_follow_up_without_a_search(tmp_path: Path):
+    script = [*RUN, PLANNED + "<answer>Large.</answer>", *RUN[1:]]
+    with ScriptedServer(script) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            await researcher.ask(Ask(QUESTION), "one")
+            after = await researcher.ask(Ask("And how large?", earlier=("one",)), "two")
+    assert after.tool_calls > 0 and "put aside" in after.transcript()
+
+
+def test_a_run_is_deepened_over_its_sources_in_its_conversation(
+    documents: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_VERIFY", "off")
+    reworded = "What does lru_cache do in all?"
+    with ScriptedServer([*RUN, reworded, PLANNED + answer()]) as server:
+        where = ("--base-url", server.base_url, "--model", "scripted", "--source", documents)
+        rubricem("ask", QUESTION, *where, "--run", "one", "--quiet")
+        done = rubricem("ask", "--deepen", "one", "--run", "two", "--quiet", "--json")
+        system = contents(server.requests[-1].body)[0][1]
+    assert system.startswith("You lead a research")
+    assert json.loads(done.stdout)["thread"] == "two"
+    data = load_settings().data_dir
+    [conversation] = ConversationStore(data).list_all().conversations
+    assert conversation.runs == ("one", "two")
+
+
+def test_only_a_run_that_ended_is_deepened():
+    said = rubricem("ask", "--deepen", "nope", code=2).output
+    assert "nope" in said
+    said = rubricem("ask", "--deepen", "a", "--resume", "b", code=2).output
+    assert "not both" in said
