@@ -1,5 +1,7 @@
 """How the rubrics of a question evolve: criteria are added, scored, and pruned by their variance.
 
+A new criterion counts at once, as in the paper: none waits until a second group has confirmed it.
+
 Pure functions from one `RubricBuffer` to the next. The number of criteria stays bounded, because
 pruning follows every scoring of a group, even if too few rollouts were scored to compare them
 (RubricEM, arXiv:2605.10899, appendix C). Every change is recorded in the buffer's history.
@@ -60,10 +62,11 @@ def add(
 def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
     """The buffer without active criteria that do not discriminate, and within the caps.
 
-    First those on which all trajectories agree are removed, then over the cap those of the lowest
-    variance, of equals the newest. If fewer than two trajectories have points on each active
-    criterion of a stage, none of them is known to be worse: then the newest over the cap are
-    removed.
+    First those on which all trajectories agree are removed, then over the cap those that tell the
+    trajectories' rewards apart least: by the variance of their points times their weight, of equals
+    the newest. What covers the question is persistent, and stays. If fewer than two trajectories
+    have points on each active criterion of a stage, none of them is known to be worse: then the
+    newest over the cap are removed.
     """
     changes: list[_Change] = []
     for stage, criteria in buffer.active.items():
@@ -74,7 +77,8 @@ def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
             continue
         variance = {c.key: pvariance(given[c.key]) for c in criteria}
         gone = {c.key: "all runs agree on it" for c in criteria if variance[c.key] < LEAST_VARIANCE}
-        ranked = sorted((c for c in criteria if c.key not in gone), key=lambda c: -variance[c.key])
+        told = {c.key: variance[c.key] * c.weight**2 for c in criteria}
+        ranked = sorted((c for c in criteria if c.key not in gone), key=lambda c: -told[c.key])
         gone |= {c.key: f"over the cap of {CAPS[stage]}" for c in ranked[CAPS[stage] :]}
         changes += [
             (stage, "retired", c, f"{gone[c.key]} (variance {variance[c.key]:.4f})")

@@ -68,6 +68,8 @@ class Known:
     judgement: Judgement | None = None
     rating: Rating | None = None
     """a person's, if somebody rated the answer"""
+    beside: Trajectory | None = None
+    """a run that came out worse, which the review holds against it"""
 
 
 class CandidateReader(Protocol):
@@ -100,6 +102,7 @@ class ReflectionJudge:
         seed: int = 0,
         *,
         rating: Rating | None = None,
+        beside: Trajectory | None = None,
     ) -> tuple[ReflectionCandidate, ...]:
         """The candidates in order, each with a score or the reason why it has none.
 
@@ -110,7 +113,7 @@ class ReflectionJudge:
         failure = ""
         if readable:
             try:
-                known = Known(trajectory, judgement, rating)
+                known = Known(trajectory, judgement, rating, beside)
                 scores += await self._reader.read(known, readable, seed)
             except (JudgeError, PolicyError) as error:
                 failure = f"the judge failed: {error}"
@@ -213,11 +216,11 @@ class ChoiceReflectionReader:
 
 
 def material(known: Known, characters: int) -> str:
-    """The context of every candidate: the question, the run in this many characters, the scores."""
-    run = known.trajectory
-    return "\n\n".join(
-        [fence({"question": run.question}), render_run(run, characters), *_remarks_on(known)]
-    )
+    """The context of every candidate: question, runs in this many characters, scores."""
+    run, worse = known.trajectory, known.beside
+    shown = render_run(run, characters // 2 if worse else characters)
+    other = [f"A run that came out worse:\n{render_run(worse, characters // 2)}"] if worse else []
+    return "\n\n".join([fence({"question": run.question}), shown, *other, *_remarks_on(known)])
 
 
 def short_material(known: Known, characters: int) -> str:

@@ -96,6 +96,29 @@ def list_(words: Sequence[str], every: bool, as_json: bool) -> None:
 
 
 @bank.command()
+@click.argument("runs", type=click.Path(path_type=Path, exists=True), nargs=-1, metavar="[RUN]...")
+@AS_JSON
+def stats(runs: Sequence[Path], as_json: bool) -> None:
+    """Tell which reflections help: judged runs with them and without, of the same question.
+
+    RUN is the folder of a collected run; the data directory's own runs count as well.
+    """
+    from rubricem.agent.learning.helped import helped, judged_runs
+
+    found = helped(judged_runs(load_settings().data_dir, runs))
+    if as_json:
+        print_json({name: asdict(one) for name, one in found.items()})
+        return
+    for name, one in sorted(found.items(), key=lambda each: -each[1].difference):
+        click.echo(
+            f"{one_line(name, 40):12}  better in {one.won} of {pluralise(one.pairs, 'pair')}, "
+            f"by {one.difference:+.2f} in the mean"
+        )
+    if not found:
+        click.echo("No question has judged runs with a reflection and without it.")
+
+
+@bank.command()
 @IDENTIFIER
 @AS_JSON
 def show(identifier: str, as_json: bool) -> None:

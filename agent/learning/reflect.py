@@ -1,10 +1,11 @@
 """Reflections on a finished run: candidates written by the policy and scored; the best is accepted.
 
-The policy reads the question and the run as it was written, but no score. If this does not fit,
-tool output is shortened first, then everything. A judge that also knows the scores rates each
-candidate as guidance. All m candidates can train the policy (GRPO); only the best one with a valid
-form and at least a minimum score may enter the bank. Source: RubricEM, arXiv:2605.10899, section
-3.4, appendix D.
+The policy reads the question and the run as it was written, but no score. Of a group it may be
+shown the best run and, beside it, the worst: what made the difference is the lesson. If this does
+not fit, tool output is shortened first, then everything. A judge that also knows the scores rates
+each candidate as guidance. All m candidates can train the policy (GRPO); only the best one with a
+valid form and at least a minimum score may enter the bank. Source: RubricEM, arXiv:2605.10899,
+section 3.4, appendix D.
 """
 
 import re
@@ -75,22 +76,29 @@ class Reflector:
     """whether a policy that continues tokens can be held to a grammar"""
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int = 0
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int = 0,
+        beside: Trajectory | None = None,
     ) -> Reflected:
         """M candidates in order, at most one accepted. Raises PolicyError where the policy fails.
 
-        The policy is shown the question and the run, no more.
+        The policy is shown the question and the run, and of a worse run `beside` it no more than
+        that it came out worse.
         """
-        written = await self.write(trajectory, seed)
-        return await self.choose(trajectory, judgement, written, seed)
+        written = await self.write(trajectory, seed, beside)
+        return await self.choose(trajectory, judgement, written, seed, beside=beside)
 
-    async def write(self, trajectory: Trajectory, seed: int = 0) -> list[ReflectionCandidate]:
+    async def write(
+        self, trajectory: Trajectory, seed: int = 0, beside: Trajectory | None = None
+    ) -> list[ReflectionCandidate]:
         """So many candidates, not scored.
 
         Where a model that continues tokens gives none of valid form, one more is written under a
         grammar, for the bank: it is marked, since it was not the policy's own choice alone.
         """
-        prompt = await _prompt(self.policy, trajectory, self.tokens)
+        prompt = await _prompt(self.policy, trajectory, self.tokens, beside)
 
         async def write(number: int, grammar: str | None = None) -> ReflectionCandidate:
             sampling = Sampling(
@@ -118,14 +126,18 @@ class Reflector:
         *,
         rating: Rating | None = None,
         earlier: Sequence[Source] = (),
+        beside: Trajectory | None = None,
     ) -> Reflected:
         """The candidates scored, and the best of them as an item for the bank.
 
         `rating` is a person's of the run; `earlier` was read in its conversation before it.
         """
-        scored = await self.judge.score(trajectory, judgement, written, seed, rating=rating)
+        scored = await self.judge.score(
+            trajectory, judgement, written, seed, rating=rating, beside=beside
+        )
         marked = mark_best(scored, self.judge.minimum)
-        read = dict.fromkeys(source.text for source in (*trajectory.sources, *earlier))
+        other = beside.sources if beside else ()
+        read = dict.fromkeys(source.text for source in (*trajectory.sources, *other, *earlier))
         best = accept(
             marked,
             self.policy.name,
@@ -218,13 +230,17 @@ def _end(text: str) -> int | None:
     return None if at < 0 else at + len(_END)
 
 
-async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segment:
+async def _prompt(
+    policy: Policy, trajectory: Trajectory, tokens: int, beside: Trajectory | None
+) -> Segment:
     """The question and the run, cut so that what is to be written fits behind it."""
     context = policy.context_tokens
     room = sys.maxsize if context is None else context - tokens - _SPARE_TOKENS
     characters = _SERVER_CHARACTERS if context is None else room * _CHARACTERS_A_TOKEN
     characters, ids = await fit(
-        lambda characters: policy.render(template("reflect"), message(trajectory, characters)),
+        lambda characters: policy.render(
+            template("reflect"), message(trajectory, characters, beside)
+        ),
         room,
         characters,
         RubricemError(
@@ -234,17 +250,19 @@ async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segmen
         least=room // _CHARACTERS_A_TOKEN - 1,
         shrink=lambda characters, share: characters * 4 // 5,
     )
-    text = message(trajectory, characters)
+    text = message(trajectory, characters, beside)
     return Segment(author=Author.PROMPT, text=text, token_ids=ids)
 
 
-def message(trajectory: Trajectory, characters: int) -> str:
-    """The question and the run, the run cut to about so many characters."""
-    stages = (text for _, text in fit_stages(trajectory, Stage, characters))
-    run = harmless("\n".join(filter(None, stages)))
-    question = harmless(trajectory.question)
-    form = template("reflect_form")
-    return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
+def message(trajectory: Trajectory, characters: int, beside: Trajectory | None = None) -> str:
+    """The question and the run, or both runs, cut to about so many characters."""
+    runs = {"run": trajectory} | ({"other_run": beside} if beside else {})
+    parts = [f"<question>\n{harmless(trajectory.question)}\n</question>"]
+    for tag, run in runs.items():
+        stages = (text for _, text in fit_stages(run, Stage, characters // len(runs)))
+        parts.append(f"<{tag}>\n{harmless(chr(10).join(filter(None, stages)))}\n</{tag}>")
+    told = template("reflect_pair") if beside else ""
+    return "\n".join(parts) + f"\n\n{told}{template('reflect_form')}"
 
 
 def form_grammar() -> str:

@@ -23,7 +23,7 @@ from rubricem.memory.text import storable
 RUBRICS, TAKEAWAYS = "reflection_rubrics", "reflection_takeaways"
 
 _FENCES = re.compile(
-    rf"<(?=\s*/?\s*(?:run|question|reference_examples|{RUBRICS}|{TAKEAWAYS})\b)", re.I
+    rf"<(?=\s*/?\s*(?:run|other_run|question|reference_examples|{RUBRICS}|{TAKEAWAYS})\b)", re.I
 )
 CHARACTERS = 2000
 """of all that is recalled where the context is small: some 500 tokens"""

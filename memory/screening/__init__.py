@@ -57,6 +57,12 @@ _CALLS = re.compile(
     r"|(?<![\w.])(?:search|open_page|call_tool)\(\s*[\"'][^()\n]*\)",
     re.I | re.M,
 )
+_QUERY = re.compile(
+    r"<\s*call_tool\s+name=[\"']?search[\"']?[^<>]*>([^<>{}\"]{1,300})<\s*/\s*call_tool\s*>"
+    r"|^([ \t]*(?:[-*+][ \t]*)?)search[ \t]*:[ \t]*([^<>{}\"\n]+)$",
+    re.I | re.M,
+)
+"""a call that searches: its words are often the lesson, and stay as a quotation"""
 _LINK = re.compile(
     r"!?\[([^\[\]\n]{0,300})\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)?\)|\[[^\[\]\n]*\])"
 )
@@ -124,6 +130,7 @@ def strip_markup(text: str) -> Stripped:
     for _ in range(ROUNDS):
         before = plain
         plain = _HIDDEN.sub(" ", _MARKERS.sub("", entities_read(plain)))
+        plain = _QUERY.sub(lambda at: f'{at[2] or ""}"{(at[1] or at[3]).strip()}" ', plain)
         plain = _LINK.sub(r"\1", _REFERENCE.sub("", _CALLS.sub(" ", plain)))
         plain = _TAG.sub("", _GENERIC.sub(r"[\1]", _BREAK.sub("\n", plain)))
         if plain == before:

@@ -192,7 +192,11 @@ class FixedReflections:
         self.seen: list[tuple[str, str, float | None]] = []
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int,
+        beside: Trajectory | None = None,
     ) -> Reflected:
         score = judgement.score(Stage.ANSWER) if judgement else None
         self.seen.append((trajectory.question, trajectory.thread, score))
@@ -209,9 +213,13 @@ class ManyReflections(FixedReflections):
     """Two candidates that differ in their score, the better one for the bank."""
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int,
+        beside: Trajectory | None = None,
     ) -> Reflected:
-        found = await super().__call__(trajectory, judgement, seed)
+        found = await super().__call__(trajectory, judgement, seed, beside)
         worse = candidate(trajectory, 0.2).model_copy(update={"accepted": False})
         return found.model_copy(update={"candidates": (*found.candidates, worse)})
 

@@ -61,7 +61,11 @@ class Reflecting(Protocol):
     """Reflects on one trajectory; raises RubricemError if it cannot."""
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int,
+        beside: Trajectory | None = None,
     ) -> Reflected: ...
 
 
@@ -374,15 +378,15 @@ class Collector:
         judged: GroupJudgement | None,
         reflecting: Reflecting,
     ) -> Reflected:
-        """Reflect on one trajectory, drawn at random regardless of score and length."""
+        """Reflect on the best run beside the worst; on one drawn at random where none is better."""
         part = self.run.reflection_part(record.id)
         draw = random.Random(f"{self._manifest.seed}:{part}")
-        run: Trajectory = draw.choice(runs.trajectories)
         scored = judged.judgements if judged else ()
+        run, beside = apart(runs.trajectories, scored) or (draw.choice(runs.trajectories), None)
         judgement = next((j for j in scored if j.trajectory_id == run.id), None)
         with call_scope(part):
             try:
-                reflected = await reflecting(run, judgement, draw.randrange(2**32))
+                reflected = await reflecting(run, judgement, draw.randrange(2**32), beside)
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
         reflected = reflected.model_copy(update={"usage": self.gate.usage_in(part)})
@@ -429,6 +433,22 @@ class Collector:
             told = f"{pace.done} of {pace.of} rollouts"
             told += f", {cost:.2f} US dollars so far" if cost else ""
             self.tell(told + (f", about {lasting(pace.left)} left" if pace.left else ""))
+
+
+LEAST_APART = 0.1
+"""of the mean scores of two runs, from which one is told to be better"""
+
+
+def apart(
+    runs: Sequence[Trajectory], judged: Sequence[Judgement]
+) -> tuple[Trajectory, Trajectory] | None:
+    """The best and the worst run by the means of their stages' scores, if they differ."""
+    known = {j.trajectory_id: [s.score for s in j.stages if s.score is not None] for j in judged}
+    means = {name: sum(scores) / len(scores) for name, scores in known.items() if scores}
+    ranked = sorted((r for r in runs if r.id in means), key=lambda run: means[run.id])
+    if not ranked or means[ranked[-1].id] - means[ranked[0].id] < LEAST_APART:
+        return None
+    return ranked[-1], ranked[0]
 
 
 def _describe_means(judged: GroupJudgement) -> str:

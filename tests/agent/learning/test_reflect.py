@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rubricem.agent.cli import main
+from rubricem.agent.learning.helped import helped
 from rubricem.agent.learning.reflect import (
     HEADINGS,
     Parsed,
@@ -18,7 +21,7 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS
 from rubricem.judge.build import reflection_judge
-from rubricem.judge.reflection import ReflectionJudge
+from rubricem.judge.reflection import Known, ReflectionJudge, material
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
@@ -29,8 +32,10 @@ from rubricem.memory.schema import (
     Sampling,
     Segment,
     Stage,
+    StageScore,
     Trajectory,
 )
+from rubricem.training.collect.collector import apart
 from tests.support.gbnf import accepts
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import trajectory
@@ -63,6 +68,7 @@ class FixedJudge:
         seed: int = 0,
         *,
         rating: Rating | None = None,
+        beside: Trajectory | None = None,
     ) -> tuple[ReflectionCandidate, ...]:
         self.seen.append((trajectory, judgement, seed))
         return tuple(
@@ -142,6 +148,44 @@ async def test_the_policy_sees_question_and_run_and_no_score():
     samplings = [sampling for _, sampling in policy.calls]
     assert {s.temperature for s in samplings} == {0.7} and samplings[0].seed != samplings[1].seed
     assert [c.accepted for c in found] == [False, True]
+
+
+async def test_a_worse_run_is_shown_beside_and_what_made_the_difference_is_asked_for():
+    worse = RUN.model_copy(update={"id": "worse", "segments": (*RUN.segments, PADDING)})
+    policy, judge = ScriptedPolicy([GOOD]), FixedJudge(0.9)
+    found = await Reflector(policy, judge, LENGTH, 1)(RUN, None, 5, worse)  # type: ignore[arg-type]
+    prompt = found.candidates[0].segments[0].text
+    shown, other = prompt.split("<other_run>")
+    assert "Padding." not in shown and "Padding." in other and "word for word" in other
+    told = material(Known(RUN, None, None, worse), 20_000)
+    assert told.index("came out worse") < told.index("Padding.")
+    assert apart([RUN, worse], [judged("worse", 0.3), judged(RUN.id, 0.9)]) == (RUN, worse)
+    assert apart([RUN, worse], [judged("worse", 0.85), judged(RUN.id, 0.9)]) is None
+
+
+def test_a_lesson_is_told_by_pairs_of_runs_with_it_and_without(tmp_path: Path):
+    runs = [RUN.model_copy(update={"id": n, "recalled": r}) for n, r in WITH_AND_WITHOUT.items()]
+    scores = {"a": 0.9, "b": 0.5, "c": 0.6, "d": 0.7}
+    found = helped((run, judged(run.id, scores[run.id])) for run in runs)
+    assert set(found) == {"l1", "l2"}
+    # l1 is in a and b: beside c and d those differ by 0.3, 0.2, -0.1 and -0.2.
+    assert (found["l1"].pairs, found["l1"].won) == (4, 2)
+    assert found["l1"].difference == pytest.approx(0.05)
+    assert (found["l2"].pairs, found["l2"].won) == (3, 0)
+    (tmp_path / "trajectories.jsonl").write_text("".join(f"{r.model_dump_json()}\n" for r in runs))
+    lines = (judged(run.id, scores[run.id]).model_dump_json() for run in runs)
+    (tmp_path / "judgements.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    told = CliRunner().invoke(main, ["bank", "stats", str(tmp_path)])
+    assert "l1            better in 2 of 4 pairs, by +0.05" in told.stdout, told.output
+
+
+WITH_AND_WITHOUT = {"a": ("l1",), "b": ("l1", "l2"), "c": (), "d": ()}
+PADDING = Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=2, text="Padding.")
+
+
+def judged(name: str, score: float) -> Judgement:
+    stages = (StageScore(stage=Stage.ANSWER, score=score),)
+    return Judgement(trajectory_id=name, judge="j", stages=stages)
 
 
 async def test_what_is_written_ends_behind_the_last_block_or_is_cut_off_at_the_limit():
