@@ -26,6 +26,7 @@ from rubricem.agent.sources.index import (
     without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
+from rubricem.agent.sources.past import PastRuns
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Tavily, Web, Wikipedia
 from rubricem.agent.transcript.events import Tell, hush
@@ -35,6 +36,7 @@ from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import Embedder, Passage, SearchTool, Widening
 
 PYTHON = "python"
+HISTORY = "history"
 WEB = "web"
 SCHOLAR = "scholar"
 SEARXNG = "searxng:"
@@ -48,8 +50,8 @@ AUTO = "auto"
 
 ALLOWED = (
     "A source is `python` (the libraries installed here), `web`, `scholar`, `wikipedia` (or "
-    "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `auto`, one of an "
-    "installed package, or an existing folder with md, txt, rst, html, pdf, docx, pptx, xlsx, "
+    "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier runs), `auto`, one of "
+    "an installed package, or an existing folder with md, txt, rst, html, pdf, docx, pptx, xlsx, "
     "epub or csv files."
 )
 
@@ -96,7 +98,7 @@ def finds_pages(name: str) -> bool:
 def is_folder(name: str) -> bool:
     if is_beyond(name) or name.startswith(GIT):
         return False
-    return name not in (PYTHON, AUTO, *parts_of("sources"))
+    return name not in (PYTHON, HISTORY, AUTO, *parts_of("sources"))
 
 
 def kept_name(name: str) -> str:
@@ -195,6 +197,8 @@ def open_source(
     """
     if name == PYTHON:
         return PythonDocs(cache_dir, on_progress, whole)
+    if name == HISTORY:
+        return PastRuns(cache_dir.parent, cache_dir / HISTORY)
     if is_beyond(name):
         rest = name.partition(":")[2]
         if name == TAVILY:

@@ -10,6 +10,7 @@ const NAMES = {
   web: t("Web"),
   scholar: t("Papers"),
   wikipedia: t("Wikipedia"),
+  history: t("Earlier runs"),
   auto: t("Automatic"),
 };
 const UPLOADED = /^upload:/;
