@@ -27,7 +27,7 @@ async def test_what_a_run_cited_and_reported_is_found_by_the_next(tmp_path: Path
     assert QUESTION in report.title
     # The next run is in it as soon as it has ended, and what both cite stands there once.
     again = await past.search("unbounded cache", 9)
-    assert {p.location for p in again} == {PASSAGES[0].location, "run:one", "run:two"}
+    assert "run:two" in {p.location for p in again}
     assert sum(p.text == PASSAGES[0].text for p in again) == 1
 
 
