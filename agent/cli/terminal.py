@@ -19,19 +19,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rubricem.agent.cli import debugging
-from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.events import (
+    BudgetSet,
+    Event,
+    PersonAsked,
+    RunFinished,
+    Tell,
+    hush,
+)
 from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.text import one_line, printable, storable
+
+if TYPE_CHECKING:
+    from rubricem.agent.research.deep.parts import Steering
 
 HUNG_UP, INTERRUPTED = 129, 130
 GRACE = 2.0
 """seconds for cancelled work to end by itself"""
+LONGEST_LINE = 4096
+"""bytes, as terminals give them"""
 
 
 def tell_spent(trajectory: Trajectory) -> None:
@@ -155,6 +167,41 @@ def person_here(interrupts: Interrupts) -> tuple[Person, str]:
     if sys.stdin.isatty() and sys.stderr.isatty():
         return TerminalPerson(interrupts), ""
     return Nobody(), NOBODY_HERE
+
+
+class TypedRemarks:
+    """Each line that is typed while a lead works is a remark to it; a listener of the run."""
+
+    def __init__(self, steering: "Steering", tell: Callable[[str], None]) -> None:
+        self._steering, self._tell = steering, tell
+        self._tasks = set[asyncio.Task[None]]()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case BudgetSet():
+                self._tell("A line that you type is a remark, heard at the lead's next turn.")
+                self._listen()
+            case PersonAsked(waiting=False):
+                self._listen()
+            case PersonAsked() | RunFinished():
+                self.leave()
+
+    def leave(self) -> None:
+        asyncio.get_running_loop().remove_reader(sys.stdin)
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(sys.stdin, self._take)
+
+    def _take(self) -> None:
+        # Reading stops a process that is in the background, and gives nothing at the end.
+        ours = os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        typed = os.read(sys.stdin.fileno(), LONGEST_LINE) if ours else b""
+        if not typed:
+            self.leave()
+        if text := storable(typed.decode(errors="replace")).strip():
+            task = asyncio.create_task(self._steering.remark(text))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
 
 class TerminalPerson:

@@ -211,6 +211,9 @@ def _line_beside(event: events.Event) -> str:
             similar = f"{count - own} of similar questions" if count > own else ""
             parts = filter(None, ("one of this very question" if own else "", similar))
             return f"recalled {pluralise(count, 'reflection')}: {', '.join(parts)}"
+        case events.Remarked(remarks, heard) if remarks:
+            state = "the lead was told" if heard == len(remarks) else "kept for the lead"
+            return f"{state}: {one_line(remarks[-1])}"
         case events.BudgetSet(limits):
             return f"at most {', '.join(limits)}"
         case events.RunFinished(ended):

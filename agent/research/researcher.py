@@ -25,7 +25,13 @@ from rubricem.agent.record.conversations import NOTHING, background_in
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
-from rubricem.agent.research.deep.parts import Answer, ask_of_part, asked_in, must_go_on
+from rubricem.agent.research.deep.parts import (
+    Answer,
+    Steering,
+    ask_of_part,
+    asked_in,
+    must_go_on,
+)
 from rubricem.agent.research.graph import (
     NODES,
     WAYS,
@@ -128,17 +134,21 @@ class Researcher:
         listener: Listener = ignore,
         stop: asyncio.Event | None = None,
         person: Person | None = None,
+        steering: Steering | None = None,
     ) -> Trajectory:
         """Answer a question; given the thread of an interrupted run, continue that run.
 
         Setting `stop` ends the run with what it has so far. `person` decides where the run asks;
-        None: plans are approved unseen. If the policy or a store fails, the trajectory is FAILED
-        with the reason.
+        None: plans are approved unseen; `steering` has what they tell a lead meanwhile. If the
+        policy or a store fails, the trajectory is FAILED with the reason.
         """
 
         async def answer(listener: Listener) -> Trajectory:
             run = await self._start(thread or new_thread(), ask, listener, stop)
             try:
+                if ask.leads and steering:
+                    run.parts.steering = steering
+                await run.parts.steering.open(run.parts, run.journal, listener)
                 await self._drive(run, person or Nobody())
             except RubricemError:
                 # If the failed run was kept as a trajectory, that is returned.
@@ -245,7 +255,7 @@ class Researcher:
         ) -> Trajectory:
             if await asyncio.to_thread(store.has_ended, thread):
                 ended = await asyncio.to_thread(store.load, thread)
-                if not must_go_on(ended):
+                if stop.is_set() or not must_go_on(ended):
                     listener(RunFinished(ended))
                     return ended
             return await below.ask(ask, thread, listener, stop)

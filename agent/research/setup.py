@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, embedder_in
 from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
+from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.graph import Decoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher, request_of
@@ -231,11 +232,12 @@ async def ask_once(
     listener: Listener = ignore,
     stopping: AbstractContextManager[asyncio.Event | None] | None = None,
     person: Person | None = None,
+    steering: Steering | None = None,
 ) -> Trajectory:
     """One question from its setup to its trajectory, with clients of its own.
 
     `stopping` is entered once the run begins; its event ends the run with what there is. `person`
-    is asked where the run is to ask somebody.
+    is asked where the run is to ask somebody; `steering` has what they tell a lead.
     """
     tell = tell_to(listener)
     setup = await settle(setup, thread, tell)
@@ -244,7 +246,7 @@ async def ask_once(
     async with AsyncExitStack() as stack:
         researcher = await stack.enter_async_context(open_researcher(setup, tell))
         stop = stack.enter_context(stopping) if stopping else None
-        return await researcher.ask(ask, thread, listener, stop, person)
+        return await researcher.ask(ask, thread, listener, stop, person, steering)
 
 
 @asynccontextmanager

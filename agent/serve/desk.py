@@ -37,6 +37,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.record.conversations import Conversation, ConversationStore
 from rubricem.agent.record.history import History
+from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.serve import feed
@@ -47,6 +48,7 @@ from rubricem.agent.serve.requests import (
     check_known,
     conflict,
     lead_of,
+    missing,
     read_request,
     refuse_as,
     too_many,
@@ -56,9 +58,9 @@ from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.settings.users import Granted, UserBudget
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
 from rubricem.agent.transcript.question import Ask, ShownPlan, check_question
-from rubricem.memory.errors import RubricemError, StoreError
-from rubricem.memory.schema import LocalModel, Status, Trajectory
-from rubricem.memory.text import one_line
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.schema import LocalModel, Stage, Status, Trajectory
+from rubricem.memory.text import one_line, storable
 
 WorkState = Literal["waiting", "running", "asking", "ended"]
 
@@ -86,6 +88,8 @@ class Work:
         self.began = began
         self.state: WorkState = "waiting"
         self.stop = asyncio.Event()
+        self.steering = Steering(self.hear)
+        self.leads = False
         self.telling = feed.Telling(run)
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
@@ -360,6 +364,7 @@ class Lessons:
 
 HEARTBEAT = 15.0
 """seconds without events after which a watcher is told that the connection is alive"""
+FOLLOW_UP = "Ask a follow-up when its report is there."
 STOPPED = "it was stopped before anything was found; resume it to go on"
 DELETED = "The folder of this run was deleted while it went on; nothing of it is kept."
 
@@ -505,6 +510,26 @@ class RunDesk:
         """Pass on a person's answer; Refused (409) if it was answered before."""
         (await self.at_work(run)).answer(answered)
 
+    async def remark(self, run: str, text: str) -> None:
+        """Tell a lead something; Refused (409) where nobody would hear it."""
+        work, said = await self.at_work(run), storable(text).strip()
+        if not work.leads:
+            raise conflict("Only deep research takes remarks while it goes on.", FOLLOW_UP)
+        if work.telling.stage is Stage.ANSWER:
+            raise conflict("The report is being written already.", FOLLOW_UP)
+        if not said:
+            raise SettingsError("There is no remark.", "Say what is to be looked at as well.")
+        await work.steering.remark(said)
+
+    async def stop_part(self, run: str, number: int) -> None:
+        """End an investigation with what it has."""
+        work = await self.at_work(run)
+        if (part := work.telling.parts.get(number)) is None:
+            raise missing(f"There is no investigation {number} of this run.", "Look at its list.")
+        if part.ended:
+            raise conflict("The investigation has ended.", "Read it among the others.")
+        await work.steering.stop(number)
+
     async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.LoggedEvent]]:
         """Events of a run after a given one, until its end; [] after a while without any.
 
@@ -577,7 +602,7 @@ class RunDesk:
                 raise conflict("The run is in progress already.", "Watch its events.")
             work = Work(run, conversation, log, began, self._places)
             work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
-            work.model, work.usual = setup.model, usual
+            work.model, work.usual, work.leads = setup.model, usual, ask.leads
             self.live[run] = work
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
@@ -612,7 +637,9 @@ class RunDesk:
         await work.go()
         async with self.researchers.of(setup) as researcher:
             work.state = "running"
-            trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
+            trajectory = await researcher.ask(
+                ask, work.run, work.hear, work.stop, work, work.steering
+            )
         if not await asyncio.to_thread(self.store.holds, work.run):
             await asyncio.to_thread(self.store.discard, work.run)
             raise StoreError(DELETED, "Ask the question again.")

@@ -228,6 +228,8 @@ class Telling:
             case events.BudgetSet(limits, budgets):
                 self.limits = list(limits)
                 return [("budget", {"limits": self.limits, "left": left_of(budgets)})]
+            case events.Remarked(remarks, heard):
+                return [("remarks", {"said": list(remarks), "heard": heard})]
             case events.LessonsRecalled(count, own):
                 return [("recalled", {"count": count, "own": own})]
             case events.UsageCounted(usage, left):
@@ -312,7 +314,7 @@ class Telling:
 
 PAUSE = 0.25
 """seconds for which events are gathered"""
-_LATEST = ("usage", "rubric", "investigation")
+_LATEST = ("usage", "rubric", "investigation", "remarks")
 """of several (by number, where they have one) only the last matters; of notes, in a row alone"""
 
 

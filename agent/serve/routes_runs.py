@@ -89,6 +89,8 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.get("/runs/{run}/draft")(runs.draft)
     routes.get("/runs/{run}/events")(runs.events)
     routes.post("/runs/{run}/stop")(runs.stop)
+    routes.post("/runs/{run}/remarks", status_code=accepted)(runs.remark)
+    routes.post("/runs/{run}/investigations/{number}/stop")(runs.stop_part)
     routes.post("/runs/{run}/resume")(runs.resume)
     routes.post("/runs/{run}/answer")(runs.answer)
     routes.get("/threads")(conversations.listed)
@@ -114,6 +116,12 @@ class Labelled(RequestBody):
 
     title: str | None = Field(default=None, max_length=1000)
     tags: tuple[str, ...] | None = Field(default=None, max_length=100)
+
+
+class Remark(RequestBody):
+    """What a person says to a lead while it works."""
+
+    text: str = Field(max_length=2000)
 
 
 @dataclass
@@ -244,6 +252,14 @@ class _Runs:
 
     async def stop(self, run: str) -> dict[str, Any]:
         await self.desk.stop(run)
+        return {"run": run}
+
+    async def stop_part(self, run: str, number: int) -> dict[str, Any]:
+        await self.desk.stop_part(run, number)
+        return {"run": run, "number": number}
+
+    async def remark(self, run: str, remark: Remark) -> dict[str, Any]:
+        await self.desk.remark(run, remark.text)
         return {"run": run}
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> dict[str, Any]:

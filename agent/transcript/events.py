@@ -101,6 +101,14 @@ class RunFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Remarked:
+    """What the person said to the lead so far; it has heard the first so many."""
+
+    remarks: tuple[str, ...]
+    heard: int
+
+
+@dataclass(frozen=True, slots=True)
 class InvestigationAsked:
     """An investigation was asked for, and waits for its place."""
 
@@ -133,6 +141,7 @@ Event = (
     | LessonsRecalled
     | UsageCounted
     | RunFinished
+    | Remarked
     | InvestigationAsked
     | InvestigationFailed
     | InvestigationEvent
@@ -157,6 +166,10 @@ class InvestigationProgress:
     """what its latest call asked for"""
     _open: deque[ToolCalled] = field(default_factory=deque)
     _found: set[str] = field(default_factory=set)
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in ("waiting", "working")
 
     @property
     def doing(self) -> ToolCalled | None:

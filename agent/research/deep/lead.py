@@ -44,6 +44,7 @@ WHOLE = 10**6
 LEAST_OF_A_SECTION = 1000
 """characters"""
 EDIT_TOKENS = 8000
+_TAKE_UP = "Take it up in what you have investigated next, and in the report."
 
 
 class LeadDecoder(FreeDecoder):
@@ -98,14 +99,33 @@ class LeadDecoder(FreeDecoder):
         await run.respond(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
-        for remark in list(run.parts.remarks):
-            run.parts.remarks.remove(remark)
-            said = await run.once("remark", f"The person who asked adds: {neutralise(remark)}")
-            await run.respond(Stage.RESEARCH, f"\n{said}\n")
+        await self._hear(run, "remarks")
         return await super().research(run)
 
+    async def review(self, run: Run) -> str | None:
+        """What the person says until the report is begun sends the lead back to its research."""
+        missing = await super().review(run)
+        if missing is None and await self._hear(run, "late remarks"):
+            run.turn += 1
+            return await super().research(run) or await self.review(run)
+        return missing
+
+    async def _hear(self, run: Run, name: str) -> bool:
+        """Tell the lead what the person said since; a resume tells it at the same place."""
+        steering = run.parts.steering
+        known = int(await run.once(name, str(len(steering.remarks))))
+        new = steering.remarks[steering.heard : known]
+        for remark in new:
+            said = f"The person who asked adds: {neutralise(remark)}"
+            await run.respond(Stage.RESEARCH, f"\n{said}\n{_TAKE_UP}\n")
+        if new:
+            steering.heard = known
+            steering.tell()
+        return bool(new)
+
     async def is_spent(self, run: Run) -> bool:
-        return run.turn > ROUNDS or await super().is_spent(run)
+        more = min(run.parts.steering.heard, ROUNDS)
+        return run.turn > ROUNDS + more or await super().is_spent(run)
 
     async def answer(self, run: Run) -> None:
         """Sections by the outline, edited; a short answer is written as any policy writes it."""

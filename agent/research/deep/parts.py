@@ -21,17 +21,21 @@ from rubricem.agent.transcript.events import (
     InvestigationEvent,
     InvestigationFailed,
     Listener,
+    Remarked,
     UsageCounted,
+    ignore,
 )
 from rubricem.agent.transcript.question import (
     BREADTH,
     INVESTIGATE,
+    MOST_INVESTIGATIONS,
     Ask,
     Budgets,
     Found,
 )
 from rubricem.agent.transcript.scaffold import parse, rubric_items
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.runs import CallKey, Journal
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
@@ -68,6 +72,60 @@ def asked_in(action: str) -> tuple[str, tuple[int, ...]]:
 
 
 @dataclass
+class Steering:
+    """What a person tells a run that goes on: remarks for its lead, investigations to end.
+
+    Kept in the run's journal, so that a resume knows of it; what is told before the run is open is
+    kept once it is.
+    """
+
+    listener: Listener = ignore
+    remarks: list[str] = field(default_factory=list)
+    heard: int = 0
+    """how many of them the lead was told"""
+    stopped: set[int] = field(default_factory=set)
+    """numbers of investigations"""
+    _open: "tuple[Inquiries, Journal] | None" = None
+
+    async def open(self, parts: "Inquiries", journal: Journal, listener: Listener) -> None:
+        told, self.remarks, self.listener = self.remarks, list[str](), listener
+        self._open = parts, journal
+        while kept := journal.find(self._key(parts, f"remark {len(self.remarks) + 1}")):
+            self.remarks.append(kept["value"])
+        numbers = range(1, MOST_INVESTIGATIONS + 1)
+        self.stopped |= {n for n in numbers if journal.find(self._key(parts, f"stop {n}"))}
+        if self.remarks:
+            self.tell()
+        for text in told:
+            await self.remark(text)
+
+    async def remark(self, text: str) -> None:
+        """Return once it is kept; the lead hears it at its next turn."""
+        self.remarks.append(text)
+        self.tell()
+        await self._keep(f"remark {len(self.remarks)}", text)
+
+    async def stop(self, number: int) -> None:
+        """End an investigation with what it has."""
+        self.stopped.add(number)
+        for part in self._open[0].by_question.values() if self._open else ():
+            if part.number == number:
+                part.stop.set()
+        await self._keep(f"stop {number}", "")
+
+    def tell(self) -> None:
+        self.listener(Remarked(tuple(self.remarks), self.heard))
+
+    async def _keep(self, name: str, value: str) -> None:
+        if self._open is not None:
+            parts, journal = self._open
+            await journal.append(self._key(parts, name), {"value": value})
+
+    def _key(self, parts: "Inquiries", name: str) -> CallKey:
+        return CallKey(parts.thread, 0, 0, name)
+
+
+@dataclass
 class Inquiry:
     """One investigation, before, while and after it is worked on."""
 
@@ -98,8 +156,7 @@ class Inquiries:
     by_question: dict[str, Inquiry] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
     """by question, what the lead was told"""
-    remarks: list[str] = field(default_factory=list)
-    """of the person, that the lead has not heard yet"""
+    steering: Steering = field(default_factory=Steering)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BREADTH))
 
     def expect(self, actions: Sequence[str], most: int) -> list[str]:
@@ -110,6 +167,8 @@ class Inquiries:
             if question and question not in self.by_question and len(new) < most:
                 part = Inquiry(len(self.by_question) + 1, question, items)
                 self.by_question[question] = part
+                if part.number in self.steering.stopped:
+                    part.stop.set()
             if (part_of := self.by_question.get(question)) and not _is_done(part_of):
                 new.append(action)
         return list(dict.fromkeys(new))

@@ -57,7 +57,7 @@ export function query(parameters) {
 
 const EVENTS = [
   "stage", "text", "plan", "rubric", "tool", "results", "retry", "note", "budget", "recalled",
-  "usage", "investigation", "ask", "answered", "verdicts", "finished", "restart", "end",
+  "usage", "investigation", "remarks", "ask", "answered", "verdicts", "finished", "restart", "end",
 ];
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;

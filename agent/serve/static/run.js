@@ -118,7 +118,7 @@ class RunView {
     const acts = [(click) => this.end(click), (click) => this.goOn(click)];
     this.head = new RunHead(run, ...acts, nested);
     this.feed = new Feed(() => get(path("runs", run.run, "draft"), { signal }));
-    this.tree = new InvestigationTree();
+    this.tree = new InvestigationTree(run.run);
     this.rubric = new RubricPanel();
     this.asked = new AskPanel(run.run);
     this.draw();
@@ -179,6 +179,10 @@ class RunView {
   on_investigation(part) {
     this.on_tool();
     this.tree.take(part);
+  }
+
+  on_remarks(remarks) {
+    this.tree.remarks(remarks);
   }
 
   on_usage(usage) {

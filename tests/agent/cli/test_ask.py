@@ -4,12 +4,14 @@ Its claims are checked as it is said; pages of private hosts are read where that
 is lost under ^C, by a full disk, with two processes, or where a key is refused half-way.
 """
 
+import fcntl
 import json
 import os
 import pty
 import resource
 import signal
 import subprocess
+import termios
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.transcript.question import Budgets
 from rubricem.memory.schema import Status, Verification
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
-from tests.support import policies
+from tests.support import pages, policies
 from tests.support.policies import (
     BROWSED,
     RUN,
@@ -390,6 +392,25 @@ def test_a_plan_is_edited_at_the_terminal(unchecked: Path, tmp_path: Path):
     assert "Says what is evicted" in shown and "## First search" in shown
     stages = {stage["stage"]: stage["text"] for stage in json.loads(said)["stages"]}
     assert "The first search is for: a better query" in stages["plan"] + stages["research"]
+
+
+def test_a_line_typed_while_a_lead_works_is_a_remark_to_it(unchecked: Path):
+    terminal, end = pty.openpty()
+    env = {**os.environ, "TERM": "xterm"}
+    with ScriptedServer(pages.reply) as server:
+        asked = ("--effort", "deep")
+        session: dict[str, Any] = {"start_new_session": True}
+        session["preexec_fn"] = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        process = begun(server, unchecked, *asked, stdin=end, stderr=end, env=env, **session)
+        os.close(end)
+        read_until(terminal, "A line that you type is a remark")
+        os.write(terminal, b"Also look at licences\n")
+        read_until(terminal, "the lead was told: Also look at licences")
+        said, _ = process.communicate()
+        leads = [str(r.body["messages"]) for r in server.requests]
+    os.close(terminal)
+    assert process.returncode == 0 and "can grow without bound" in said
+    assert any("The person who asked adds: Also look at licences" in lead for lead in leads)
 
 
 def read_until(terminal: int, words: str) -> str:

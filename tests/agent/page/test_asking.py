@@ -135,6 +135,27 @@ def test_deep_research_is_watched_part_by_part_and_each_part_is_read(page: Page,
     expect(page.get_by_role("main").get_by_text(pages.PARTS[0])).to_have_count(0)
 
 
+def test_one_part_is_stopped_and_the_lead_is_told_a_remark(page: Page, site: pages.Site):
+    run = pages.begun(site, f"{pages.QUESTION} silently", effort="deep")["run"]
+    page.goto(f"{site.url}{pages.run_address(run)}")
+    tree = page.get_by_role("region", name="Investigations")
+    parts = tree.get_by_role("list").first.get_by_role("listitem")
+    expect(parts.nth(1)).to_contain_text("Reads what it found on")
+    tree.get_by_label("Anything else to look at?").fill("Also look at licences")
+    tree.get_by_role("button", name="Tell the lead").press("Enter")
+    expect(tree.get_by_text("Heard at the lead's next turn")).to_be_visible()
+    assert faults(page) == []
+    expect(parts.first).to_contain_text("Finished")
+    tree.get_by_role("button", name="Stop investigation 2").press("Enter")
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    page.get_by_role("link", name="How it was found").click()
+    expect(parts.nth(1)).to_contain_text("Partial")
+    expect(parts.nth(1)).to_contain_text("It was interrupted.")
+    expect(tree.get_by_text("Taken up")).to_be_visible()
+    expect(tree.get_by_label("Anything else to look at?")).to_be_hidden()
+    pages.is_told(site, "The person who asked adds: Also look at licences")
+
+
 def test_a_stream_that_breaks_off_is_taken_up_where_it_was(page: Page, site: pages.Site):
     run = pages.finished(site)["run"]
     whole = httpx.get(f"{site.url}api/runs/{run}/events", timeout=PATIENCE).text.split("\n\n")

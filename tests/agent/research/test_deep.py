@@ -14,6 +14,7 @@ from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
+from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.deep.sections import edit, numbered, outline, text_of
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.events import Event, InvestigationEvent, ToolReturned
@@ -134,12 +135,14 @@ async def ask_deeply(
     folder: Path,
     listener: Callable[[Event], None] = lambda event: None,
     stop: asyncio.Event | None = None,
+    steering: Steering | None = None,
     **limits: Any,
 ) -> tuple[Trajectory, ScriptedServer]:
     with scripted(script) as server:
         async with leading(server, folder) as researcher:
             asked = Ask(QUESTION, effort=Effort.DEEP, length=4000, **limits)
-            return await researcher.ask(asked, "t", listener, stop), server
+            run = await researcher.ask(asked, "t", listener, stop, steering=steering)
+            return run, server
 
 
 def nothing_else(who: str, said: str, turns: int) -> None:
@@ -300,6 +303,58 @@ async def test_a_stop_gives_a_report_of_what_the_parts_had_found(tmp_path: Path)
         async with leading(server, tmp_path) as researcher:
             whole = await researcher.ask(Ask(QUESTION, effort=Effort.DEEP, length=4000), "t")
     assert whole.status is Status.FINISHED and "## Bela" in cited_answer(whole).text()
+
+
+async def resumed(folder: Path) -> tuple[Trajectory, Steering, ScriptedServer]:
+    """The run again as after a kill right before its end: all of its calls are in the journal."""
+    (folder / "runs" / "t" / "trajectory.json").unlink()
+    steering = Steering()
+    run, server = await ask_deeply(nothing_else, folder, steering=steering)
+    return run, steering, server
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_remark_is_heard_at_the_leads_next_turn_and_kept_by_a_resume(
+    late: bool, tmp_path: Path
+):
+    steering, loop = Steering(), asyncio.get_running_loop()
+
+    def remark() -> None:
+        if not steering.remarks:
+            asyncio.run_coroutine_threadsafe(steering.remark("Also <b>their</b> licences."), loop)
+
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        if (who, turns) == (("lead", 1) if late else ("part", 1)):
+            remark()
+        return None
+
+    run, server = await ask_deeply(script, tmp_path, steering=steering)
+    assert run.status is Status.FINISHED and steering.heard == 1
+    bodies = [str(r.body["messages"]) for r in server.requests]
+    leads = [body for body in bodies if "You lead a research" in body]
+    assert ["licences" in body for body in leads] == [False, *[False] * late, True]
+    assert run.transcript().count("The person who asked adds: Also") == 1
+    again, kept, asked = await resumed(tmp_path)
+    assert again.transcript() == run.transcript() and asked.requests == []
+    assert (kept.remarks, kept.heard) == (steering.remarks, 1)
+
+
+async def test_one_part_is_stopped_with_what_it_has_and_a_resume_leaves_it_so(tmp_path: Path):
+    steering = Steering()
+    beside = set[asyncio.Task[None]]()
+
+    def hear(event: Event) -> None:
+        told = event.event if isinstance(event, InvestigationEvent) and event.number == 2 else None
+        if isinstance(told, ToolReturned) and not beside:
+            beside.add(asyncio.create_task(steering.stop(2)))
+
+    run, _ = await ask_deeply(nothing_else, tmp_path, hear, steering=steering)
+    states = [Status.FINISHED, Status.PARTIAL]
+    assert run.status is Status.FINISHED
+    assert [part.status for part in run.investigations] == states
+    assert run.investigations[1].reason == "it was interrupted"
+    again, _, asked = await resumed(tmp_path)
+    assert [part.status for part in again.investigations] == states and asked.requests == []
 
 
 async def test_parts_share_what_is_left_of_the_budget(tmp_path: Path):

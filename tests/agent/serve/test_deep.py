@@ -73,3 +73,39 @@ async def test_a_rating_and_a_name_of_a_part_are_kept_with_it(tmp_path: Path):
         kept = here.desk.store.folder / run / "runs" / f"{run}.1"
         assert (kept / "rating.json").exists()
         assert Counter(p.name for p in here.desk.store.folder.iterdir()) == {run: 1}
+
+
+async def test_a_remark_and_the_stop_of_a_part_reach_the_run(tmp_path: Path):
+    async with scripted_site(reply, tmp_path) as here:
+        run = await deep(here, f"{QUESTION} silently")
+        at = f"/api/runs/{run}"
+
+        def working(told: Any) -> bool:
+            data = told.data if told.name == "investigation" else {}
+            return data.get("number") == 2 and data["calls"] > 0
+
+        async for event in here.events(run):
+            if working(event):
+                break
+        said = await here.http.post(f"{at}/remarks", json={"text": "Also look at licences"})
+        assert said.status_code == 202
+        assert (await here.http.post(f"{at}/remarks", json={"text": " "})).status_code == 422
+        assert (await here.http.post(f"{at}/investigations/9/stop")).status_code == 404
+        assert (await here.http.post(f"{at}/investigations/2/stop")).status_code == 200
+        told = await here.ended(run)
+        heard = [event.data for event in told if event.name == "remarks"]
+        assert (heard[0]["said"], heard[0]["heard"]) == (["Also look at licences"], 0)
+        assert heard[-1]["heard"] == 1
+        last = {part["number"]: part["state"] for part in parts_told(told)}
+        assert last == {1: "finished", 2: "partial"}
+        assert told[-2].data["status"] == "finished"
+        assert (await here.http.post(f"{at}/remarks", json={"text": "x"})).status_code == 409
+
+
+async def test_what_is_no_deep_research_refuses_a_remark_and_says_what_to_do(tmp_path: Path):
+    async with scripted_site(reply, tmp_path) as here:
+        run = await here.ask(f"{QUESTION} forever")
+        await here.until(run, "tool")
+        said = await here.http.post(f"/api/runs/{run}/remarks", json={"text": "x"})
+        assert said.status_code == 409 and "follow-up" in said.json()["remedy"]
+        await here.http.post(f"/api/runs/{run}/stop")
