@@ -176,6 +176,7 @@ def persistent_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Crite
             title=" ".join((title or description).split()[:TITLE_WORDS]),
             description=" ".join(description.split()),
             weight=LARGEST * abs(value) / most,
+            given=value,
             positive=value > 0,
             persistent=True,
         )

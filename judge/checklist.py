@@ -21,7 +21,7 @@ and answer, with the sentence of the answer that shares most words with it.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
@@ -38,7 +38,7 @@ from rubricem.judge.base import (
     unread,
 )
 from rubricem.judge.buffers import add, bring_in
-from rubricem.judge.readers import ChoiceSeries, ask_entries
+from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposer
 from rubricem.memory.asking import (
     TRIES,
@@ -345,7 +345,9 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
         return failed_score(checked.fault or "no item has a verdict")
     pairs = zip(checked.findings, criteria, strict=True)
     found = checked.findings
-    met = sum(f.item.points for f in found if f.met)
+    as_given = [c.given for c in criteria if c.given is not None]
+    points = as_given if len(as_given) == len(found) else [f.item.points for f in found]
+    met = sum(worth for f, worth in zip(found, points, strict=True) if f.met)
     counts = {o: sum(f.outcome == o for f in found) for o in ("met", "not met", "unparsed")}
     listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return StageScore(
@@ -361,7 +363,7 @@ BATCH = 12
 
 
 class GivenMark(ReplyForm):
-    id: str = Field(alias="number")
+    id: Annotated[str, WHOLE] = Field(alias="number")
     explanation: str = ""
     criteria_met: bool
 

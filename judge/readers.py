@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from rubricem.judge.base import fit_messages, instruct
 from rubricem.judge.rubrics.llm import score_in
@@ -42,6 +42,10 @@ from rubricem.memory.schema import (
 YES_NO = ("Yes", "yes", "No", "no")
 SPARE_TOKENS = 16
 """left free of a context for the option that is read"""
+
+
+WHOLE = WithJsonSchema({"type": "integer"})
+"""what a server is asked for; other numbers and texts are read as well"""
 
 
 def _number(given: Any) -> Any:

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -34,7 +35,7 @@ from rubricem.judge.base import (
     stage_segments,
     stage_text,
 )
-from rubricem.judge.readers import ChoiceSeries, ask_entries
+from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Standard
 from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json
 from rubricem.memory.errors import JudgeError
@@ -62,7 +63,8 @@ class ProposedItem(ReplyForm):
     title: str = ""
     description: str = Field(min_length=1)
     weight: float = Field(default=2.0, allow_inf_nan=False)
-    negative: bool = False
+    negative: SkipJsonSchema[bool] = False
+    """in a reply that lists flaws among the others"""
 
     @model_validator(mode="before")
     @classmethod
@@ -165,9 +167,9 @@ def _points(given: Any) -> Any:
 
 
 class GivenVerdict(ReplyForm):
-    id: str = Field(alias="number")
+    id: Annotated[str, WHOLE] = Field(alias="number")
     justification: str = Field(min_length=1)
-    points: Annotated[float, BeforeValidator(_points), Field(ge=0, le=2)]
+    points: Annotated[float, BeforeValidator(_points), WHOLE] = Field(ge=0, le=2)
 
 
 class GivenVerdicts(ReplyForm):

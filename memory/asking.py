@@ -324,6 +324,8 @@ def _plain(shape: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in shape.items() if name in _KEPT}
     if "properties" in kept:
         kept["properties"] = {k: _plain(v) for k, v in kept["properties"].items()}
+        # What a form can do without is asked for all the same, above all a reason.
+        kept["required"] = list(kept["properties"])
     if isinstance(kept.get("items"), dict):
         kept["items"] = _plain(kept["items"])
     if "anyOf" in kept:

@@ -489,6 +489,8 @@ class Criterion(Value):
     description: str
     weight: float = Field(default=2.0, gt=0)
     """1 minor, 2 important, 3 critical"""
+    given: float | None = None
+    """the points that a file gave it, of which the weight is made"""
     positive: bool = True
     persistent: bool = False
     """never pruned: came with the question, or was made from it before any rollout"""

@@ -129,9 +129,9 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
     if not shown:
         return ""
     heads = [
-        "This very question was tried before."
+        "This very question was tried before. Avoid what went wrong then:"
         if reflection is own
-        else "A similar question: "
+        else "What carries over from a similar question: "
         + _cut(" ".join(_guidance(reflection.question).split()), characters // 8)
         for reflection in shown
     ]
