@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 class Options(TypedDict, total=False):
     """The settings that `research` accepts by name; docs/configuration.md explains each."""
 
-    model: str | Path | None
+    model: Any  # a name or path, or a `BaseChatModel` of LangChain
     models: str | Sequence[str]
     base_url: str | None
     api_key: "str | SecretStr | None"
-    source: str | Path | Sequence[str | Path]
+    source: Any  # a name or path, a `BaseRetriever`, a `SearchTool`, or several of these
     tavily_key: "str | SecretStr | None"
     allow_hosts: str | Sequence[str]
     effort: Literal["quick", "standard", "deep"]
@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
     bank_server: str | None
     embedder: str | Path
     verify: Literal["off", "mark", "repair"]
-    checker: str
+    checker: Any  # a name, or a `Checker` of `agent.reports.rules`
     approve_plan: bool
     clarify: bool
     memory: Literal["on", "off", "read-only"]
@@ -117,13 +117,17 @@ async def research(
     invalid, and another RubricemError, with a remedy, if the run failed or was stopped before it
     began.
     """
+    from rubricem.agent.models.opening import GIVEN, by_name
     from rubricem.agent.research.researcher import new_thread
     from rubricem.agent.research.setup import ask_once
     from rubricem.agent.settings import load_settings
     from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.transcript.question import check_question
 
-    setup = setup_of(with_default_source(load_settings(settings)))
+    objects: dict[str, Any] = {}
+    GIVEN.set(objects)
+    named = {name: by_name(value, objects) for name, value in settings.items()}
+    setup = setup_of(with_default_source(load_settings(named)))
     thread = thread or new_thread()
     begun = asyncio.Event()
 

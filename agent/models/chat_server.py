@@ -305,8 +305,6 @@ class OpenAIChat:
         `on_text` has already been given the pieces of a try that failed later. Raises
         PolicyError.
         """
-        if sampling.tools and self._dialect.calls_tools is None:
-            self._dialect.calls_tools = await self._http.calls_tools()
 
         async def attempt() -> ReplyReading:
             reading = ReplyReading(
@@ -316,8 +314,7 @@ class OpenAIChat:
                 most_tokens=sampling.max_tokens,
             )
             try:
-                stream = self._stream(messages, sampling)
-                await self._http.read_reply(reading, stream, delta_of, self._timeout)
+                await self._read(reading, messages, sampling)
                 self._check(reading, sampling)
             except (AttemptError, asyncio.CancelledError) as failed:
                 if reading.begun:
@@ -329,6 +326,15 @@ class OpenAIChat:
         used = self._usage(reading, messages)
         self._sent.note(messages)
         return reading.completion(spent + used)
+
+    async def _read(
+        self, reading: ReplyReading, messages: Sequence[Message], sampling: Sampling
+    ) -> None:
+        """Fill the reading with one try's reply. Raises AttemptError."""
+        if sampling.tools and self._dialect.calls_tools is None:
+            self._dialect.calls_tools = await self._http.calls_tools()
+        stream = self._stream(messages, sampling)
+        await self._http.read_reply(reading, stream, delta_of, self._timeout)
 
     async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> Events:
         """The reply's events, asked for without what the server turns out to refuse."""
@@ -376,15 +382,15 @@ class OpenAIChat:
         used = tokens_of(reading.usage)
         if not reading.usage:
             used = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
-        told: dict[str, float | None] = {"cost": cost(used, self.price)}
-        if all((reading.usage or {}).get(name) is None for name in CACHED):
+        cached = used.cached_tokens
+        if all((reading.usage or {}).get(name) is None for name in TOLD_OF_CACHES):
             # Counted as read from a cache; what it costs is reckoned as if it were not.
-            told["cached_tokens"] = int(used.prompt_tokens * self._sent.share(messages))
+            cached = int(used.prompt_tokens * self._sent.share(messages))
+        told = {"cost": cost(used, self.price), "cached_tokens": cached}
         return used.model_copy(update=told)
 
 
-CACHED = ("prompt_tokens_details", "prompt_cache_hit_tokens")
-"""where servers say how much of a prompt they had in a cache"""
+TOLD_OF_CACHES = ("prompt_tokens_details", "prompt_cache_hit_tokens")
 MOST_BEGINNINGS = 10_000
 
 
@@ -397,20 +403,18 @@ class SentBefore:
     def share(self, messages: Sequence[Message]) -> float:
         """The share of the prompt's bytes, in [0, 1], in messages it began with before."""
         sizes = [len(m.content.encode(errors="replace")) for m in messages]
-        known = sum(key in self._seen for key in self._beginnings(messages))
+        known = sum(key in self._seen for key in _beginnings(messages))
         return sum(sizes[:known]) / max(sum(sizes), 1)
 
     def note(self, messages: Sequence[Message]) -> None:
-        for key in self._beginnings(messages):
-            self._seen.pop(key, None)
-            self._seen[key] = None
+        self._seen |= dict.fromkeys(_beginnings(messages))
         while len(self._seen) > MOST_BEGINNINGS:
             self._seen.pop(next(iter(self._seen)))
 
-    @staticmethod
-    def _beginnings(messages: Sequence[Message]) -> Iterator[str]:
-        """A digest of each beginning, the shortest first."""
-        said = hashlib.sha256()
-        for message in messages:
-            said.update(f"\0{message.role}\0{message.content}".encode(errors="replace"))
-            yield said.hexdigest()[:24]
+
+def _beginnings(messages: Sequence[Message]) -> Iterator[str]:
+    """A digest of each, the shortest first."""
+    said = hashlib.sha256()
+    for message in messages:
+        said.update(f"\0{message.role}\0{message.content}".encode(errors="replace"))
+        yield said.hexdigest()[:24]

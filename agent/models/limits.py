@@ -267,8 +267,8 @@ _CONTEXT = re.compile(
 """a request that never fits, in the words of OpenAI, vLLM, llama.cpp, Anthropic, Gemini, TGI,
 Bedrock and Groq"""
 _LASTING = re.compile(
-    r"invalid|not[_ ](found|supported|allowed)|unsupported|unknown|unauthori|permission|denied"
-    r"|api[_ ]key|quota|balance|credit|billing|content",
+    r"invalid|not[_ ](found|supported|allowed)|unsupported|unknown|unauthori|authenticat|permission"
+    r"|denied|api[_ ]key|quota|balance|credit|billing|content",
     re.IGNORECASE,
 )
 """an error that the same request meets again"""

@@ -34,8 +34,7 @@ Events = AsyncStream[object]
 CONNECT_SECONDS = 10.0
 ASIDE_SECONDS = 30.0
 """for a reply that needs no writing: a list of models, the ids of a text"""
-LISTED_SECONDS = 5.0
-"""for what a model can do, after which it is not known"""
+LISTED_SECONDS = 5.0  # for what a model can do, after which it is not known
 CALLING = frozenset({"tools", "tool_use", "function_calling", "supports_tool_calls"})
 """what says so in the lists of OpenRouter, LM Studio, Mistral and llama.cpp"""
 MOST_CONNECTIONS = 5000

@@ -9,13 +9,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
     Endpoint,
+    Limiter,
     Server,
     price_of,
     shared_limiter,
@@ -32,6 +35,33 @@ OpenPolicy = Callable[[], Awaitable[Policy]]
 
 
 SERVER = "or name a model server: --base-url URL"
+LANGCHAIN = "LangChain"  # in the place of a server's address
+OWN = "own:"
+GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("GIVEN", default=MappingProxyType({}))
+"""objects of the program that asks, by the names `own:NAME` that stand for them in settings"""
+
+
+_PARTS = ("astream", "ainvoke", "search", "check")  # of models, retrievers, sources, checkers
+
+
+def by_name(value: Any, objects: dict[str, Any]) -> Any:
+    """A setting's value with a name for each object of the program's own, noted in `objects`."""
+    if isinstance(value, list | tuple):
+        return [by_name(each, objects) for each in value]
+    if not any(hasattr(value, part) for part in _PARTS):
+        return value
+    name = f"{OWN}{type(value).__name__}"
+    while objects.setdefault(name, value) is not value:
+        name += "'"
+    return name
+
+
+def given(name: str) -> Any:
+    """The object that a name stands for. Raises SettingsError in another program."""
+    if (found := GIVEN.get().get(name)) is None:
+        said = f"{name!r} stands for an object of the program that asked."
+        raise SettingsError(said, "Go on from there: research(..., thread=NAME).")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +141,7 @@ class EmbeddedChoice:
 
 @dataclass(frozen=True, slots=True)
 class ServerChoice:
-    """A model behind an OpenAI-compatible server; `model` None: the only one it lists."""
+    """A model of LangChain, or behind an OpenAI-compatible server; None: the only one it lists."""
 
     embedded: ClassVar[bool] = False
     checkpoint: ClassVar[None] = None
@@ -147,17 +177,17 @@ class ServerChoice:
         """The `OpenAIChat`."""
         from rubricem.agent.models.chat_server import OpenAIChat
 
-        chat = OpenAIChat(
-            await self.resolve_model(),
-            self.base_url,
-            self.api_key,
-            limiter=shared_limiter(self.base_url, self.concurrency),
-            prices=self.prices,
-            timeout=self.timeout,
-            think_is_reasoning=think_is_reasoning,
-            extra_body=self.extra_body,
-        )
-        yield chat
+        name, here = await self.resolve_model(), self.base_url
+        options: dict[str, Any] = {"prices": self.prices, "timeout": self.timeout}
+        options["think_is_reasoning"] = think_is_reasoning
+        if here == LANGCHAIN:
+            from rubricem.agent.models.langchain import LangChainChat, open_by_name
+
+            own = given(name) if name.startswith(OWN) else open_by_name(name, self.extra_body)
+            yield LangChainChat(own, limiter=Limiter(self.concurrency), **options)
+            return
+        options["limiter"] = shared_limiter(here, self.concurrency)
+        yield OpenAIChat(name, here, self.api_key, extra_body=self.extra_body, **options)
 
     @asynccontextmanager
     async def open_judge(
@@ -220,6 +250,9 @@ class ServerChoice:
 
     async def model_names(self) -> list[str]:
         """What the server lists. Raises PolicyError if it does not answer."""
+        if self.base_url == LANGCHAIN:
+            async with self.open_chat() as chat:
+                return [chat.model]
         try:
             known: list[str] = await self._http("").model_names()
         except AttemptError as failed:
@@ -239,7 +272,9 @@ PolicyChoice = EmbeddedChoice | ServerChoice
 
 def in_tokens(choice: PolicyChoice) -> PolicyChoice:
     """The same model, asked in token ids if its server takes them."""
-    return replace(choice, in_tokens=True) if isinstance(choice, ServerChoice) else choice
+    if not isinstance(choice, ServerChoice) or choice.base_url == LANGCHAIN:
+        return choice
+    return replace(choice, in_tokens=True)
 
 
 async def embedder_in(

@@ -19,8 +19,7 @@ from typing import Any
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 
 SEARCH, OPEN_PAGE_CALL, READ_CALL = "search", "open_page", "read"
-DOT = "__"
-"""for the dot in the name of a tool, which servers do not take"""
+DOT = "__"  # for the dot in the name of a tool, which servers do not take
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
     "arguments", "parameters", "args", "input", "action_input", "tool_input", "params", "kwargs",
@@ -97,20 +96,17 @@ def as_function(
     """A tool in the form in which servers take them; `arguments`: the type of each."""
     kinds = {each: {"type": kind} if kind != "any" else {} for each, kind in arguments.items()}
     takes = {"type": "object", "properties": kinds, "required": [*required]}
-    name = name.replace(".", DOT)
-    return {
-        "type": "function",
-        "function": {"name": name, "description": told, "parameters": takes},
-    }
+    named = {"name": name.replace(".", DOT), "description": told, "parameters": takes}
+    return {"type": "function", "function": named}
 
 
 def own_functions(*, pages: bool) -> list[dict[str, Any]]:
     """The tools of every run: the search, and where sources can be opened that as well."""
-    said = "Searches the sources. The same as a call_tool in tags: only one form of each call."
-    search = as_function(SEARCH, said, {"query": "string"}, ["query"])
-    said = 'Opens a source, or reads on in it: "S3", "S3 from 12", "S3 price of rotor", an address.'
-    opened = as_function(OPEN_PAGE_CALL, said, {"id": "string"}, ["id"])
-    return [search, opened] if pages else [search]
+    told = [
+        (SEARCH, "query", "Searches the sources; the same as a call_tool in tags."),
+        (OPEN_PAGE_CALL, "id", 'Opens a source, or reads on: "S3", "S3 from 12", an address.'),
+    ]
+    return [as_function(n, said, {a: "string"}, [a]) for n, a, said in told[: 1 + pages]]
 
 
 def _without_channels(text: str) -> str:

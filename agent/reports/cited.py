@@ -14,7 +14,6 @@ other claims hold. An exact answer is marked but never changed.
 """
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -419,11 +418,8 @@ def statements(pieces: Sequence[Written]) -> Iterator[list[Written]]:
     for line in text.split("\n"):
         cuts.update(at + place for span in _spans_of(line) for place in span)
         at += len(line) + 1
-    ordered = sorted(cuts)
-    for (start, end), piece in zip(spans, pieces, strict=True):
-        if piece.ids is not None:
-            first, last = bisect_right(ordered, start), bisect_left(ordered, end)
-            cuts.difference_update(ordered[first:last])
+    claims = (span for span, piece in zip(spans, pieces, strict=True) if piece.ids is not None)
+    cuts -= {within for start, end in claims for within in range(start + 1, end)}
     place = 0
     for start, end in pairwise(sorted(cuts)):
         unit = list[Written]()
@@ -459,14 +455,8 @@ def said_of(unit: Iterable[Written]) -> str:
 
 def tagged(unit: Iterable[Written]) -> str:
     """The same with its claims in cite tags."""
-    return one_line(
-        "".join(
-            f'<cite id="{", ".join(p.ids)}">{neutralise(p.text)}</cite>'
-            if p.ids
-            else neutralise(p.text)
-            for p in unit
-        )
-    )
+    plain = ((neutralise(piece.text), ", ".join(piece.ids or ())) for piece in unit)
+    return one_line("".join(f'<cite id="{i}">{t}</cite>' if i else t for t, i in plain))
 
 
 def rewritten(became: str, unit: Sequence[Written]) -> list[Written]:
@@ -483,12 +473,12 @@ def rewritten(became: str, unit: Sequence[Written]) -> list[Written]:
     pieces = [piece for piece in reading.pieces if piece.text.strip()]
     if pieces and all(piece.ids is None for piece in pieces):
         pieces = [Written("".join(piece.text for piece in pieces).strip(), cited)]
-    before, stop = said_of(unit), said_of(unit)[-1:]
+    before = said_of(unit)
     if pieces:
-        stop = stop if stop in _STOPS else ""
         mark = unit[0].text[: end_of_marker(unit[0].text)]
         pieces[0] = replace(pieces[0], text=mark + pieces[0].text)
-        pieces[-1] = replace(pieces[-1], text=pieces[-1].text.rstrip(f"{_STOPS} ") + stop)
+        ended = pieces[-1].text.rstrip(f"{_STOPS} ") + _end(before)
+        pieces[-1] = replace(pieces[-1], text=ended)
     now, told = said_of(pieces), next((piece.context for piece in unit if piece.context), "")
     context = told.replace(before, now) if before in told else now
     return [

@@ -61,7 +61,7 @@ from rubricem.agent.transcript.scaffold import template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
 from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
-from rubricem.memory.errors import PolicyError
+from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.language import plain_letters
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -211,16 +211,15 @@ class ChatChecker:
     """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
 
     def __init__(self, model: ChatModel, today: str = "") -> None:
-        """`today`: the date, in words; "": it is not told."""
-        self._model = model
-        self._today = today
+        """`today`: a sentence with the date."""
+        self._model, self._today = model, today
 
     @property
     def name(self) -> str:
         return self._model.name
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        system = with_date(template("verify"), self._today)
+        system = template("verify") + self._today
         messages = [Message("system", system), Message("user", list_pairs(pairs))]
         reply, usage = await ask_json(
             self._model,
@@ -240,32 +239,19 @@ class ChatChecker:
         return Findings(tuple(found), usage)
 
 
-def with_date(prompt: str, today: str) -> str:
-    return f"{prompt}\n\nToday is {today}." if today else prompt
-
-
 class JournaledChecker:
-    """A `Checker` of somebody's own, whose findings are stored: after a kill none is asked again.
-
-    Whatever goes wrong in it is a PolicyError.
-    """
+    """A `Checker` of somebody's own, whose findings are stored, so that none is asked for again."""
 
     def __init__(self, own: Checker, calls: JournaledCalls) -> None:
-        self._own = own
-        self._calls = calls
-        self.name = one_line(str(own.name))
+        self._own, self._calls, self.name = own, calls, one_line(str(own.name))
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
         async def ask() -> dict[str, Any]:
-            try:
-                found = _FINDINGS.validate_python(await self._own.check(pairs))
+            with boundary(PolicyError, f"the checker {self.name}"):
+                found = await self._own.check(pairs)
                 if len(found.each) != len(pairs):
                     raise ValueError(f"{len(found.each)} findings for {len(pairs)} claims")
-            except Exception as cause:  # somebody's own code may fail in any way
-                said = f"the checker {self.name} failed: {type(cause).__name__}: {cause}"
-                raise PolicyError(said) from cause
-            dumped: dict[str, Any] = _FINDINGS.dump_python(found, mode="json")
-            return dumped
+                return dict(_FINDINGS.dump_python(found, mode="json"))
 
         asked = "\0".join(["check", self.name, *map(repr, pairs)])
         return _FINDINGS.validate_python(await self._calls.once(asked, ask))
@@ -316,8 +302,7 @@ REWRITE_CHARACTERS = 1500
 LONGEST = 400
 """characters of a sentence that was written anew, beyond those of the old one"""
 SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
-THINKING = 4096
-"""tokens for a server's model, which may think before it writes a sentence"""
+THINKING = 4096  # tokens, with which a server's model may think before it writes a sentence
 
 
 async def rewrite(
@@ -338,7 +323,7 @@ async def rewrite(
     else:
         system, sampling = template("rewrite"), SAMPLING
         told = {"claim": said_of(unit), "passage": passage(failed[0], REWRITE_CHARACTERS)}
-    system, message = with_date(system, today), fence(told)
+    system, message = system + today, fence(told)
     ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
     said = await policy.write(system, [asked], sampling, None, None)
@@ -423,15 +408,11 @@ class AnswerVerifier:
     ) -> None:
         """`own`: who checks in the policy's place, which then only rewrites."""
         self._mode: Mode = mode
-        self.policy = policy
-        self._own = own
+        self.policy, self._own = policy, own
 
     @classmethod
     def choose(
-        cls,
-        policy: Policy,
-        mode: Literal["off", "mark", "repair"],
-        checker: str | Checker | ChatModel,
+        cls, policy: Policy, mode: Mode | Literal["off"], checker: str | Checker | ChatModel
     ) -> Self | None:
         """None if nothing is to be checked. `lexical` asks no model, `auto` the policy's.
 
@@ -457,6 +438,7 @@ class AnswerVerifier:
         """
         answer = cited_answer(trajectory)
         pairs = pairs_of(answer)
+        today = f"\n\nToday is {today}." if today else ""
         work = _work(self.policy, self._own, calls, today)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
@@ -473,7 +455,8 @@ class AnswerVerifier:
         answer = cited_answer(trajectory)
         found = _lower_doubted({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
         failed = _failing(trajectory, found) if self._repairing(trajectory) else ()
-        repairs = tuple(_repair_of(unit, "") for unit, _, whole in failed if whole)
+        gone = (said_of(unit) for unit, _, whole in failed if whole)
+        repairs = tuple(Repair(claim=said, statement=True) for said in gone)
         return self._outcome(NAME, why, found, repairs)
 
     def _outcome(
@@ -502,22 +485,18 @@ class AnswerVerifier:
         failed = list(_failing(trajectory, work.found))
         texts = await asyncio.gather(*(work.rewrite(unit, pairs) for unit, pairs, _ in failed))
         sources = {source.id: source for source in trajectory.sources}
+        new = (rewritten(text, unit) for text, (unit, _, _) in zip(texts, failed, strict=True))
         anew = [
-            [_pairs(claim_of(p.text), [sources[i] for i in p.ids], p.context) for p in new if p.ids]
-            for text, (unit, _, _) in zip(texts, failed, strict=True)
-            for new in ([*rewritten(text, unit)],)
+            [_pairs(claim_of(p.text), [sources[i] for i in p.ids], p.context) for p in ps if p.ids]
+            for ps in new
         ]
         await work.check([pair for claims in anew for pairs in claims for pair in pairs])
         held = [bool(claims) and all(map(work.holds, claims)) for claims in anew]
         return tuple(
-            _repair_of(unit, text if holds else "")
+            Repair(claim=said_of(unit), became=text if holds else "", statement=True)
             for holds, text, (unit, _, whole) in zip(held, texts, failed, strict=True)
             if holds or whole
         )
-
-
-def _repair_of(unit: Sequence[Written], became: str) -> Repair:
-    return Repair(claim=said_of(unit), became=became, statement=True)
 
 
 DOUBTED = "the model that wrote it is not certain of it"
@@ -566,9 +545,10 @@ def _work(
     return _Work(LexicalChecker(), None)
 
 
-def _failing(
-    trajectory: Trajectory, found: Found
-) -> Iterator[tuple[list[Written], list[Pair], bool]]:
+Failing = tuple[list[Written], list[Pair], bool]
+
+
+def _failing(trajectory: Trajectory, found: Found) -> Iterator[Failing]:
     """Each statement with a claim that no source supports even partially, once.
 
     Those claims follow, on every source of the statement, and whether all of its claims are such.
@@ -576,20 +556,17 @@ def _failing(
     verdicts = {(p.source.id, p.claim, p.context): f.verdict for p, f in found.items()}
     sources = {source.id: statements_of(source) for source in trajectory.sources}
     seen: set[str] = set()
+
+    def fails(piece: Written) -> bool:
+        told = (verdicts[i, claim_of(piece.text), piece.context] for i in piece.ids or ())
+        return all(verdict == "unsupported" for verdict in told)
+
     for unit in written_statements(trajectory):
         cited = [piece for piece in unit if piece.ids]
-        failed = [
-            piece
-            for piece in cited
-            for claim in (claim_of(piece.text),)
-            if all(verdicts[i, claim, piece.context] == "unsupported" for i in piece.ids or ())
-        ]
+        failed = [piece for piece in cited if fails(piece)]
         if failed and said_of(unit) not in seen:
             seen.add(said_of(unit))
-            ids = dict.fromkeys(i for piece in cited for i in piece.ids or ())
-            pairs = [
-                Pair(claim_of(piece.text), sources[i], (), piece.context)
-                for piece in failed
-                for i in (*(piece.ids or ()), *ids)
-            ]
-            yield unit, list(dict.fromkeys(pairs)), len(failed) == len(cited)
+            ids = dict.fromkeys(i for piece in (*failed, *cited) for i in piece.ids or ())
+            found_in = [(p, sources[i]) for p in failed for i in ids]
+            pairs = [Pair(claim_of(p.text), each, (), p.context) for p, each in found_in]
+            yield unit, pairs, len(failed) == len(cited)

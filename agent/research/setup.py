@@ -100,8 +100,7 @@ class Setup:
     recalls: bool
     reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
-    checker: str | PolicyChoice
-    """`auto`, `lexical`, or another model"""
+    checker: Any  # `auto`, `lexical`, another model's choice, or a `Checker`
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
 

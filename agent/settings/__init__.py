@@ -82,7 +82,8 @@ class Settings(BaseModel):
     )
 
     model: str | None = None
-    """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
+    """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model; if no
+    server is named, also `provider:model` of LangChain, such as `anthropic:claude-sonnet-4-5`"""
     models: tuple[str, ...] = ()
     """other models that a question on the page may choose: of the same server, or embedded ones,
     of which those that were downloaded may be chosen anyway"""
@@ -133,7 +134,7 @@ class Settings(BaseModel):
     sentence is also rewritten or removed"""
     checker: str = "auto"
     """`auto`: the policy's model and lexical rules; `lexical`: only the rules; `MODEL@URL`: a model
-    on another server, whose key is in RUBRICEM_CHECKER_KEY; both with the rules"""
+    on another server, whose key is in RUBRICEM_CHECKER_KEY, or one of LangChain's as for `model`"""
     approve_plan: bool = False
     """a person decides on the plan before it is followed; without a terminal it is approved"""
     clarify: bool = False
@@ -229,8 +230,10 @@ class Settings(BaseModel):
     @classmethod
     def _is_checker(cls, value: str) -> str:
         model, at, url = value.partition("@http")
-        if not (value in ("auto", "lexical") or (model and at)):
-            raise ValueError("must be `auto`, `lexical` or MODEL@URL")
+        if not (value in ("auto", "lexical") or (model and at) or re.match(r"[a-z]\w*:.", value)):
+            raise ValueError("must be `auto`, `lexical`, MODEL@URL or PROVIDER:MODEL")
+        if "@" in url:
+            raise ValueError(f"its key belongs into {CHECKER_KEY}, not into its address")
         return f"{model}@{_address(at[1:] + url)}" if at else value
 
     @field_validator("allow_hosts")

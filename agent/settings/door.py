@@ -19,7 +19,15 @@ import httpx2
 from pydantic import SecretStr
 
 from rubricem.agent.models.limits import Endpoint
-from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
+from rubricem.agent.models.opening import (
+    LANGCHAIN,
+    OWN,
+    EmbeddedChoice,
+    PolicyChoice,
+    ServerChoice,
+    absolute_name,
+    given,
+)
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, CHECKER_KEY, DEFAULT_ORIGIN, Settings
@@ -44,6 +52,8 @@ ANSWER_TOKENS, TURN = 16_000, 4096
 """tokens of an answer of a server's model, and of a turn of one that is asked in tokens"""
 CALLS_AT_ONCE, MOST_SLOTS = 64, 64
 OPENAI_URL = "https://api.openai.com/v1"
+# A provider of LangChain and its model; OpenAI's own names of tuned models begin with ft:
+_PROVIDED = re.compile(r"(?!ft:)[a-z][a-z0-9_]*:[^/].*(?<!\.gguf)")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
 
@@ -94,7 +104,9 @@ def with_default_source(settings: Settings) -> Settings:
 
 def model_of(settings: Settings) -> PolicyChoice:
     """The model that the settings name; raises SettingsError if its key is missing."""
-    key = _reveal(settings.api_key)
+    key, named = _reveal(settings.api_key), settings.model or ""
+    if named.startswith(OWN) or (not settings.base_url and _PROVIDED.fullmatch(named)):
+        return _server_choice(settings, LANGCHAIN, None)
     if settings.base_url is not None:
         return _server_choice(settings, settings.base_url, key)
     if settings.model is None or is_embedded(settings.model):
@@ -113,15 +125,18 @@ def model_of(settings: Settings) -> PolicyChoice:
     return _server_choice(settings, OPENAI_URL, key)
 
 
-def checker_of(settings: Settings) -> str | ServerChoice:
+def checker_of(settings: Settings) -> Any:
     """Who checks claims. The policy's key goes to another server only if that is on its host."""
     model, at, url = settings.checker.partition("@http")
+    if model.startswith(OWN):
+        return given(model)
+    own_only: dict[str, Any] = {"extra_body": {}, "reasoning_effort": None, "temperature": None}
+    here = settings.model_copy(update=own_only | {"model": model})
     if not at:
-        return settings.checker
+        return _server_choice(here, LANGCHAIN, None) if ":" in model else model
     url = f"http{url}"
     own = settings.base_url and Endpoint.parse(settings.base_url).host == Endpoint.parse(url).host
     key = os.environ.get(CHECKER_KEY, "").strip() or (_reveal(settings.api_key) if own else None)
-    here = settings.model_copy(update={"model": model, "reasoning_effort": None, "extra_body": {}})
     return _server_choice(here, url, key)
 
 
@@ -177,7 +192,10 @@ def is_embedded(model: str) -> bool:
 
 
 def _server_choice(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
-    effort = (settings.reasoning_effort and {"reasoning_effort": settings.reasoning_effort}) or {}
+    told = {
+        "reasoning_effort": settings.reasoning_effort,
+        "temperature": settings.temperature if base_url == LANGCHAIN else None,
+    }
     return ServerChoice(
         settings.model,
         base_url,
@@ -185,7 +203,7 @@ def _server_choice(settings: Settings, base_url: str, key: str | None) -> Server
         context_tokens=settings.context_tokens,
         concurrency=settings.concurrency or CALLS_AT_ONCE,
         prices=settings.prices,
-        extra_body=effort | settings.extra_body,
+        extra_body={name: v for name, v in told.items() if v is not None} | settings.extra_body,
     )
 
 
@@ -251,7 +269,6 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["checker"] = redact(settings.checker)
     choices["source"] = [kept_name(name) for name in settings.source]
     choices["model"] = settings.model and absolute_name(settings.model)
     return choices
@@ -273,8 +290,6 @@ def setup_of_run(
         stored, asked = request["choices"], ask_of(request)
         kept = {name: stored[name] for name in CHOICES if name in stored}
         kept.setdefault("effort", Effort.STANDARD)  # runs of earlier versions name none
-        if redact(settings.checker) == kept.get("checker"):
-            kept["checker"] = settings.checker  # with its password
         spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
         here = {name: getattr(settings, name) for name in Settings.model_fields}
         if settings.origin("max_tokens") != DEFAULT_ORIGIN:
@@ -283,9 +298,7 @@ def setup_of_run(
         for named in models:
             setup = setup_of(Settings(**{**here, **kept, **spent, **budgets, **named}))
             short = stored.get("system_prompt") == "short"  # chosen in versions up to 0.1.0
-            if not short and all(
-                setup.choices[name] == stored.get(name, kept[name]) for name in kept
-            ):
+            if not short and all(setup.choices[name] == value for name, value in kept.items()):
                 return replace(setup, template=asked)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -307,9 +320,6 @@ def redact(value: object) -> object:
         value = value.describe()
     if isinstance(value, Mapping):
         return {name: redact(held) for name, held in value.items()}
-    if isinstance(value, str) and "@http" in value.partition("://")[0]:  # a checker
-        model, _, url = value.partition("@http")
-        return f"{model}@{Endpoint.parse(f'http{url}').url}"
     for prefix in (SEARXNG, GIT):
         if isinstance(value, str) and value.startswith(prefix):
             return prefix + str(redact(value.removeprefix(prefix)))

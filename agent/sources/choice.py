@@ -12,9 +12,10 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from rubricem.agent.models.opening import OWN, given
 from rubricem.agent.sources.documents import Folder, fetch_repository
 from rubricem.agent.sources.fetch import HitReader, WebPages
 from rubricem.agent.sources.index import (
@@ -34,6 +35,7 @@ from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import Embedder, Passage, SearchTool, Widening
+from rubricem.memory.text import digest_of, one_line
 
 PYTHON = "python"
 HISTORY = "history"
@@ -96,7 +98,7 @@ def finds_pages(name: str) -> bool:
 
 
 def is_folder(name: str) -> bool:
-    if is_beyond(name) or name.startswith(GIT):
+    if is_beyond(name) or name.startswith((GIT, OWN)):
         return False
     return name not in (PYTHON, HISTORY, AUTO, *parts_of("sources"))
 
@@ -206,9 +208,10 @@ def open_source(
         if name in (WEB, SCHOLAR):
             return Web() if name == WEB else Scholar()
         return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
-    if name in parts_of("sources"):
-        own: SearchTool = own_part("sources", name)
-        return own
+    if name in parts_of("sources") or name.startswith(OWN):
+        own = given(name) if name.startswith(OWN) else own_part("sources", name)
+        found: SearchTool = own if hasattr(own, "search") else Retrieved(own, name)
+        return found
     folder = Path(name).expanduser()
     if name.startswith(GIT):
         _check_address(name.removeprefix(GIT))
@@ -218,6 +221,26 @@ def open_source(
     if name and folder.is_dir():
         return Folder(folder, cache_dir, on_progress)
     raise _unknown(name)
+
+
+class Retrieved:
+    """A `BaseRetriever` of LangChain as a source: its documents are passages as they are."""
+
+    def __init__(self, retriever: Any, name: str) -> None:
+        self._retriever, self.name = retriever, name.removeprefix(OWN)
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        found = await self._retriever.ainvoke(read_query(query).text)
+        return without_near_duplicates(map(self._passage, found), limit)
+
+    def _passage(self, document: Any) -> Passage:
+        text, told = document.page_content, document.metadata
+        place = told.get("url") or told.get("link") or told.get("source")
+        title = one_line(str(told.get("title") or place or self.name))
+        return Passage(title, str(place or f"{self.name}/{digest_of(text, 8)}"), "", text)
 
 
 def _unknown(name: str) -> SettingsError:
