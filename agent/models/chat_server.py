@@ -193,7 +193,7 @@ def delta_of(event: Any) -> Delta:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         thought += "".join(text_of(reasoning))
         finish = choice.get("finish_reason")
-        return Delta(content, thought, finish, usage, tuple(_calls_in(delta)))
+        return Delta(content, thought, finish, usage, tuple(calls_in(delta)))
     except (AttributeError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError(f"not a chunk of a chat completion: {error}") from error
 
@@ -216,7 +216,7 @@ def text_of(content: Any) -> tuple[str, str]:
     return text, thought
 
 
-def _calls_in(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def calls_in(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Pieces of the server's own tool calls, as they are told today or were told first."""
     for place, call in enumerate(delta.get("tool_calls") or ()):
         told = call.get("function") or {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from rubricem.agent.models.chat_server import TOOL_WORDS, OpenAIChat, text_of
+from rubricem.agent.models.chat_server import TOOL_WORDS, OpenAIChat, calls_in, text_of
 from rubricem.agent.models.limits import Endpoint, Server
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.errors import SettingsError
@@ -69,9 +69,8 @@ class LangChainChat(OpenAIChat):
         except TimeoutError:
             raise self._server.silent(self._timeout) from None
         except Exception as cause:  # each provider has errors of its own
-            words = f"{type(cause).__name__}: {cause}"
-            failed = self._server.complained(words)
-            if model is not self._chat and TOOL_WORDS & {*words.lower().split()}:
+            failed = self._server.complained(f"{type(cause).__name__}: {cause}")
+            if model is not self._chat and TOOL_WORDS & {*str(cause).lower().split()}:
                 self._calls_tools, failed.again = False, True
             if not reading.ended:
                 raise failed from cause
@@ -90,11 +89,14 @@ def _delta(chunk: Any, used: Counter[str]) -> Delta:
         if (cached := (spent.get("input_token_details") or {}).get("cache_read")) is not None:
             used["cached_tokens"] += cached
     details = {"prompt_tokens_details": dict(used) if "cached_tokens" in used else None}
-    pieces = getattr(chunk, "tool_call_chunks", None)
-    if pieces is None:  # a whole message, of a model that does not stream
-        pieces = [
-            {**c, "index": i, "args": json.dumps(c["args"])} for i, c in enumerate(chunk.tool_calls)
-        ]
-    calls = tuple({**piece, "arguments": piece["args"]} for piece in pieces)
+    # A model that does not stream sends a whole message.
+    pieces = getattr(chunk, "tool_call_chunks", ()) or chunk.tool_calls
+    calls = [{**p, "function": {"name": p["name"], "arguments": p["args"]}} for p in pieces]
     finish = "length" if finish in ("max_tokens", "MAX_TOKENS") else finish
-    return Delta(text, thought, finish, {**used, **details} if used else None, calls)
+    return Delta(
+        text,
+        thought,
+        finish,
+        {**used, **details} if used else None,
+        tuple(calls_in({"tool_calls": calls})),
+    )

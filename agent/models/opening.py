@@ -41,14 +41,11 @@ GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("GIVEN", default=MappingProxyT
 """objects of the program that asks, by the names `own:NAME` that stand for them in settings"""
 
 
-_PARTS = ("astream", "ainvoke", "search", "check")  # of models, retrievers, sources, checkers
-
-
 def by_name(value: Any, objects: dict[str, Any]) -> Any:
     """A setting's value with a name for each object of the program's own, noted in `objects`."""
     if isinstance(value, list | tuple):
         return [by_name(each, objects) for each in value]
-    if not any(hasattr(value, part) for part in _PARTS):
+    if not any(hasattr(value, part) for part in ("astream", "ainvoke", "search", "check")):
         return value
     name = f"{OWN}{type(value).__name__}"
     while objects.setdefault(name, value) is not value:

@@ -7,10 +7,9 @@ sentences of its passage on which it rests. A claim left without any id is kept 
 In running text `[S1]`, `(S1)` and `[1]` become marks where the id is known, and are removed where
 not. Inside code they are text, as is a term like S3 or [1] that question or passage itself uses.
 
-Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, and puts
-rewritten statements in the place of those that hold a claim without support: whole sentences, list
-items and cells, since a claim may be a part of one. What cannot be rewritten is removed, unless its
-other claims hold. An exact answer is marked but never changed.
+Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, and rewrites
+the whole sentence, list item or cell of a claim without support. What cannot be rewritten is
+removed, unless other claims in it hold. An exact answer is marked but never changed.
 """
 
 import re

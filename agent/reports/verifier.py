@@ -455,8 +455,7 @@ class AnswerVerifier:
         answer = cited_answer(trajectory)
         found = _lower_doubted({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
         failed = _failing(trajectory, found) if self._repairing(trajectory) else ()
-        gone = (said_of(unit) for unit, _, whole in failed if whole)
-        repairs = tuple(Repair(claim=said, statement=True) for said in gone)
+        repairs = tuple(Repair(claim=said_of(u), statement=True) for u, _, whole in failed if whole)
         return self._outcome(NAME, why, found, repairs)
 
     def _outcome(
@@ -545,10 +544,9 @@ def _work(
     return _Work(LexicalChecker(), None)
 
 
-Failing = tuple[list[Written], list[Pair], bool]
-
-
-def _failing(trajectory: Trajectory, found: Found) -> Iterator[Failing]:
+def _failing(
+    trajectory: Trajectory, found: Found
+) -> Iterator[tuple[list[Written], list[Pair], bool]]:
     """Each statement with a claim that no source supports even partially, once.
 
     Those claims follow, on every source of the statement, and whether all of its claims are such.

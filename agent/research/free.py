@@ -367,9 +367,7 @@ class FreeDecoder:
         run.attempt = 0
         return written.text
 
-    async def _write_whole(
-        self, run: Run, stage: Stage, may_return: bool, may_call: bool
-    ) -> Completion:
+    async def _write_whole(self, run: Run, stage: Stage, returns: bool, calls: bool) -> Completion:
         """A server's turn to its own end, gone on with where the server cuts it.
 
         Where thinking took all the tokens, it is asked once more with all that are allowed.
@@ -382,9 +380,9 @@ class FreeDecoder:
                 break
             wide = stage is Stage.ANSWER or "<answer" in whole.text
             room = (left if wide else min(left, TURN_TOKENS)) + (most if longer else 0)
-            tools = self.tools(run) if may_call and stage in (Stage.PLAN, Stage.RESEARCH) else None
+            tools = self.tools(run) if calls and stage in (Stage.PLAN, Stage.RESEARCH) else None
             sampling = replace(self._sampling, max_tokens=room, tools=tools)
-            end = TurnEnd(reviews=may_return, calls=True)
+            end = TurnEnd(reviews=returns, calls=True)
             try:
                 more = await run.write(stage, sampling, end, begun=whole.text)
             except RunCut as cut:

@@ -130,8 +130,7 @@ def checker_of(settings: Settings) -> Any:
     model, at, url = settings.checker.partition("@http")
     if model.startswith(OWN):
         return given(model)
-    own_only: dict[str, Any] = {"extra_body": {}, "reasoning_effort": None, "temperature": None}
-    here = settings.model_copy(update=own_only | {"model": model})
+    here = settings.model_copy(update={"model": model, "extra_body": {}, "temperature": None})
     if not at:
         return _server_choice(here, LANGCHAIN, None) if ":" in model else model
     url = f"http{url}"

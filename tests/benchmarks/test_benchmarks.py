@@ -6,17 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import (
-    HOLDS,
-    MOST_FALSE_ALARMS,
-    Case,
-    Judged,
-    by_rules,
-    figures,
-    in_reports,
-    load_cases,
-    load_reports,
-)
+from benchmarks import claims as in_claims
+from benchmarks.claims import Case, Judged, by_rules, figures, load_cases
 from benchmarks.faults.asking import repetitions
 from benchmarks.hops import questions_of
 from benchmarks.learns.hops import QUICK, Plan
@@ -220,12 +211,12 @@ def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
 
 
 async def test_no_planted_claim_is_lost_on_its_way_to_a_checker_that_knows_the_truth():
-    kinds = Counter(kind for _, each in load_reports() for kind in each)
+    kinds = Counter(kind for _, each in in_claims.load_reports() for kind in each)
     planted = dict.fromkeys(("number", "name", "negation", "scope", "product"), 12)
-    assert kinds == {HOLDS: 78, **planted}
-    found = await in_reports()
+    assert kinds == {in_claims.HOLDS: 78, **planted}
+    found = await in_claims.in_reports()
     assert {kind: found[f"honest_{kind}"] for kind in planted} == planted
-    assert found["honest_false_alarms"] <= MOST_FALSE_ALARMS
+    assert found["honest_false_alarms"] <= in_claims.MOST_FALSE_ALARMS
     assert found["believing_found"] < found["rules_found"] < found["honest_found"]
 
 

@@ -537,9 +537,8 @@ LISTED = {"id": "scripted", "supported_parameters": ["max_tokens", "tools"]}
 async def test_tools_are_sent_where_the_server_says_that_it_calls_some(
     listed: Any, props: dict[str, bool] | None, sent: bool
 ) -> None:
-    told = props if props is None else {"chat_template_caps": props}
-    models = None if listed is None else [listed]
-    with ScriptedServer(["one", "two"], models, told) as server:
+    told = props and {"chat_template_caps": props}
+    with ScriptedServer(["one", "two"], listed and [listed], told) as server:
         async with client(server.base_url) as chat:
             await chat.chat(ASKED, replace(SAMPLING, tools=TOOLS))
             await chat.chat(ASKED, replace(SAMPLING, tools=TOOLS))
@@ -547,12 +546,6 @@ async def test_tools_are_sent_where_the_server_says_that_it_calls_some(
     named = [tool["function"]["name"] for tool in server.requests[1].body.get("tools", ())]
     assert named == (["search", "open_page"] if sent else [])
     assert looked_up.count("/v1/models") == 1, "it is asked once"
-
-
-async def test_a_server_that_is_not_given_tools_is_not_asked_for_them() -> None:
-    async with serving(["fine"]) as (server, chat):
-        await chat.chat(ASKED, SAMPLING)
-    assert server.looked_up == [] and "tools" not in server.requests[0].body
 
 
 @pytest.mark.parametrize(
@@ -574,24 +567,24 @@ async def test_tools_that_a_server_refuses_are_left_out_from_then_on(words: str)
 @pytest.mark.parametrize(
     ("told", "cached"),
     [
-        ({}, 88), ({"prompt_tokens_details": None}, 88),
-        ({"prompt_tokens_details": {"cached_tokens": 5}}, 5), ({"prompt_cache_hit_tokens": 0}, 0),
-        (None, 44),
+        ({"prompt_tokens": 200}, (0, 88, 0)),
+        ({"prompt_tokens": 200, "prompt_tokens_details": None}, (0, 88, 0)),
+        ({"prompt_tokens": 200, "prompt_cache_hit_tokens": 0}, (0, 0, 0)),
+        ({"prompt_tokens": 200, "prompt_tokens_details": {"cached_tokens": 5}}, (5, 5, 5)),
+        (None, (0, 14, 0)),
     ],
-)  # fmt: skip
+)
 async def test_what_was_sent_before_counts_as_cached_where_the_server_does_not_say(
-    told: dict[str, Any] | None, cached: int
+    told: dict[str, Any] | None, cached: tuple[int, ...]
 ) -> None:
-    usage = told if told is None else {"prompt_tokens": 200, "completion_tokens": 4, **told}
     first = [Message("system", "s" * 22), Message("user", "u" * 22)]
     then = [*first, Message("assistant", "a" * 28), Message("user", "v" * 28)]
-    async with serving([Reply("x" * 9, usage=usage)] * 3, prices=OWN_PRICE) as (_, chat):
-        one, two = [await chat.chat(each, SAMPLING) for each in (first, then)]
-        other = await chat.chat([Message("system", "t" * 22), first[1]], SAMPLING)
-    assert two.usage.cached_tokens == (cached if told is not None else 14)
-    if "cached_tokens" not in str(told):
-        assert one.usage.cached_tokens == other.usage.cached_tokens == 0
-        # What is not said to be cached is paid for in full.
-        assert two.usage.cost == pytest.approx(
-            (two.usage.prompt_tokens * 1.0 + two.usage.completion_tokens * 4.0) / 1e6
-        )
+    async with serving([Reply("x", usage=told)] * 3, prices={"scripted": (3.0, 1.0, 0.0)}) as (
+        _,
+        chat,
+    ):
+        used = [(await chat.chat(each, SAMPLING)).usage for each in (first, then, then[1:])]
+    assert tuple(each.cached_tokens for each in used) == cached
+    # What is not said to be cached is paid for in full.
+    saved = 2.0 * (cached[0] and cached[1])
+    assert used[1].cost == pytest.approx((3.0 * used[1].prompt_tokens - saved) / 1e6)

@@ -20,7 +20,7 @@ from rubricem import SettingsError, research
 from rubricem.agent.models.langchain import LangChainChat
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.turns import own_functions
-from rubricem.agent.reports.rules import ClaimFinding, Findings
+from rubricem.agent.reports.rules import LexicalChecker
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.memory.errors import PolicyError
@@ -101,27 +101,20 @@ class Notes(BaseRetriever):
         return [Document(text, metadata={"source": "notes.md", "title": "Notes"})]
 
 
-class Yes:
-    name = "yes"
-
-    async def check(self, pairs: Any) -> Findings:
-        return Findings(tuple(ClaimFinding("supported") for _ in pairs))
-
-
 async def test_a_programs_own_model_retriever_and_checker_answer_a_question(data: Path):
-    own = {"source": [Notes()], "checker": Yes(), "thread": "mine", "data_dir": data}
+    own = {"source": [Notes()], "checker": LexicalChecker(), "thread": "mine", "data_dir": data}
     for turns in ((plan("fail now"), *RUN[1:]), ()):  # the second time the journal answers
         report = await research(QUESTION, model=Fake(messages=iter(turns)), **own)
         assert (report.text, report.usage.calls) == ("It is an unbounded cache [1].", 3)
     assert [(s.title, s.location) for s in report.sources] == [("Notes", "notes.md")]
     assert report.trajectory.policy == "GenericFakeChatModel@langchain"
-    assert report.trajectory.verification and report.trajectory.verification.checker == "yes"
+    assert "citations checked by lexical rules: 1 supported" in report.markdown
 
 
 async def test_a_model_is_opened_by_the_name_of_its_provider(monkeypatch: pytest.MonkeyPatch):
     models, found = pytest.importorskip("langchain.chat_models"), dict[str, Any]()
-    for name, why in (("nobody:m", "cannot open 'nobody:m'"), ("anthropic:m", "langchain-anthropic"),
-                      ("own:Gone", "an object of the program that asked")):  # fmt: skip
+    gone = "an object of the program that asked"
+    for name, why in (("nobody:m", "'nobody:m'"), ("anthropic:m", "install"), ("own:Gone", gone)):
         with pytest.raises(SettingsError, match=why):
             await model_of(Settings(model=name)).model_names()  # type: ignore[union-attr]
 

@@ -239,19 +239,12 @@ def test_what_a_source_orders_to_be_said_is_not_said_by_it_but_who_quotes_the_or
 
 @pytest.mark.parametrize(
     ("claim", "context", "missing"),
-    [
-        ("24", "hourly snapshots kept | Silt: 24", False),
-        ("25", "hourly snapshots kept | Silt: 25", True),
-        ("24", "snapshots on exFAT | Silt: 24", False),
-        ("24", "price | Silt: 24", True),
-        ("24", "", True),
-    ],
-)
+    [("24", "hourly snapshots kept | Silt: 24", False), ("24", "exFAT | Silt: 24", False),
+     ("25", "hourly snapshots kept | Silt: 25", True), ("24", "price | Silt: 24", True),
+     ("24", "", True)],
+)  # fmt: skip
 def test_a_cell_that_is_a_number_is_looked_up_by_its_row_and_column(
     claim: str, context: str, missing: bool
 ):
-    text = (
-        "An hourly job keeps 24 snapshots. It neither encrypts nor compresses. exFAT will not do."
-    )
-    pair = Pair(claim, claim_source(text), (), context)
-    assert bool(pair.must_occur()) == missing
+    text = "An hourly job keeps 24 snapshots. It does not encrypt. exFAT will not do."
+    assert bool(Pair(claim, claim_source(text), (), context).must_occur()) == missing

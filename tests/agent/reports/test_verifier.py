@@ -332,7 +332,6 @@ MIXED = (
         ("NONE", [], None),
         ("It holds 512 calls. " * 60, [], None),
     ],
-    ids=["tags", "no tags", "not supported", "another source", "nothing", "too long"],
 )  # fmt: skip
 async def test_a_claim_within_a_sentence_is_repaired_with_the_whole_sentence(
     anew: str, after: list[str], text: str | None, tmp_path: Path
@@ -348,10 +347,7 @@ async def test_a_claim_within_a_sentence_is_repaired_with_the_whole_sentence(
         "since the oldest entry goes first [2]. So it is."
     ))  # fmt: skip
     assert all("Friday, 5 June 2026" in asked[0].content for asked in chat.asked)
-    assert (
-        MIXED.partition(". So")[0] in chat.asked[1][1].content
-        and EVICTS in chat.asked[1][1].content
-    )
+    assert all(told in chat.asked[1][1].content for told in (MIXED.partition(". So")[0], EVICTS))
 
 
 async def test_without_a_model_a_sentence_goes_only_if_none_of_its_claims_holds(tmp_path: Path):
@@ -378,31 +374,24 @@ class Own:
         return Findings(tuple(said[self.short :]))
 
 
-async def test_a_checker_of_ones_own_decides_and_is_not_asked_again(tmp_path: Path):
-    run, own = trajectory(f"{GOOD} {BAD}"), Own()
-    for _ in range(2):
-        chat = GivenChat()
-        verifier = AnswerVerifier.choose(ChatWriter(chat), "mark", own)
-        assert verifier is not None
-        found, _ = await verified(verifier, run, tmp_path)
-        assert (found.checker, chat.asked, own.asked) == ("own rules", [], 1)
-        assert [check.verdict for check in found.checks] == ["supported", "partial"]
-
-
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("own", "note", "held"),
     [
-        (Own(KeyError("x")), "the checker own rules failed: KeyError: 'x'"),
-        (Own(short=1), "the checker own rules failed: ValueError: 1 findings for 2 claims"),
+        (Own(), "", ["supported", "partial"]),
+        (Own(KeyError("x")), "failed: KeyError: 'x'", ["supported", "unsupported"]),
+        (Own(short=1), "ValueError: 1 findings for 2 claims", ["supported", "unsupported"]),
     ],
 )
-async def test_a_checker_of_ones_own_that_fails_is_replaced_by_rules(
-    own: Own, said: str, tmp_path: Path
+async def test_a_checker_of_ones_own_decides_once_and_rules_do_where_it_fails(
+    own: Own, note: str, held: list[str], tmp_path: Path
 ):
-    run = trajectory(f"{GOOD} {BAD}")
-    found, _ = await verified(AnswerVerifier("mark", None, own), run, tmp_path)
-    assert said in found.note
-    assert [check.verdict for check in found.checks] == ["supported", "unsupported"]
+    chat, run = GivenChat(), trajectory(f"{GOOD} {BAD}")
+    for _ in range(2):
+        verifier = AnswerVerifier.choose(ChatWriter(chat), "mark", own)
+        found, _ = await verified(verifier, run, tmp_path)
+        assert (found.checker, chat.asked) == ("own rules", []) and note in found.note
+        assert [check.verdict for check in found.checks] == held
+    assert own.asked == (2 if note else 1)
 
 
 async def test_another_model_checks_and_the_policy_rewrites(tmp_path: Path):
