@@ -65,6 +65,7 @@ from rubricem.agent.settings import (
     settings_file,
 )
 from rubricem.agent.settings.door import budgets_of, models_on_offer, redact
+from rubricem.agent.sources.choice import kept_name
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
@@ -193,7 +194,16 @@ class _Runs:
 
     async def one(self, run: str) -> dict[str, Any]:
         await self.desk.check_run(run)
-        return await summary(self.desk, run, await asyncio.to_thread(conversations, self.desk))
+        found = await summary(self.desk, run, await asyncio.to_thread(conversations, self.desk))
+        return found | {"source": await asyncio.to_thread(self._sources_of, run)}
+
+    def _sources_of(self, run: str) -> list[str]:
+        """Those of a run that a question may name here."""
+        known = sources(self.desk.settings)
+        with suppress(RubricemError, KeyError, TypeError):
+            kept = self.desk.store.request(run)["choices"]["source"]
+            return [name for name in known if kept_name(known[name]) in kept]
+        return []
 
     async def report(self, run: str) -> dict[str, Any]:
         await self.desk.check_run(run)

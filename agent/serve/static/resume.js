@@ -1,7 +1,8 @@
-// Going on with a run that met a budget: how much it may take now.
-import { el } from "./dom.js";
+// Going on from a run: with more of a budget that it met, or into its depth.
+import { post } from "./api.js";
+import { el, fresh } from "./dom.js";
 import { number } from "./format.js";
-import { button, field, input } from "./parts.js";
+import { attempt, button, field, input, textarea } from "./parts.js";
 import { t } from "./texts.js";
 
 const BUDGETS = {
@@ -43,4 +44,41 @@ export function largerBudget(name, run, send, cancel) {
     press,
     button(t("Cancel"), cancel, { kind: "plain small" }),
   );
+}
+
+/** Ask what to look into further: a deep research in the same conversation, over the same sources. */
+export function deepening(run, thread, began) {
+  const heading = el("h2", { id: fresh("title") }, t("Deepen this research"));
+  const text = textarea({ required: true, rows: 3, dir: "auto" });
+  const failed = el("div");
+  const send = button(t("Deepen"), null, { kind: "primary", type: "submit" });
+  const asked = async () => post("/api/runs", {
+    question: text.value.trim(),
+    effort: "deep",
+    thread: await thread(),
+    ...(run.source?.length && { source: run.source }),
+  });
+  const submit = async (event) => {
+    event.preventDefault();
+    const started = await attempt(failed, send, asked);
+    if (!started) return;
+    dialog.close();
+    began(started);
+  };
+  const lead = t("Several investigations go on from this report, in the same thread.");
+  const dialog = el(
+    "dialog",
+    { "aria-labelledby": heading.id, on: { close: () => dialog.remove() } },
+    heading,
+    el(
+      "form",
+      { class: "stack", on: { submit } },
+      el("p", { class: "soft" }, lead),
+      field(t("What should be looked into further?"), text),
+      failed,
+      el("div", { class: "row" }, button(t("Cancel"), () => dialog.close()), send),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
 }

@@ -4,12 +4,12 @@ import { AskPanel } from "./approval.js";
 import { composer } from "./ask.js";
 import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
-import { duration } from "./format.js";
+import { counted, duration, money } from "./format.js";
 import { InvestigationTree } from "./investigations.js";
 import { notify, notifying } from "./notify.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
-import { largerBudget, metBudget } from "./resume.js";
+import { deepening, largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
 import { sharing } from "./share.js";
@@ -64,6 +64,12 @@ class RunPage {
       if (each.state === "ended") this.turns.append(turn(each));
       else this.add(each);
     }
+    const { efforts } = await get("/api/status").catch(() => ({}));
+    if (efforts && "deep" in efforts) {
+      const deepen = () => deepening(this.view.run, thread, (started) => this.asked(started));
+      this.view.deepen = deepen;
+      this.view.head.deepen.hidden = false;
+    }
     const several = before.length + after.length > 0 && run.thread;
     // A run that was asked alone, as on the command line, gets a thread with its first follow-up.
     const thread = async () => run.thread ??= (await post("/api/threads", { run: run.run })).id;
@@ -115,8 +121,12 @@ class RunView {
   constructor(run, { tab, ended, nested = false }, signal) {
     Object.assign(this, { run, tab, ended, nested, signal });
     this.began = performance.now() - 1000 * (run.seconds ?? 0);
-    const acts = [(click) => this.end(click), (click) => this.goOn(click)];
-    this.head = new RunHead(run, ...acts, nested);
+    const acts = {
+      stop: (click) => this.end(click),
+      goOn: (click) => this.goOn(click),
+      deepen: () => this.deepen(),
+    };
+    this.head = new RunHead(run, acts, nested);
     this.feed = new Feed(() => get(path("runs", run.run, "draft"), { signal }));
     this.tree = new InvestigationTree(run.run);
     this.rubric = new RubricPanel();
@@ -137,11 +147,12 @@ class RunView {
     this.failed = el("div");
     this.report = el("div", { class: "report-panel stack" });
     this.limits = el("p", { class: "small soft limits-said" });
+    this.remains = el("p", { class: "small limits-said remains" });
     if (this.run.limits?.length) this.on_budget(this.run);
     this.tabs = el("nav", { class: "tabs", "aria-label": t("Parts of this run"), hidden: true });
     const beside = { class: "run-aside stack", "aria-label": t("Rubric and limits") };
     this.told = el("div", { class: "small" }, notifying());
-    const aside = el("aside", beside, this.rubric.element, this.limits, this.told);
+    const aside = el("aside", beside, this.rubric.element, this.remains, this.limits, this.told);
     const parts = [
       this.failed, this.lost, this.tree.element, this.feed.element, this.report,
     ];
@@ -172,8 +183,9 @@ class RunView {
     this.rubric.show(items);
   }
 
-  on_budget({ limits }) {
+  on_budget({ limits, left, t: at = 0 }) {
     replace(this.limits, t("May take {0}.", limits.join(", ")));
+    this.left = { at, ...left };
   }
 
   on_investigation(part) {
@@ -187,6 +199,7 @@ class RunView {
 
   on_usage(usage) {
     this.head.tell(usage);
+    if (usage.left) this.left = { at: usage.t ?? 0, ...usage.left, priced: usage.cost != null };
   }
 
   /** What waits for a person stands where the reading has got to. */
@@ -268,13 +281,16 @@ class RunView {
     this.run = { ...this.run, ...run };
     if (named) this.head.place(this.run, this.nested);
     this.head.state(this.run);
-    this.limits.hidden = this.told.hidden = this.run.state === "ended";
+    const ended = this.run.state === "ended";
+    this.limits.hidden = this.remains.hidden = this.told.hidden = ended;
   }
 
   tick() {
     const show = () => {
       const passed = (performance.now() - this.began) / 1000;
-      if (this.run.state !== "ended") this.head.time(passed, left(this.run, passed));
+      if (this.run.state === "ended") return;
+      this.head.time(passed, left(this.run, this.left, passed));
+      replace(this.remains, remaining(this.left, this.run.state === "running" ? passed : 0));
     };
     show();
     const timer = setInterval(show, 1000);
@@ -317,9 +333,25 @@ class RunView {
 }
 
 /** What a run that goes on may still take, in words: as such runs do, or as its budget says. */
-function left({ state, usual_seconds: usual, budgets }, passed) {
-  const most = budgets?.max_seconds;
+function left({ state, usual_seconds: usual }, budget, passed) {
   if (state !== "running") return "";
   if (usual > passed) return t("about {0}", duration(usual - passed));
-  return most > passed ? t("at most {0}", duration(most - passed)) : "";
+  const most = seconds(budget, passed);
+  return most > 0 ? t("at most {0}", duration(most)) : "";
+}
+
+/** Of the budget of time, counted on since it was told. */
+const seconds = (budget, passed) => budget?.max_seconds == null ? null
+  : Math.max(0, budget.max_seconds - Math.max(0, passed - budget.at));
+
+/** What is left of each budget. */
+function remaining(budget, passed) {
+  const left = seconds(budget, passed);
+  const said = [
+    left != null && duration(left),
+    budget?.max_total_tokens != null
+      && counted(Math.floor(budget.max_total_tokens), "token"),
+    budget?.priced && budget.max_cost != null && money(budget.max_cost),
+  ].filter(Boolean);
+  return said.length > 0 && t("Left: {0}", said.join(" · "));
 }

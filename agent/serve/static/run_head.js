@@ -12,14 +12,14 @@ const LONG = 120;
 const RESUMED = ["partial", "failed", "unfinished"];
 
 export class RunHead {
-  /** `stop` and `goOn` are told the click. */
   /** `nested`: a part of another run's page, whose thread that names. */
-  constructor(run, stop, goOn, nested) {
+  constructor(run, { stop, goOn, deepen }, nested) {
     this.badge = el("span");
     this.counts = new Map(COUNTS.map((name) => [name, el("dd", { data: { count: name } })]));
     const title = t("End now, with a report of what there is");
     this.stop = button(t("Stop"), stop, { kind: "small", drawn: "stop", title });
     this.resume = button(t("Go on"), goOn, { kind: "small primary" });
+    this.deepen = button(t("Deepen"), deepen, { kind: "small", drawn: "branch", hidden: true });
     this.steps = STAGES.map(step);
     // Of a run that had finished all are done: they say nothing, and take room from the report.
     const stages = {
@@ -42,7 +42,7 @@ export class RunHead {
         { class: "run-bar" },
         this.badge,
         el("dl", { class: "run-counts" }, [...this.counts].map(count)),
-        el("div", { class: "row" }, this.stop, this.resume),
+        el("div", { class: "row" }, this.stop, this.deepen, this.resume),
       ),
       el("ol", stages, this.steps),
     );

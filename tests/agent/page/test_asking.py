@@ -135,6 +135,34 @@ def test_deep_research_is_watched_part_by_part_and_each_part_is_read(page: Page,
     expect(page.get_by_role("main").get_by_text(pages.PARTS[0])).to_have_count(0)
 
 
+def test_what_is_left_is_told_while_a_run_goes_on(page: Page, site: pages.Site):
+    run = pages.begun(site, f"{pages.QUESTION} forever", max_seconds=300)["run"]
+    page.goto(f"{site.url}{pages.run_address(run)}")
+    left = page.get_by_role("complementary", name="Rubric and limits").locator(".remains")
+    expect(left).to_have_text(re.compile(r"Left: 4:\d\d · 29\d,\d{3} tokens"))
+    before = left.text_content() or ""
+    expect(left).not_to_have_text(before)
+    page.get_by_role("button", name="Stop").click()
+    expect(left).to_be_hidden()
+
+
+def test_a_report_is_deepened_in_its_thread_over_its_sources(page: Page, site: pages.Site):
+    asked = pages.finished(site)
+    page.goto(f"{site.url}{pages.run_address(asked['run'])}")
+    page.get_by_role("button", name="Deepen").click()
+    dialog = page.get_by_role("dialog", name="Deepen this research")
+    dialog.get_by_label("What should be looked into further?").fill("And its cost?")
+    assert faults(page) == []
+    dialog.get_by_role("button", name="Deepen").click()
+    turn = page.locator(".turn-live")
+    expect(turn.get_by_role("heading", name="And its cost?")).to_be_focused()
+    expect(turn.get_by_role("region", name="Investigations")).to_be_visible()
+    expect(turn.get_by_role("article")).to_contain_text("can grow without bound")
+    thread = httpx.get(f"{site.url}api/threads/{asked['thread']}", timeout=PATIENCE).json()
+    deeper = httpx.get(f"{site.url}api/runs/{thread['runs'][1]['run']}", timeout=PATIENCE).json()
+    assert (deeper["question"], deeper["source"]) == ("And its cost?", ["notes"])
+
+
 def test_one_part_is_stopped_and_the_lead_is_told_a_remark(page: Page, site: pages.Site):
     run = pages.begun(site, f"{pages.QUESTION} silently", effort="deep")["run"]
     page.goto(f"{site.url}{pages.run_address(run)}")
