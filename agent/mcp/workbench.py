@@ -121,5 +121,8 @@ def line_of(event: events.Event) -> str:
             return error or f"found {len(sources)} passages"
         case events.SourceProgress(message):
             return message
+        case events.InvestigationEvent(number, _, within):
+            line = line_of(within)
+            return f"[{number}] {line}" if line else ""
         case _:
             return ""
