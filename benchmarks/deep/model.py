@@ -236,11 +236,12 @@ def _edit(prompt: str) -> str:
 class Scripted:
     """The server."""
 
-    def __init__(self, seconds: float, world: World) -> None:
+    def __init__(
+        self, seconds: float, model: Any, shown: Mapping[str, Any], world: World | None = None
+    ) -> None:
+        """`model` replies; `shown` is given the prompts, all or those of one kind."""
         self.port = 0
-        self._seconds = seconds
-        self._world, self._model = world, Model(world)
-        self._shown = {"all": Shown(world), "section": Shown(world)}
+        self._seconds, self._model, self._shown, self._world = seconds, model, shown, world
         self._log: list[tuple[str, float, float, int, int, int, str]] = []
         self._read = set[str]()
 
@@ -261,7 +262,7 @@ class Scripted:
             query = parse_qs(urlsplit(path).query).get("q", [""])[0]
             writer.write(json_response({"results": self._rows(query), "unresponsive_engines": []}))
             self._log.append(("search", began, time.monotonic(), 0, 0, 0, path))
-        elif path in self._world.pages:
+        elif self._world and path in self._world.pages:
             page = self._world.pages[path].html.encode()
             head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}"
             writer.write(f"{head}\r\n\r\n".encode() + page)
@@ -278,7 +279,7 @@ class Scripted:
         root = f"http://127.0.0.1:{self.port}"
         return [
             {"title": p.title, "url": root + p.path, "content": " ".join(p.text.split()[:40])}
-            for p in self._world.search(query, 10)
+            for p in (self._world.search(query, 10) if self._world else ())
         ]
 
     async def _complete(
@@ -313,7 +314,9 @@ class Scripted:
 
 
 async def run(seconds: float) -> None:
-    scripted = Scripted(seconds, World())
+    world = World()
+    shown = {"all": Shown(world), "section": Shown(world)}
+    scripted = Scripted(seconds, Model(world), shown, world)
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
     scripted.port = server.sockets[0].getsockname()[1]
     print(scripted.port, flush=True)
