@@ -272,7 +272,7 @@ class OpenAIChat:
         *,
         limiter: Limiter,
         prices: OwnPrices = MappingProxyType({}),
-        timeout: float = 120.0,
+        timeout: float = 300.0,
         retry: Retry | None = None,
         think_is_reasoning: bool = False,
         extra_body: Mapping[str, Any] = MappingProxyType({}),

@@ -150,7 +150,7 @@ class ServerChoice:
     """it is asked in token ids, if it takes them; else by messages"""
     context_tokens: int = 8192
     concurrency: int = 64
-    timeout: float = 120.0
+    timeout: float = 300.0
     """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)

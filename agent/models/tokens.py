@@ -341,7 +341,7 @@ class TokenServer:
         context_tokens: int,
         limiter: Limiter,
         price: Price | None = None,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
         retry: Retry | None = None,
     ) -> None:
         self.name = f"{http.server.model}@{http.server.endpoint.host}"

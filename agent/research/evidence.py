@@ -6,6 +6,7 @@ was fetched. What the conversation found earlier is known from the beginning, an
 of this run, under the id it had, once it is shown or found again.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -19,6 +20,7 @@ from rubricem.memory.text import storable
 
 Reply = dict[str, Any]
 """of a call, as the journal keeps it"""
+_ID = re.compile(r"\bS\d{1,4}\b")
 _FIELDS = tuple(each.name for each in fields(Passage))
 
 
@@ -97,9 +99,13 @@ class Evidence:
             self.answered[tool, fold(asked)] = ids
         new = frozenset(ids) - known
         named = dict(zip(reply.get("local", ()), (s.id for s in found), strict=False))
+        # Ids in the words between claims mean the same sources as those of the claims.
         claims = tuple(
-            FoundClaim(text, tuple(named[i] for i in cited if i in named), doubted)
-            for text, cited, doubted in reply.get("claims", ())
+            FoundClaim(
+                _ID.sub(lambda found: named.get(found[0], "another source"), piece[0]),
+                tuple(named[i] for i in piece[1] if i in named),
+            )
+            for piece in reply.get("claims", ())
         )
         note = reply.get("note", "")
         return Found(self._sources(ids), new, reply["error"], note=note, claims=claims)
@@ -135,7 +141,16 @@ class Evidence:
         return self.sources[identifier]
 
     def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
-        """At most `limit` passages, those without a seen id; if all were seen, the first."""
-        numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
-        unseen = [p for identifier, p in numbers if identifier not in seen]
+        """At most `limit` passages that were not seen, nor are part of what was; else the first."""
+        shown = [source for source in self.sources.values() if source.id in seen]
+        unseen = list[Passage]()
+        for passage in found:
+            known = self._numbers.get((passage.location, passage.place, passage.text)) in seen
+            if not known and not any(_holds(each, passage) for each in (*shown, *unseen)):
+                unseen.append(passage)
         return unseen[:limit] or list(found[:limit])
+
+
+def _holds(whole: Source | Passage, part: Passage) -> bool:
+    """Whether the text of a passage stands in another one of the same document."""
+    return whole.location == part.location and part.text in whole.text

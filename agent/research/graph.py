@@ -26,7 +26,7 @@ from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.choice import page
 from rubricem.agent.sources.fetch import addresses_in, normal
-from rubricem.agent.sources.index import joined
+from rubricem.agent.sources.index import joined, neighbours
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
@@ -329,6 +329,10 @@ async def _open_page(run: Run, wanted: str) -> Found:
             most = PAGES_WORTH * run.ask.passages
             shown = nearest(passages, sought, run.ask.question, most)
             cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
+            if run.decoding is Decoding.FREE:
+                near = nearest(passages, sought, run.ask.question, PIECES_READ)
+                shown = parts_around(passages, near, run.passage_words)
+                cut = f"These {len(shown)} parts of the page are nearest to the"
             note = f"{cut} question." if len(shown) < len(passages) else ""
         else:
             first = int(number[1]) - 1 if number else _behind(source, passages)
@@ -363,6 +367,17 @@ def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
         return 0
     shown = [at for at, passage in enumerate(passages) if passage.text in source.text]
     return (shown[-1] + 1) % len(passages) if shown else 0
+
+
+def parts_around(passages: Sequence[Passage], near: Sequence[Passage], words: int) -> list[Passage]:
+    """The parts of a page around some of its passages, each of at most so many words."""
+    parts, taken = list[Passage](), set[int]()
+    for at in (row for row, passage in enumerate(passages) if passage in near):
+        if at not in taken:
+            rows = [row for row in neighbours(passages, at, words) if row not in taken]
+            taken.update(rows)
+            parts.append(joined([passages[row] for row in rows], passages[at]))
+    return parts
 
 
 def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[Passage], int]:

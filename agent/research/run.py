@@ -262,7 +262,10 @@ class Run:
             seconds=left.seconds and round(left.seconds),
             cost=left.cost and round(left.cost, 2),
         )
-        told = [f"{calls} of {self.ask.calls} calls", *rounded.phrases().values()]
+        phrases = rounded.phrases()
+        if not self.policy.priced:
+            phrases.pop("cost", None)
+        told = [f"{calls} of {self.ask.calls} calls", *phrases.values()]
         return f"Left: {', '.join(told)}."
 
     async def once(self, name: str, value: str) -> str:

@@ -320,8 +320,6 @@ class FoundClaim:
 
     text: str
     ids: tuple[str, ...] = ()
-    doubted: bool = False
-    """its sources do not hold it, by the rules"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,14 @@ FOLDERS = {
 
 
 class Quotes:
-    """Which of some quotes stand in the texts that were added, and how many words those had."""
+    """Which facts stand in the texts that were added, by any of their quotes; and those words."""
 
-    def __init__(self, quotes: Sequence[str]) -> None:
-        self._left = {f" {' '.join(words(quote))} ": quote for quote in quotes}
+    def __init__(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        self._told = {
+            f" {' '.join(words(quote))} ": fact["fact"]
+            for fact in facts
+            for quote in fact["quotes"]
+        }
         self.facts = set[str]()
         self.words = 0
 
@@ -46,7 +50,7 @@ class Quotes:
         said = words(text)
         flat = f" {' '.join(said)} "
         self.words += len(said)
-        self.facts |= {quote for told, quote in self._left.items() if told in flat}
+        self.facts |= {fact for told, fact in self._told.items() if told in flat}
 
 
 class Planned:
@@ -110,7 +114,7 @@ async def measure(
     asked: Mapping[str, Any], effort: str, folders: Sequence[Path], data: Path
 ) -> tuple[int, int]:
     """How many of a question's facts were shown, and the words of all prompts."""
-    shown = Quotes([fact["quote"] for fact in asked["facts"]])
+    shown = Quotes(asked["facts"])
     scripted = Scripted(0.0, Planned(asked["plan"]), {"all": shown})
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

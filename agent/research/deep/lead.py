@@ -9,6 +9,7 @@ investigations.
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 
 from rubricem.agent.models.turns import as_function
@@ -44,6 +45,9 @@ WHOLE = 10**6
 LEAST_OF_A_SECTION = 1000
 """characters"""
 EDIT_TOKENS = 8000
+WORDS_OF_A_SOURCE = 12
+"""of an outline, that a source of a section is worth where the length is shared out"""
+_ID = re.compile(r"\bS\d+\b")
 _TAKE_UP = "Take it up in what you have investigated next, and in the report."
 
 
@@ -71,7 +75,7 @@ class LeadDecoder(FreeDecoder):
         return fill(template("lead"), told)
 
     def message(self, run: Run) -> str:
-        return user_message(run.ask)
+        return user_message(run.ask, told=True)
 
     def tools(self, run: Run) -> str:
         takes = {"question": "string", "items": "string"}
@@ -160,7 +164,8 @@ class LeadDecoder(FreeDecoder):
         self, run: Run, sections: Sequence[ReportSection], section: ReportSection
     ) -> str:
         """A section's text. Raises PolicyError or RunCut where it cannot be had."""
-        length = max(run.ask.length // len(sections), LEAST_OF_A_SECTION)
+        share = _weight(section) / sum(map(_weight, sections))
+        length = max(round(run.ask.length * share, -2), LEAST_OF_A_SECTION)
         system = fill(template("section"), {"length": f"{length:,}"})
         ids = section.ids
         while True:
@@ -224,12 +229,22 @@ def _output(found: Found) -> str:
     if found.error or not found.claims:
         return tool_output(found, WHOLE)
     note = f"{found.note}\n" if found.note else ""
-    written = []
-    for claim in found.claims:
-        doubt = ", which its source does not seem to say" if claim.doubted else ""
-        ids = f" [{', '.join(claim.ids)}{doubt}]" if claim.ids else ""
-        written.append(f"{claim.text}{ids}")
-    return f"<tool_output>\n{neutralise(note + ''.join(written).strip())}\n</tool_output>\n"
+    places: dict[str, list[str]] = {}
+    for source in found.sources:
+        places.setdefault(f"{source.title} ({source.location})", []).append(source.id)
+    listed = "\n".join(f"- {where}: {', '.join(ids)}" for where, ids in places.items())
+    said = f"{note}{_report(found.claims)}\n\nIts sources:\n{listed}"
+    return f"<tool_output>\n{neutralise(said)}\n</tool_output>\n"
+
+
+def _report(claims: Sequence[FoundClaim]) -> str:
+    """The pieces of a report as text, each claim with its ids behind it."""
+    return "".join(f"{c.text} [{', '.join(c.ids)}]" if c.ids else c.text for c in claims).strip()
+
+
+def _weight(section: ReportSection) -> int:
+    """How much a section has to say: by its block of the outline, and its sources."""
+    return len(section.says.split()) + WORDS_OF_A_SOURCE * len(section.ids) + 1
 
 
 def _claims(claims: Sequence[FoundClaim]) -> str:
@@ -259,12 +274,11 @@ def _section_prompt(
     sources = tuple(run.sources[i] for i in ids)
     shown = tool_output(Found(sources, frozenset(ids)), WHOLE, placed=True)
     others = "\n".join(f"- {each.title}" for each in sections if each is not section)
-    claims = "\n".join(
-        f"- {claim.text} [{', '.join(claim.ids)}]"
-        for found in run.parts.found.values()
-        for claim in found.claims
-        if set(claim.ids) & set(ids)
+    lines = (
+        line for found in run.parts.found.values() for line in _report(found.claims).split("\n")
     )
+    wanted = set(ids)
+    claims = "\n".join(line for line in lines if wanted & set(_ID.findall(line)))
     return (
         f"The question:\n{neutralise(run.ask.question)}\n\n"
         f"Its rubric:\n{neutralise(parse(run.text).last('rubric').strip())}\n\n"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from rubricem.agent.reports.cited import Cited, Text, cited_answer
+from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.research.evidence import Reply, reply_of
 from rubricem.agent.transcript.events import (
     Event,
@@ -268,22 +268,19 @@ def ask_of_part(lead: Ask, part: Inquiry, left: Budgets, beside: int, plan: str)
 def reply_of_part(part: Inquiry) -> Reply:
     """The report of an investigation, in the form that the journal keeps.
 
-    `claims`: its pieces as (text, ids of the investigation's own sources, whether the rules doubt
-    it); `local`: the ids of the passages, in their order.
+    `claims`: its pieces as (text, ids of the investigation's own sources); `local`: the ids of the
+    passages, in their order.
     """
     trajectory = part.ended
     usage = (trajectory.usage if trajectory else part.used).model_dump(mode="json")
     if trajectory is None or (trajectory.status is Status.FAILED and not trajectory.sources):
         return {"passages": [], "error": part.reason or "it gave nothing", "usage": usage}
     answer = cited_answer(trajectory)
-    pieces = list[tuple[str, tuple[str, ...], bool]]()
+    pieces = list[tuple[str, tuple[str, ...]]]()
     for piece in answer.pieces:
-        if isinstance(piece, Cited):
-            ids = tuple(citation.id for citation in piece.citations)
-            doubted = all(c.verdict == "unsupported" for c in piece.citations)
-            pieces.append((piece.text, ids, doubted))
-        elif isinstance(piece, Text) and piece.text:
-            pieces.append((piece.text, (), False))
+        ids = tuple(c.id for c in piece.citations) if isinstance(piece, Cited) else ()
+        if piece.text:
+            pieces.append((piece.text, ids))
     cited = answer.sources
     passages = [Passage(s.title, s.location, s.place, s.text) for s in cited]
     ended = "" if trajectory.status is Status.FINISHED else trajectory.reason

@@ -53,8 +53,8 @@ async def test_a_finished_run_is_told_kept_returned_and_lets_its_journal_go(tmp_
             run = await researcher.ask(wanted, "t", events.append)
             assert researcher.store.load("t") == run
             journal = researcher.store.journal("t")  # refused while another holds its lock
-            # Two searches, the day, the opening, and twice what is left of the limits.
-            assert journalled(tmp_path) == len(server.requests) + 2 + 2 + 2
+            # Of the three kinds before, and twice what is left of the limits.
+            assert journalled(tmp_path) == len(server.requests) + 3 + 2
             journal.close()
     assert events[-1] == RunFinished(run)
     stages = [event.stage for event in events if isinstance(event, StageStarted)]
@@ -296,7 +296,8 @@ async def test_a_turn_that_does_not_hold_is_asked_again_and_kept_aside(
     (left,) = [s for s in run.segments if not s.kept]
     assert left.text.startswith(aside) and len(left.text) < 1000 and left.attempt == 0
     assert left.turn == at + 1 and left.text not in [s.text for s in run.segments if s.kept]
-    assert note in again[-1][1] and again[-1][1].endswith("Write it again.\n</tool_response>")
+    end = "Write it again.\n</tool_response>" if at else "Write it again.\n"
+    assert note in again[-1][1] and again[-1][1].endswith(end)
     assert [role for role, _ in again[:2]] == ["system", "user"]
     assert [type(e) for e in events].count(TurnRetried) == 1
     assert (run.status, run.usage.calls) == (Status.FINISHED, len(script))

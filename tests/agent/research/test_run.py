@@ -177,12 +177,16 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
     parts[21], parts[7] = FACT, "Acme revenue stood in 2023 on page seven."
     pages = Pages(acme="|".join(parts))
     run = await browsed(
-        tmp_path, turns(opening("S1 2023")), [result("https://acme.test/")], pages, passages=1
+        tmp_path,
+        turns(opening("S1 2023")),
+        [result("https://acme.test/")],
+        pages,
+        passage_words=12,
     )
     shown = tool_texts(run)[1]
-    assert "These 2 of the page's 30 passages" in shown
+    assert "These 4 parts of the page are nearest to the question." in shown
     assert shown.index("page seven") < shown.index("12.5 million")
-    assert [source.place for source in run.sources[1:]] == ["part 8", "part 22"]
+    assert {"part 8", "part 22"} <= {source.place for source in run.sources[1:]}
 
 
 @pytest.mark.parametrize(
