@@ -1,15 +1,16 @@
 """The stage judge: scores every stage of every rollout of a question on evolving rubrics.
 
 For a group of rollouts it proposes criteria by contrasting them, adds the new ones, scores every
-rollout on all criteria in force, and prunes criteria that do not discriminate. A single run, or a
-group of identical ones, has nothing to contrast and is scored on criteria made from the question.
+rollout on all criteria in force, and prunes criteria that do not discriminate. Persistent criteria
+of the answer keep covering the question: those of the questions file, or else some that are made
+of it once, with the first contrast. A single run, or a group of identical ones, has nothing to
+contrast and is scored on criteria made from the question for every stage.
 Nothing is saved here: the caller saves the new buffer at the end of its step. Source: RubricEM
 (arXiv:2605.10899), appendix C, with choices of our own where it leaves something open.
 
 Fixed choices: each run is scored once, a server at temperature 0, since a second scoring of the
 same reply costs as much and tells only the judge's own noise; a local model is read for Yes or No,
-which put 9 to 10 of 10 hand-made pairs in order where points put 9; a group's criteria come from
-contrasting it alone, and persistent ones are imported.
+which put 9 to 10 of 10 hand-made pairs in order where points put 9.
 """
 
 import asyncio
@@ -100,7 +101,10 @@ class Proposer(Protocol):
     async def contrast(
         self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
     ) -> Proposed:
-        """Criteria that tell the stronger from the weaker of at least two runs."""
+        """Criteria that tell the stronger from the weaker of at least two runs.
+
+        Where the buffer has no persistent ones, also some of the answer, which cover the question.
+        """
         ...
 
     async def from_question(
@@ -181,8 +185,15 @@ async def _grow(
     if not isinstance(proposed, Proposed):
         note = f"No new criteria: {proposed.told()}"
         return buffer, [note], usage_of_error(proposed)
-    most = {s: _most(found, MOST_PROPOSED[s]) for s, found in proposed.criteria.items()}
+    most = {}
+    for stage, found in proposed.criteria.items():
+        kept = [c for c in found if c.persistent][:MOST_PERSISTENT]
+        most[stage] = kept + _most([c for c in found if not c.persistent], MOST_PROPOSED[stage])
     return add(buffer, most, step, reason), [], proposed.usage
+
+
+MOST_PERSISTENT = 8
+"""criteria of a stage that are made of a question"""
 
 
 def _most(criteria: Sequence[Criterion], most: int) -> list[Criterion]:

@@ -17,7 +17,7 @@ sentences that break off, or share no word with the question, are dropped.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -29,6 +29,7 @@ from rubricem.judge.base import (
     closest_span,
     instruct,
     is_written,
+    outcome,
     prompt,
     render_run,
     render_stage,
@@ -37,7 +38,7 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json
+from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json, usage_of_error
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.language import apart, language_of, sentences, words_in
 from rubricem.memory.schema import (
@@ -65,6 +66,8 @@ class ProposedItem(ReplyForm):
     weight: float = Field(default=2.0, allow_inf_nan=False)
     negative: SkipJsonSchema[bool] = False
     """in a reply that lists flaws among the others"""
+    same_as: int | None = None
+    """the number of a listed criterion that says the same in other words"""
 
     @model_validator(mode="before")
     @classmethod
@@ -103,6 +106,8 @@ class Proposal(ReplyForm):
     research: ProposedStage = ProposedStage()
     review: ProposedStage = ProposedStage()
     answer: ProposedStage = ProposedStage()
+    needed: Valid[ProposedItem] = Field(default_factory=list)
+    """of the answer, whether the runs differ in it or not"""
 
     @model_validator(mode="after")
     def _some_stage(self) -> "Proposal":
@@ -110,17 +115,37 @@ class Proposal(ReplyForm):
             raise ValueError(f"it names none of the stages {', '.join(Stage)}")
         return self
 
-    def criteria(self, *, persistent: bool) -> dict[Stage, tuple[Criterion, ...]]:
-        """Of each stage the positive ones, then the negative ones."""
-        return {
-            stage: tuple(
-                item.criterion(positive=positive, persistent=persistent)
-                for positive, items in ((True, given.positive), (False, given.negative))
-                for item in items
+    def criteria(
+        self, *, persistent: bool, known: "Known" = ()
+    ) -> dict[Stage, tuple[Criterion, ...]]:
+        """Of each stage the positive ones, then the negative ones; what is needed comes first.
+
+        One that says the same as a known one is left out, or is that one, if it was retired.
+        """
+        found: dict[Stage, tuple[Criterion, ...]] = {}
+        for stage in Stage:
+            given: ProposedStage = getattr(self, stage.value)
+            items = [(item, True) for item in given.positive]
+            items += [(item, False) for item in given.negative]
+            made = (
+                _known_as(item, known) or item.criterion(positive=positive, persistent=persistent)
+                for item, positive in items
             )
-            for stage in Stage
-            for given in (getattr(self, stage.value),)
-        }
+            found[stage] = tuple(one for one in made if isinstance(one, Criterion))
+        needed = (item.criterion(positive=True, persistent=True) for item in self.needed)
+        return found | {Stage.ANSWER: (*needed, *found[Stage.ANSWER])}
+
+
+Known = Sequence[tuple[Criterion, bool]]
+"""the criteria that a proposer was shown, by their numbers, and whether each is in force"""
+
+
+def _known_as(item: ProposedItem, known: Known) -> Criterion | Literal["in force"] | None:
+    """The retired criterion that the item repeats, or that it repeats one in force; else None."""
+    if item.same_as is None or not 0 < item.same_as <= len(known):
+        return None
+    criterion, active = known[item.same_as - 1]
+    return "in force" if active else criterion
 
 
 TITLE_CHARACTERS, DESCRIPTION_CHARACTERS = 200, 1000
@@ -140,9 +165,18 @@ class ChatProposer:
             f"Attempt {number}:\n{render_run(trajectory, each)}"
             for number, trajectory in enumerate(trajectories, start=1)
         ]
-        force = _number_criteria({stage: buffer.criteria(stage) for stage in Stage}) or "none"
-        asked = [fence({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
-        return await self._propose("contrast", asked, persistent=False)
+        known, listed = _list_known(buffer)
+        asked = [fence({"question": buffer.question}), *attempts, listed]
+        wanted = [] if any(buffer.persistent.values()) else [prompt("needed")]
+
+        def check(proposal: Proposal) -> None:
+            # Asked back once: without them the others are of use all the same.
+            if wanted and not proposal.needed:
+                wanted.clear()
+                raise ValueError('it gives no criteria of the question itself under "needed"')
+
+        asked += wanted
+        return await self._propose("contrast", asked, persistent=False, known=known, check=check)
 
     async def from_question(
         self, question: str, stages: Sequence[Stage] = tuple(Stage)
@@ -150,10 +184,18 @@ class ChatProposer:
         """One call, which brings those of the other stages as well."""
         return await self._propose("question", [fence({"question": question})], persistent=True)
 
-    async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
+    async def _propose(
+        self,
+        name: str,
+        asked: Sequence[str],
+        *,
+        persistent: bool,
+        known: Known = (),
+        check: Callable[[Proposal], None] = lambda proposal: None,
+    ) -> Proposed:
         messages = instruct(name, "\n\n".join(asked))
-        proposal, usage = await ask_json(self._model, messages, Proposal)
-        return Proposed(proposal.criteria(persistent=persistent), usage)
+        proposal, usage = await ask_json(self._model, messages, Proposal, check=check)
+        return Proposed(proposal.criteria(persistent=persistent, known=known), usage)
 
 
 _OF_TWO = re.compile(r"\s*([\d.]+)\s*(?:(?:/|of|out of)\s*2)?\s*(?:points?)?\s*")
@@ -215,15 +257,37 @@ class ChatScorer:
         return Scored(verdicts, entries.usage, entries.fault)
 
 
-def _number_criteria(standard: Standard) -> str:
+def _number_criteria(standard: Standard, before: int = 0) -> str:
     """Criteria with numbers that go on from stage to stage, as the model reads them."""
-    lines, number = [], 0
+    lines, number = [], before
     for stage, criteria in standard.items():
         for criterion in criteria:
             number += 1
             flaw = "" if criterion.positive else " (flaw)"
             lines.append(f"{number}. [{stage}]{flaw} {criterion.title}: {criterion.description}")
     return without_markers("\n".join(lines))
+
+
+REMEMBERED = 12
+"""retired criteria of a stage that a proposer is shown, the latest"""
+
+
+def _list_known(buffer: RubricBuffer) -> tuple[Known, str]:
+    """What a proposer must not repeat: the criteria in force and the retired ones, as a text."""
+    force = {stage: buffer.criteria(stage) for stage in Stage}
+    retired = {stage: buffer.retired.get(stage, ())[-REMEMBERED:] for stage in Stage}
+    known = [
+        (c, active)
+        for each in (force, retired)
+        for cs in each.values()
+        for c in cs
+        for active in (each is force,)
+    ]
+    listed = f"Criteria in force:\n{_number_criteria(force) or 'none'}"
+    before = sum(map(len, force.values()))
+    if gone := _number_criteria(retired, before):
+        listed += f"\n\nCriteria set aside, since the attempts did not differ in them:\n{gone}"
+    return known, listed
 
 
 COPIED_WORDS = 12
@@ -466,7 +530,15 @@ class LineProposer:
             for stage in Stage
             if any(is_written(trajectory, stage) for trajectory in chosen)
         }
-        return await self._all(buffer.question, material, persistent=False, step=step)
+        found = await self._all(buffer.question, material, persistent=False, step=step)
+        if any(buffer.persistent.values()):
+            return found
+        asked = {Stage.ANSWER: FROM_QUESTION}
+        own = await outcome(self._all(buffer.question, asked, persistent=True, step=-1))
+        if not isinstance(own, Proposed):
+            return Proposed(found.criteria, found.usage + usage_of_error(own))
+        answer = own.criteria[Stage.ANSWER] + found.criteria.get(Stage.ANSWER, ())
+        return Proposed({**found.criteria, Stage.ANSWER: answer}, found.usage + own.usage)
 
     async def from_question(
         self, question: str, stages: Sequence[Stage] = tuple(Stage)

@@ -34,6 +34,9 @@ def stage(positive: Any = (), negative: Any = ()) -> dict[str, Any]:
 
 
 BOTH = {"plan": stage([GOOD | {"weight": 2}]), "answer": stage([GOOD | {"weight": 3}], [FLAW])}
+COVERED = RubricBuffer(
+    question=QUESTION, persistent={Stage.ANSWER: (item("Is right.", kept=True),)}
+)
 PROPOSALS = [
     dumped(BOTH),
     f"```json\n{json.dumps(BOTH, indent=2)}\n```",
@@ -65,9 +68,7 @@ PROPOSALS = [
 @pytest.mark.parametrize("reply", PROPOSALS)
 async def test_a_proposal_is_read(reply: str):
     model = ScriptedChat([reply])
-    found = (
-        await ChatProposer(model).contrast([A, B], RubricBuffer(question=QUESTION), 0)
-    ).criteria
+    found = (await ChatProposer(model).contrast([A, B], COVERED, 0)).criteria
     assert [c.positive for c in found[Stage.PLAN]] == [True]
     assert [c.positive for c in found[Stage.ANSWER]].count(False) == 1
     assert found[Stage.ANSWER][0].description.startswith("Says that the least recently used")
@@ -284,6 +285,6 @@ async def test_what_is_missing_is_asked_for_alone_and_the_rest_is_kept():
 
 async def test_a_proposal_of_unknown_names_is_asked_back_with_what_is_wrong():
     model = ScriptedChat([dumped({"quality": [GOOD], "style": 3}), dumped(BOTH)])
-    found = await ChatProposer(model).contrast([A, B], RubricBuffer(question=QUESTION), 0)
+    found = await ChatProposer(model).contrast([A, B], COVERED, 0)
     assert found.criteria[Stage.PLAN] and len(model.asked) == 2
     assert "none of the stages plan, research, review, answer" in model.asked[1][-1].content

@@ -94,7 +94,7 @@ async def test_one_call_scores_every_criterion_of_a_trajectory():
 
 async def test_one_call_proposes_for_the_whole_group():
     reply = proposal(plan=(["Names the docs"], []), answer=(["Says LRU"], ["Says FIFO"]))
-    buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (RIGHT,)})
+    buffer = BUFFER
     runs = [varied("a", "It is the first answer."), varied("b", "It is the second answer.")]
     async with chatting([reply]) as (chat, server):
         proposed = await ChatProposer(chat).contrast(runs, buffer, 0)
@@ -106,6 +106,7 @@ async def test_one_call_proposes_for_the_whole_group():
     shown = shown_to(server)
     assert "It is the first answer." in shown and "It is the second answer." in shown
     assert RIGHT.description in shown, "what is in force is told, so that it is not repeated"
+    assert '"needed"' not in shown, "criteria of the question are there"
 
 
 async def test_a_server_that_fails_leaves_everything_unscored():
@@ -243,13 +244,14 @@ async def test_each_stage_is_asked_with_its_excerpts_and_goes_on_line_by_line():
     model = LineModel(" Says which entry it will evict. And more")
     buffer = RubricBuffer(question=QUESTION)
     proposed = await LineProposer(model).contrast(RUNS, buffer, 0)
-    assert len(model.asked) == 4, "one prompt for each stage"
-    assert "The newest." in model.asked[-1] and "The newest." not in model.asked[0]
+    assert len(model.asked) == 5, "one prompt for each stage, and one of the question alone"
+    assert "The newest." in model.asked[3] and "The newest." not in model.asked[0]
+    assert "The newest." not in model.asked[4]
     assert model.prefixes[0].endswith("GOOD:")
     assert model.prefixes[1].endswith("GOOD: Says which entry it will evict.\nGOOD:")
     answer = proposed.criteria[Stage.ANSWER]
-    assert [(c.description, c.positive) for c in answer] == [
-        ("Says which entry it will evict.", True)
+    assert [(c.description, c.positive, c.persistent) for c in answer] == [
+        ("Says which entry it will evict.", True, persistent) for persistent in (True, False)
     ]
     assert len({sampling.seed for sampling in model.samplings}) == len(model.samplings)
 

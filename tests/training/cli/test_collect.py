@@ -135,7 +135,7 @@ def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: 
 def test_a_collection_of_ec15fe0e_is_shown_exported_and_goes_on(folder: Path):
     copytree(ROOT / "tests" / "data" / "ec15fe0e" / "collection", folder / "old")
     assert "1 group in 1 step, 2 rollouts: 2 finished" in rubricem("runs", "show", "old").stdout
-    assert "2 conversations" in rubricem("export", "old", "--to", "sft").stdout
+    assert "2 runs" in rubricem("export", "old", "--to", "sft").stdout
     (folder / "questions.txt").write_text(f"{QUESTION}\nWhat does maxsize bound?\n")
     shape = ("--group-size", "2", "step_size=1", "reflections=1", "settings.seed=4",
              "settings.memory=off", "settings.tool_calls=2", "settings.max_tokens=4096",
