@@ -661,11 +661,7 @@ def write_segment(
 
 
 def build_index(
-    passages: Sequence[Passage],
-    cache_dir: Path,
-    name: str,
-    key: str,
-    pages: bool = False,
+    passages: Sequence[Passage], cache_dir: Path, name: str, key: str, pages: bool = False
 ) -> LexicalIndex:
     """An index of the passages alone, written to disk; older ones of the name are removed."""
     cache = IndexCache(cache_dir, name)

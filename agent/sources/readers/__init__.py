@@ -3,45 +3,45 @@
 Each module below reads some kinds of files, and is imported when the first of them is read.
 """
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
-from rubricem.agent.sources.readers.document import Document, Input
+from rubricem.agent.sources.readers.document import Document, Input, names_of
 from rubricem.memory.errors import SourceError
 
-TEXTS = (
-    "", ".txt", ".text", ".log", ".srt", ".vtt", ".py", ".pyi", ".js", ".mjs", ".ts", ".tsx",
-    ".java", ".kt", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".rb", ".php",
-    ".pl", ".lua", ".r", ".jl", ".m", ".sh", ".bash", ".ps1", ".sql", ".css", ".toml", ".ini",
-    ".cfg", ".conf", ".properties", ".cmake", ".mk", ".proto", ".diff", ".patch", ".bat", ".hs",
-)  # fmt: skip
+TEXTS = ("", *names_of("texts")["suffixes"])
 """what is text line by line, programs and their settings among it"""
 
-READERS: dict[str, str] = {
-    suffix: module
-    for module, suffixes in {
-        "pages.markup": ".html .htm .xhtml",
-        "plain.markdown": ".md .markdown .mdx .qmd .rmd",
-        "plain.rst": ".rst .rest",
-        "plain.light": ".org .adoc .asciidoc",
-        "plain.tex": ".tex .latex .ltx",
-        "plain.rtf": ".rtf",
-        "plain.data": ".json .geojson .jsonl .ndjson .yaml .yml .xml .rss .atom",
-        "plain.notebooks": ".ipynb",
-        "plain.archives": ".zip",
-        "pdf": ".pdf",
-        "office.word": ".docx .docm .dotx",
-        "office.slides": ".pptx .pptm .ppsx",
-        "office.sheets": ".xlsx .xlsm",
-        "office.opendocument": ".odt .ott .ods .ots .odp",
-        "office.delimited": ".csv .tsv .tab",
-        "pages.books": ".epub",
-        "pages.mail": ".eml .mhtml .mht",
+READERS: dict[str, str] = dict.fromkeys(TEXTS, "plain.text:read_text") | {
+    suffix: reader
+    for reader, suffixes in {
+        "pages.markup:read_html": ".html .htm .xhtml",
+        "plain.markdown:read_markdown": ".md .markdown .mdx .qmd .rmd",
+        "plain.rst:Rst.read": ".rst .rest",
+        "plain.light:Org.read": ".org",
+        "plain.light:Adoc.read": ".adoc .asciidoc",
+        "plain.tex:read_tex": ".tex .latex .ltx",
+        "plain.rtf:read_rtf": ".rtf",
+        "plain.data:read_json": ".json .geojson .jsonl .ndjson",
+        "plain.data:read_yaml": ".yaml .yml",
+        "plain.data:read_xml": ".xml .rss .atom",
+        "plain.notebooks:read_notebook": ".ipynb",
+        "plain.archives:read_zip": ".zip",
+        "pdf:read_pdf": ".pdf",
+        "office.word:read_word": ".docx .docm .dotx",
+        "office.slides:read_slides": ".pptx .pptm .ppsx",
+        "office.sheets:read_sheets": ".xlsx .xlsm",
+        "office.opendocument:read_opendocument": ".odt .ott .ods .ots .odp",
+        "office.delimited:read_csv": ".csv .tsv .tab",
+        "pages.books:read_book": ".epub",
+        "pages.mail:read_mail": ".eml",
+        "pages.mail:read_saved_page": ".mhtml .mht",
+        "plain.text:read_subtitles": ".srt .vtt",
     }.items()
     for suffix in suffixes.split()
 }
-READERS |= dict.fromkeys(TEXTS, "plain.text")
-"""The module that reads each supported suffix, in lower case; "" is that of a file without one."""
+READERS[""] = "plain.text:read_unnamed"
+"""What reads each supported suffix, in lower case; "" is that of a file without one."""
 
 
 _OWN = ("__MACOSX", "__pycache__", "node_modules", "Thumbs.db", "desktop.ini")
@@ -55,8 +55,7 @@ def is_hidden(name: str) -> bool:
 def read(given: Input) -> Document:
     """Read a file by its suffix. Raises SourceError, with a remedy, if it cannot be read."""
     try:
-        module = import_module(f"{__name__}.{READERS[given.suffix]}")
-        document: Document = module.READERS[given.suffix](given)
+        document: Document = resolve_name(f"{__name__}.{READERS[given.suffix]}")(given)
     except (SourceError, MemoryError):
         raise
     except Exception as cause:

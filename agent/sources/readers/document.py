@@ -6,12 +6,15 @@ quotes of a report: all of the same text.
 
 import math
 import re
-from collections.abc import Callable, Iterable
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from io import BytesIO
-from pathlib import PurePath
-from typing import BinaryIO
+from itertools import groupby
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
 
 from rubricem.memory.text import one_line
 
@@ -138,19 +141,22 @@ class Outline:
         if self._blocks:
             path = tuple(name for _, name in self._path)
             # A table or a text that is told in parts has a section for each, so that each is named.
-            for part in _by_place(self._blocks):
-                self._sections.append(Section(path, part))
+            for _, part in groupby(self._blocks, lambda block: block.place):
+                self._sections.append(Section(path, tuple(part)))
             self._blocks = []
 
 
-def _by_place(blocks: list[Block]) -> list[tuple[Block, ...]]:
-    parts: list[list[Block]] = []
-    for block in blocks:
-        if parts and parts[-1][-1].place == block.place:
-            parts[-1].append(block)
-        else:
-            parts.append([block])
-    return [tuple(part) for part in parts]
+@cache
+def names_of(kind: str) -> dict[str, Any]:
+    """What `names.toml` says of encodings, or of a kind of file."""
+    told = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+    return dict(told[kind])
+
+
+def left_out(names: Sequence[str]) -> str:
+    """A note that some of what is held is not read, the first three by name; "" if all is."""
+    more = f" and {len(names) - 3} more" * (len(names) > 3)
+    return f"read in part: not {', '.join(names[:3])}{more}" if names else ""
 
 
 _WRITERS = re.compile(

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, pairwise
 
+from rubricem.agent.sources.readers.document import names_of
 from rubricem.memory.errors import SourceError
 
 _MARKS = (
@@ -35,28 +36,8 @@ _LOOKED_AT = 4096
 """bytes in which a file declares its encoding"""
 _SAMPLE = 100_000
 """bytes of which the encoding is told, from the first line that is not ASCII"""
-_READ_AS = {
-    "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
-    "big5": "big5hkscs", "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254",
-    "iso8859-11": "cp874", "tis-620": "cp874", "euc_jp": "euc_jis_2004",
-    "iso2022_jp": "iso2022_jp_2",
-}  # fmt: skip
-"""the larger encoding that is written under a name, as browsers read it"""
-_ALIASES = {
-    "sjis": "cp932", "windows-31j": "cp932", "unicode": "utf-16", "ansinew": "cp1252",
-    "applemac": "mac-roman", "mac-roman": "mac-roman", "ansi": "cp1252",
-}  # fmt: skip
-_USUAL = (
-    "gb18030", "big5hkscs", "cp932", "euc_jis_2004", "cp949", "cp1250", "cp1251", "cp1252",
-    "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "koi8-r", "koi8-u", "iso8859-2",
-    "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8", "iso8859-15", "cp850", "cp866",
-    "mac-roman", "mac-cyrillic",
-)  # fmt: skip
-_LABELS = {
-    "gb18030": "GBK", "big5hkscs": "Big5", "cp932": "Shift-JIS", "euc_jis_2004": "EUC-JP",
-    "cp949": "EUC-KR", "mac-roman": "Mac Roman", "mac-cyrillic": "Mac Cyrillic",
-    "iso2022_jp_2": "ISO-2022-JP",
-}  # fmt: skip
+_NAMES = names_of("encoding")
+_READ_AS, _ALIASES, _USUAL, _LABELS = (_NAMES[n] for n in ("read_as", "aliases", "usual", "labels"))
 _TRUST = 3.0
 """how much better another encoding has to fit than a declared one"""
 _MOST_ODD = 0.2

@@ -28,7 +28,7 @@ _ACCENTS = (
 )  # fmt: skip
 # Invisible marks that say "applied to", "times", "and" and "plus".
 _SIGNS = str.maketrans({"\u2061": "", "\u2062": "", "\u2063": ",", "\u2064": " ", "−": "-"})
-_BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-")
+_BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-|\([^()]*\)")
 _SCRIPT_ENDS = re.compile(r"[\^_](?:[-+]?\w+|\([^()]*\))\Z")
 _WORD_ENDS = re.compile(r"[^\W\d_]{2,}\Z")
 _LOOKED_AT = 40
@@ -281,6 +281,7 @@ _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\
 _TRADE = {"TM": "™", "(TM)": "™", "SM": "℠", "R": "®", "(R)": "®", "C": "©", "(C)": "©"}
 _MARKS = "*†‡§¶"
 _SIGNED = re.compile(r"[-−+]\s?\w")
+_BAR = re.compile(r"\s?[/\u2044]\s?_\d")
 _ION = re.compile(r"\d*[-−+]")
 _BETWEEN_MARKS = (",", ";", "–")
 _MARK_ENDS = re.compile(r"\[\w{1,4}\][,;–]?\Z")
@@ -292,13 +293,16 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
 
     `after`: the text that follows; some of either is enough. `noted`: whether the document says by
     a link, a class or otherwise that it is the mark of a note. A bare number is one too, unless its
-    base is 10, 2, a letter, a unit or a bracket, or an operator stands beside it.
+    base is 10, 2, a letter, a unit or a bracket, or an operator stands beside it. Before a bar and
+    a number that stands lower, as "/_2", it is the upper one of a fraction.
     """
     text, base = " ".join(text.split()), before[-_LOOKED_AT:]
+    barred = text.isdigit() and _BAR.match(after) is not None
     mark = f"[{text.strip('[]() ')}]"
-    if noted or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
+    if (noted and not barred) or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
         return mark
-    if not text or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
+    spaced = barred and not base[-1:].isalnum()
+    if not text or spaced or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
         return text
     if _MARK_ENDS.search(base) and _SEVERAL_MARKS.fullmatch(text):
         return mark
@@ -311,11 +315,11 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     if not base[-1:].strip() or base[-1] in "\"'“‘":
         isotope = _SYMBOL.match(after)
         return text if not text.isdigit() else f"^{text}" if isotope else mark
-    if _is_power(text, base, after):
+    if not barred and _is_power(text, base, after):
         # The charge of an ion could else be read as a sum: Ca^(2+).
         charged = len(text) > 1 and text[-1] in "+-−"
         return _bounded(script("^", text, bound=charged), after)
-    if len(text) == 1 or _SEVERAL_MARKS.fullmatch(text):
+    if not barred and (len(text) == 1 or _SEVERAL_MARKS.fullmatch(text)):
         return mark
     return f" {text}" + (" " if after[:1].isalnum() else "")
 
@@ -347,7 +351,7 @@ _FORMULA_BEFORE = re.compile(r"[A-Za-z0-9()\[\]]+\Z")
 def lowered(text: str, before: str, after: str = "") -> str:
     """A subscript as it follows `before`: `_max`, `_(n+1)`, or digits alone in `H2O`."""
     text, base = " ".join(text.split()), before[-_LOOKED_AT:]
-    if not text or not base[-1:].strip():
+    if not text or base[-1:].strip() in ("", "/", "\u2044"):
         return text
     if text.isdigit() and (led := _FORMULA_BEFORE.search(base)):
         whole = led[0] + text + re.split(r"[^A-Za-z0-9()\[\]]", after[:_LOOKED_AT])[0]

@@ -127,6 +127,12 @@ def table_blocks(
             part, titles = after, []
 
 
+def within_cell(rows: Iterable[Row], headers: int | None = None) -> str:
+    """A table in a line, as a cell of another has it: `part: rotor, hours: 900; part: seal`."""
+    lines = (line for block in table_blocks(rows, headers) for line in block.text.split("\n"))
+    return "; ".join(lines).replace(" | ", ", ")
+
+
 class _Rows:
     """The rows that have text, each with its number, of which some can be looked at beforehand."""
 
@@ -182,7 +188,8 @@ def _line(names: Sequence[str], row: Row) -> str:
     if isinstance(row, str):
         return row
     if not names:
-        return " | ".join(filter(None, row)).replace(": | ", ": ")
+        line = re.sub(r"\A(?: \| )+|(?: \| )+\Z", "", " | ".join(row))
+        return line.replace(": | ", ": ")
     told = zip_longest(names, row, fillvalue="")
     return " | ".join(f"{name}: {cell}" if name else cell for name, cell in told if cell)
 

@@ -150,10 +150,7 @@ class Pool:
     """As many processes as are needed, at most `size`; each piece of work waits for a free one."""
 
     def __init__(
-        self,
-        size: int,
-        clock_seconds: float = CLOCK_SECONDS,
-        passed: tuple[str, ...] = (),
+        self, size: int, clock_seconds: float = CLOCK_SECONDS, passed: tuple[str, ...] = ()
     ) -> None:
         """`passed`: names of the environment that they are given besides."""
         self.size = size

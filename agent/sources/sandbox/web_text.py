@@ -21,10 +21,10 @@ from rubricem.agent.sources.readers.document import (
     Outline,
 )
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.pages.markup import html_document
+from rubricem.agent.sources.readers.pages.markup import read_html
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
-from rubricem.agent.sources.readers.plain.markdown import markdown_sections
+from rubricem.agent.sources.readers.plain.markdown import read_markdown
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
 
@@ -77,21 +77,19 @@ def document_of(
     parts = urlsplit(address)
     # What a page without a title is called.
     name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
+    given = Input(name, BytesIO(content), declared, seconds, get_on)
     match kind_of(content):
         case "pdf":
-            document = read_pdf(Input(name, BytesIO(content), declared, seconds, get_on))
+            document = read_pdf(given)
         case "html":
-            text, note = decode(content, declared)
-            document = html_document(text, name, note)
+            document = read_html(given)
+        case _ if given.suffix in (".md", ".markdown"):
+            document = read_markdown(given)
         case _:
             text, note = decode(content, declared)
-            outline, title = Outline(), name
+            outline = Outline()
             outline.add(BlockKind.PARAGRAPH, text)
-            sections = outline.sections()
-            if name.lower().endswith((".md", ".markdown")):
-                sections = markdown_sections(text)
-                title = sections[0].heading or name if sections else name
-            document = Document(title, sections, note)
+            document = Document(name, outline.sections(), note)
     if not any(section.text.strip() for section in document.sections):
         raise SourceError("The page has no text; it may be drawn by a script.")
     return document

@@ -106,16 +106,20 @@ def _page(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
 def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.readers import read
     from rubricem.agent.sources.readers.document import Input
-    from rubricem.agent.sources.readers.passages import split_passages
+    from rubricem.agent.sources.readers.passages import MAX_WORDS, split_passages
+    from rubricem.memory.language import length
 
     with open(asked["path"], "rb") as file:
         name = os.path.basename(asked["path"])
         document = read(Input(name, file, "", DOCUMENT_SECONDS, limits.get_on))
     sections: list[dict[str, Any]] = []
     left = MOST_PASSAGES
+    # Of what would not be held otherwise, such as a long table, passages are longer.
+    size = sum(length(b.text) for section in document.sections for b in section.blocks)
+    words = max(MAX_WORDS, min(3 * MAX_WORDS, int(1.25 * size / MOST_PASSAGES)))
     for section in document.sections:
         text = section.text
-        pieces = split_passages(text, most=left + 1)
+        pieces = split_passages(text, words, left + 1)
         left -= len(pieces)
         blocks = [(block.kind, block.text, block.place) for block in section.blocks]
         passages = [*_within(text, pieces[:left] if left < 0 else pieces)]
@@ -214,9 +218,10 @@ def serve(asking: BinaryIO, telling: BinaryIO) -> None:
     while not worn and len(head := asking.read(REQUEST.size)) == REQUEST.size:
         header, content = map(asking.read, REQUEST.unpack(head))
         read, failed = answer(json.loads(header), content)
-        reply = json.dumps(read).encode()
+        reply = json.dumps(read, ensure_ascii=False).encode("utf-8", "surrogatepass")
         worn = _megabytes() > WORN
-        telling.write(REPLY.pack(len(reply), failed, worn) + reply)
+        telling.write(REPLY.pack(len(reply), failed, worn))
+        telling.write(reply)  # which may fill most of the memory
         telling.flush()
 
 

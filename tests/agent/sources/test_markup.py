@@ -160,7 +160,7 @@ HEAD = "<tr><th>part<th>hours<th>site</tr>"
         (f"<table>{HEAD}<tr><td>rotor<td>9<sup>a</sup><td><ul><li>Bonn<li>Kiel</ul></table>",
          ["part: rotor | hours: 9[a] | site: Bonn; Kiel"]),
         (f"<table>{HEAD}<tr><td>a<td><table><tr><td>1<td>2<tr><td>3</table><td>b</table>",
-         ["part: a | hours: 1 2 3 | site: b"]),
+         ["part: a | hours: 1, 2; 3 | site: b"]),
         (f"<table><tr><td><p>Menu</p><td><h2>Parts</h2><table>{HEAD}<tr><td>rotor<td>9<td>Bonn"
          "</table></table>",
          ["Menu", "part: rotor | hours: 9 | site: Bonn"]),

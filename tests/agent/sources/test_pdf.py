@@ -244,6 +244,18 @@ def test_letters_of_fonts_are_those_of_words():
     assert document(made).sections[0].text == "the efficiency of the office"
 
 
+def test_an_accent_that_is_drawn_by_itself_is_one_of_the_letter_below():
+    # As TeX draws it: the accent, back by its width, the letter.
+    content = rb"BT /F1 12 Tf 60 700 Td [(Die D\250)444(use von 1900)] TJ ET"
+    assert document(raw_pdf([content])).sections[0].text == "Die Düse von 1900"
+
+
+def test_of_more_pages_than_are_read_the_first_are_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rubricem.agent.sources.readers.pdf.MOST_PAGES", 2)
+    made = document(drawing(*[[Drawn(60, 700, f"Page {n}.")] for n in range(3)]))
+    assert made.note == "read in part: 2 of 3 pages" and len(made.sections) == 2
+
+
 @pytest.mark.parametrize(
     "title",
     ["untitled", "(anonymous)", "Microsoft Word - x.doc", "", "report_final.docx", "Untitled-1",

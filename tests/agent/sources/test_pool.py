@@ -6,10 +6,12 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, Pool
 from rubricem.memory.errors import SourceError
 
@@ -84,3 +86,14 @@ async def test_a_reader_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     read = json.dumps(await pool.read(document(tmp_path / "a.txt")))
     assert "PYTHONPATH" in read and "s3cret" not in read
     pool.close()
+
+
+def test_passages_of_a_long_table_are_longer_so_that_all_of_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(worker, "MOST_PASSAGES", 120)
+    (tmp_path / "a.csv").write_text("part,hours\n" + "".join(f"p{n},{n}\n" for n in range(4000)))
+    limits = cast(worker.Limits, SimpleNamespace(get_on=lambda: None))
+    told = worker._document({"path": str(tmp_path / "a.csv")}, b"", limits)
+    assert not told["note"] and told["sections"][-1]["blocks"][-1][1].endswith("hours: 3999")
+    assert {len(section["passages"]) for section in told["sections"]} == {1}

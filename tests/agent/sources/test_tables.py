@@ -6,7 +6,7 @@ import pytest
 
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input
-from rubricem.agent.sources.readers.office.delimited import MOST_CHARACTERS
+from rubricem.agent.sources.readers.office.delimited import MOST_BYTES
 from rubricem.agent.sources.readers.tables import Cell, Row, grid_of, table_blocks
 
 
@@ -195,8 +195,19 @@ def test_of_a_table_whose_names_are_longer_than_its_cells_only_a_part_is_told() 
     head = ",".join(f"{n:0200}" for n in range(200))
     document = of_csv(f"{head}\n" + f"{'1,' * 199}1\n" * 5000)
     size = sum(len(section.text) for section in document.sections)
-    assert MOST_CHARACTERS < size < 1.1 * MOST_CHARACTERS
+    assert MOST_BYTES < size < 1.1 * MOST_BYTES
     assert f"row {document.sections[-1].heading.rpartition('-')[2]}" in document.note
+
+
+def test_of_a_table_of_more_rows_than_are_read_the_first_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rubricem.agent.sources.readers.office.delimited.MOST_ROWS", 50)
+    rows = "".join(f"part {n},{n}\n" for n in range(1, 60))
+    document = of_csv(f"part,hours\n{rows}")
+    assert document.sections[-1].text.endswith("part: part 49 | hours: 49")
+    assert document.note == "read in part: its first 50 rows"
+    assert not of_csv("part,hours\n" + "".join(rows.splitlines(keepends=True)[:49])).note
 
 
 def test_a_table_of_text_is_one_of_rows_whatever_its_suffix() -> None:

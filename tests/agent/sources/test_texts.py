@@ -333,9 +333,8 @@ def test_long_texts_are_read_in_parts_that_know_their_headings() -> None:
     assert [s.path for s in document.sections] == [("Top", f"Part {n}") for n in range(50)]
 
 
-def test_every_module_reads_the_kinds_that_are_its_own() -> None:
-    from importlib import import_module
+def test_every_kind_has_a_reader() -> None:
+    from pkgutil import resolve_name
 
-    for suffix, module in READERS.items():
-        readers = import_module(f"rubricem.agent.sources.readers.{module}").READERS
-        assert suffix in readers, suffix
+    for reader in {*READERS.values()}:
+        assert callable(resolve_name(f"rubricem.agent.sources.readers.{reader}"))

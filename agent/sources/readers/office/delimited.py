@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from io import StringIO, TextIOWrapper
 from itertools import islice
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rubricem.agent.sources.readers.document import Block, Document, Input, Outline
 from rubricem.agent.sources.readers.encoding import decode, encoding_of
 from rubricem.agent.sources.readers.tables import table_blocks
 
 DELIMITERS = "\t;|,"
-MOST_CHARACTERS = 64_000_000
-"""that are told of a file, with the names of columns: more than is kept of any document"""
+MOST_BYTES = 110_000_000
+"""that are told of a file, with the names of columns: nearly what a reading process may tell"""
+MOST_ROWS = 1_200_000
 _SAMPLE = 100_000
 """bytes, or characters, from which the encoding and the delimiter are told"""
 _SAMPLE_ROWS = 200
@@ -30,10 +31,6 @@ _STEP = 500
 _DECIMAL = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")
 _LIKE = 0.9
 """how nearly as constant as the best delimiter's columns another one's have to be"""
-
-
-class _Unquoted(csv.excel):
-    quoting = csv.QUOTE_NONE
 
 
 class _Unclosed(Exception):
@@ -84,14 +81,15 @@ def _told(given: Input, rows: Iterable[list[str]]) -> tuple[list[Block], str]:
     """(the table, a note if only its beginning is told)."""
     blocks: list[Block] = []
     size, began = 0, time.process_time()
-    for block in table_blocks(rows, placed=True):
+    for block in table_blocks(islice(rows, MOST_ROWS), placed=True):
         blocks.append(block)
-        size += len(block.text)
+        size += len(block.text.encode("utf-8", "surrogatepass"))
         if len(blocks) % _STEP == 0:
             given.get_on()
-        if size > MOST_CHARACTERS or time.process_time() - began > given.seconds:
+        if size > MOST_BYTES or time.process_time() - began > given.seconds:
             return blocks, f"read in part: as far as its row {block.place.rpartition('-')[2]}"
-    return blocks, ""
+    more = next(iter(rows), None) is not None
+    return blocks, f"read in part: its first {MOST_ROWS:,} rows" * more
 
 
 def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator[list[str]]:
@@ -99,8 +97,8 @@ def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator
     named = re.match(r"\ufeff?sep=(.)\r?\n", sample)
     lines = islice(lines, 1 if named else 0, None)
     delimiter = named[1] if named else _delimiter(sample)
-    dialect = csv.excel if quoted else _Unquoted
-    for row in csv.reader(lines, dialect, delimiter=delimiter, skipinitialspace=True):
+    how: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    for row in csv.reader(lines, delimiter=delimiter, quoting=how, skipinitialspace=True):
         if not quoted:
             row = [cell.strip('" ') for cell in row]
         elif any(len(cell) > _MOST_BREAKS and cell.count("\n") > _MOST_BREAKS for cell in row):
@@ -126,6 +124,3 @@ def _delimiter(sample: str) -> str:
     most = max(share for share, _ in found.values())
     near = [each for each, (share, _) in found.items() if most and share >= _LIKE * most]
     return max(near, key=lambda each: found[each][1], default=",")
-
-
-READERS = dict.fromkeys((".csv", ".tsv", ".tab"), read_csv)

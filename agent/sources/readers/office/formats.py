@@ -8,6 +8,7 @@ before its sign. (No maintained library does this without reading the whole work
 import re
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from fractions import Fraction
 from functools import lru_cache
 
 BUILT_IN = {
@@ -82,7 +83,10 @@ def _sections(code: str) -> tuple[tuple[Token, ...], ...]:
 
 def _digits(number: Decimal, tokens: tuple[Token, ...]) -> str:
     if ("part", "/") in tokens:
-        return f"{float(number):.6g}"  # a fraction; its value is what it says
+        below = "".join(text for _, text in tokens).rpartition("/")[2].strip()
+        near = abs(Fraction(number).limit_denominator(10 ** (len(below[:3]) or 1) - 1))
+        parts = " ".join(str(part) for part in divmod(near, 1) if part)
+        return f"{'-' * (number < 0)}{parts or '0'}"
     at = next(n for n, (kind, text) in enumerate(tokens) if kind == "part" and text[0] in "#0?.")
     mantissa, e, exponent = tokens[at][1].upper().partition("E")
     whole, _, after = mantissa.partition(".")
@@ -129,4 +133,4 @@ def _moment(number: Decimal, tokens: tuple[Token, ...], epoch: datetime) -> str:
     if dotted := _DOTTED.match("".join(text.lower() for _, text in tokens)):
         day, month = f"{moment.day:0{len(dotted[1])}}", f"{moment.month:0{len(dotted[2])}}"
         dated = f"{day}.{month}.{moment:%Y}"
-    return dated if moment.time() == datetime.min.time() else f"{dated} {clock_of_day}"
+    return f"{dated} {clock_of_day}" if {*parts} & {"h", "s"} else dated

@@ -31,6 +31,7 @@ from rubricem.agent.sources.readers.tables import (
     Cell,
     grid_of,
     table_blocks,
+    within_cell,
 )
 from rubricem.memory.errors import SourceError
 
@@ -48,12 +49,14 @@ _CODE, _TITLE = "Preformatted Text", "Title"
 _TERMS = {"Definition Term": "dt", "List Heading": "dt", "Definition Definition": "dd",
           "List Contents": "dd"}  # fmt: skip
 _MOST_SPACES = 100
+_DOTTED = re.compile(r"\d\d?\. ?\d\d?\. ?\d{4}")
 _MOST_ROWS = 1_048_576
 _SAME_ON_ALL = ("page-number", "date-time", "footer", "header", "page")
 """classes of what each slide has"""
 
 
-def _of_document(package: ZipFile, name: str) -> tuple[str, Sections, str]:
+@package_reader
+def read_opendocument(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     manifest = "META-INF/manifest.xml"
     listed = pieces_of(package, manifest, name) if manifest in package.NameToInfo else ()
     if b"encryption-data" in b"".join(listed):
@@ -219,6 +222,8 @@ class _Reader:
                 yield "", " "
             elif tag in _SHAPES:
                 self._aside.append(element)
+            elif tag == "table":
+                yield "", within_cell(*grid_of(self._cells(element))) + " "
             elif tag == "annotation" or tag not in _NO_TEXT:
                 yield from self._lines(e for e in element if tag_of(e) != "annotation")
 
@@ -309,12 +314,9 @@ def _rows(
 def _shown(cell: etree._Element, text: str) -> str:
     """The value of a sheet's cell as it is shown; dates in ISO's form, which is kept beside it."""
     kind = attribute(cell, "value-type")
-    if kind == "date" and (moment := attribute(cell, "date-value")):
+    if kind == "date" and (moment := attribute(cell, "date-value")) and not _DOTTED.fullmatch(text):
         return moment.replace("T", " ").removesuffix(" 00:00:00").removesuffix(":00")
     if kind == "percentage":
         told = text or show(attribute(cell, "value"), "0.##%")
         return re.sub(r"(?<=\d)%$", " %", told)
     return text or attribute(cell, "boolean-value").upper() or attribute(cell, "value")
-
-
-READERS = dict.fromkeys((".odt", ".ott", ".ods", ".ots", ".odp"), package_reader(_of_document))

@@ -45,7 +45,8 @@ Region = tuple[int, int, int, int]
 """merged cells: first column and row, last column and row, from 1 on"""
 
 
-def _of_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
+@package_reader
+def read_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     """The rows of each sheet, with its name as heading; its comments and charts behind."""
     book = _Book(package, name)
     outline = Outline()
@@ -210,6 +211,3 @@ def _add_beside(outline: Outline, package: ZipFile, part: str, name: str) -> Non
             add_parts(page, package, other, root, name)
             for section in page.sections():
                 outline.extend(section.blocks)
-
-
-READERS = dict.fromkeys((".xlsx", ".xlsm"), package_reader(_of_sheets))

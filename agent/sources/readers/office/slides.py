@@ -31,7 +31,8 @@ _NO_CONTENT = ("sldNum", "dt", "ftr", "sldImg", "hdr")
 """placeholders that are the same on each slide"""
 
 
-def _of_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
+@package_reader
+def read_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
     """A section for each slide, with its notes at the end."""
     page = Page()
     listed = in_order(package, "ppt/presentation.xml", "sldId", name)
@@ -105,6 +106,3 @@ def _add_paragraphs(page: Page, shape: etree._Element, *, bulleted: bool = False
             page.add("li", drawn_runs(paragraph), inside="ul", mark="  " * level + mark)
         else:
             page.add("p", drawn_runs(paragraph))
-
-
-READERS = dict.fromkeys((".pptx", ".pptm", ".ppsx"), package_reader(_of_slides))

@@ -16,14 +16,9 @@ from zipfile import ZipFile
 
 from lxml import etree
 
+from rubricem.agent.sources.readers.document import names_of
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, formulas_of, is_on
-from rubricem.agent.sources.readers.office.page import (
-    Page,
-    Run,
-    count_of,
-    line_of,
-    style_chain,
-)
+from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of, style_chain
 from rubricem.agent.sources.readers.packages import (
     Sections,
     attribute,
@@ -50,18 +45,12 @@ _BOXES = ("drawing", "pict", "AlternateContent", "object")
 """what stands apart from the line that it is anchored in"""
 _CODE_STYLES = ("source code", "html preformatted")
 _TERMS = {"definition term": "dt", "definition": "dd"}
-_SYMBOLS = dict(
-    zip(
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ£¥¬®°±³´µ¶·¸¹º»ÎÑÖ×Þåò",  # noqa: RUF001
-        "αβχδεφγηιϕκλμνοπθρστυϖωξψζΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ≤∞←→°±≥×∝∂•÷≠≡≈∈∇√⋅⇒∑∫",  # noqa: RUF001
-        strict=True,
-    )
-)
-"""characters of the font Symbol, which text holds by number alone; of Wingdings those below"""
-_DINGBATS = dict(zip("¨oþýüûà", "☐☐☑☒✓✗→", strict=True))
+_SYMBOLS, _DINGBATS = names_of("symbols"), names_of("dingbats")
+"""characters of these fonts, which text holds by number alone"""
 
 
-def _of_word(package: ZipFile, name: str) -> tuple[str, Sections]:
+@package_reader
+def read_word(package: ZipFile, name: str) -> tuple[str, Sections]:
     body = _Body(package, name)
     body.read(body_of(package, _PART, name))
     body.read_leftover_notes()
@@ -323,6 +312,3 @@ def _level(element: etree._Element) -> int:
     level = value_of(child_of(element, "pPr"), "outlineLvl")
     outlined = int(level) + 1 if re.fullmatch("[0-8]", level) else 0
     return _TITLE if name == "title" else outlined
-
-
-READERS = dict.fromkeys((".docx", ".docm", ".dotx"), package_reader(_of_word))

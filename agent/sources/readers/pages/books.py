@@ -17,7 +17,8 @@ from rubricem.agent.sources.readers.pages.markup import page_of
 from rubricem.memory.errors import SourceError
 
 
-def _of_book(package: ZipFile, name: str) -> tuple[str, Sections]:
+@package_reader
+def read_book(package: ZipFile, name: str) -> tuple[str, Sections]:
     """The chapters of an EPUB, in the order of its spine."""
     container = part_of(package, "META-INF/container.xml", name)
     roots = [] if container is None else list(container.iter("{*}rootfile"))
@@ -33,6 +34,3 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, Sections]:
             title, told = page_of(decode(b"".join(pieces_of(package, part, name)))[0])
             sections += (s if s.path else Section((title,), s.blocks) for s in told)
     return next((e.text or "" for e in root.iter("{*}title")), "").strip(), tuple(sections)
-
-
-READERS = {".epub": package_reader(_of_book)}

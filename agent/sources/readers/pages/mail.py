@@ -17,6 +17,7 @@ from rubricem.agent.sources.readers.document import (
     Input,
     Outline,
     Section,
+    left_out,
     title_of,
 )
 from rubricem.agent.sources.readers.encoding import decode
@@ -26,8 +27,6 @@ from rubricem.memory.errors import SourceError
 DEEPEST = 3
 """mails within each other"""
 MOST_ATTACHED = 100
-_NAMED = 3
-"""attachments that are named as not read; more are counted"""
 _TOLD = ("From", "To", "Cc", "Date")
 
 
@@ -109,12 +108,6 @@ class _Mail:
         self.sections += (Section((*above, name, *s.path), s.blocks) for s in document.sections)
         self.unread += [f"{name} is {document.note}"] * bool(document.note)
 
-    def note(self) -> str:
-        if not self.unread:
-            return ""
-        more = f" and {len(self.unread) - _NAMED} more" * (len(self.unread) > _NAMED)
-        return f"read in part: not {', '.join(self.unread[:_NAMED])}{more}"
-
 
 def _message(given: Input) -> EmailMessage:
     message = message_from_bytes(given.content(), policy=policy.default)
@@ -127,19 +120,18 @@ def read_mail(given: Input) -> Document:
     message, mail = _message(given), _Mail(given)
     mail.add(message)
     title = title_of((), given.stem, _header(message, "Subject"))
-    return Document(title, tuple(mail.sections), mail.note(), _header(message, "Date"))
+    return Document(title, tuple(mail.sections), left_out(mail.unread), _header(message, "Date"))
 
 
 def read_saved_page(given: Input) -> Document:
-    """The first part of a saved web page that has a text; the others are its frames and styles."""
-    message = _message(given)
+    """The first part of a saved web page that has a text, and the pages in its frames."""
+    message, title, sections = _message(given), "", list[Section]()
     for part in message.walk():
         if part.get_content_type() in ("text/html", "text/plain") and isinstance(part, MIMEPart):
-            title, sections = _text_of(part)
-            if sections:
-                title = title or _header(message, "Subject")
-                return Document(title_of(sections, given.stem, title), sections)
-    raise SourceError(f"{given.name} holds no page with a text.", "Save the page again.")
-
-
-READERS = {".eml": read_mail, ".mhtml": read_saved_page, ".mht": read_saved_page}
+            named, told = _text_of(part)
+            title = title or named
+            sections += told
+    if not sections:
+        raise SourceError(f"{given.name} holds no page with a text.", "Save the page again.")
+    title = title or _header(message, "Subject")
+    return Document(title_of(sections, given.stem, title), tuple(sections))

@@ -1,4 +1,4 @@
-"""HTML and XHTML, from the disk, from books and mails and from the web: `html_document` of all.
+"""HTML and XHTML, from the disk, from books and mails and from the web: `page_of` reads all.
 
 What readers do not see is left out first (`seen.py`), then what surrounds the text
 (`surroundings.py`). What is left is read in one walk over its elements, into blocks.
@@ -38,7 +38,7 @@ from rubricem.agent.sources.readers.pages.seen import (
     visible,
 )
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
-from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks
+from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks, within_cell
 
 _DEEPEST = 20
 """levels of elements within a superscript that are told apart"""
@@ -122,7 +122,9 @@ class _Table:
     """the lines of the cell that is being read"""
     in_head: bool = False
     depth: int = 0
-    """tables within its cells that are being read"""
+    """tables within its cells that only lay them out"""
+    around: "_Table | None" = None
+    """that of the cell which this one is in"""
 
 
 _MOST_ROWS, _MOST_COLUMNS = 65_534, 1000
@@ -389,10 +391,11 @@ class _Walk:
 
     def begin_table(self, element: etree._Element) -> bool:
         self._leave_heading(element)
-        if self.table is not None:
+        is_data = not self.pre and _is_data(element)
+        if self.table is not None and (self.table.depth or self.table.cell is None or not is_data):
             self.table.depth += 1
-        elif not self.pre and _is_data(element):
-            self.table = _Table()
+        elif is_data:
+            self.table = _Table(around=self.table)
         return False
 
     def end_table(self, element: etree._Element) -> None:
@@ -401,8 +404,11 @@ class _Walk:
             if self.table is not None:
                 self.table.depth -= 1
             return
-        rows, self.table = self.table.rows, None
+        rows, self.table = self.table.rows, self.table.around
         grid, headers = grid_of(rows)
+        if self.table is not None:
+            self.put([within_cell(grid, headers)], BlockKind.TABLE)
+            return
         for block in table_blocks(grid, headers):
             if self.lists or self.note is not None or self.indents[-1]:
                 self.put(block.text.splitlines(), block.kind)
@@ -452,6 +458,9 @@ class _Walk:
         if element.tag == "sub":
             self.pieces.append(lowered(text, before, after))
             return True
+        below = element.getnext()
+        if below is not None and below.tag == "sub":
+            after += f"_{text_of(below).strip()}"
         named = f"{element.get('class', '')} {element.get('id', '')}".lower()
         linked = next(element.iter("a"), None) is not None
         known = text in self.marks and before[-1:].isdigit()
@@ -554,15 +563,7 @@ def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
     return title, sections
 
 
-def html_document(text: str, stem: str, note: str = "") -> Document:
-    """A page; `stem` is the name of one that has no title and no heading."""
-    title, sections = page_of(text)
-    return Document(title_of(sections, stem, title), sections, note)
-
-
 def read_html(given: Input) -> Document:
     text, note = decode(given.content(), given.declared)
-    return html_document(text, given.stem, note)
-
-
-READERS = dict.fromkeys((".html", ".htm", ".xhtml"), read_html)
+    title, sections = page_of(text)
+    return Document(title_of(sections, given.stem, title), sections, note)

@@ -22,6 +22,7 @@ _OUT_OF_SIGHT = re.compile(
     r"|text-decoration(?:-line)?\s*:[^;]*line-through)",
     re.I,
 )
+_RAISED = re.compile(r"(?:^|;)\s*vertical-align\s*:\s*(super|sub)\b", re.I)
 _UNSEEN = (
     "script style template noscript del s strike svg iframe object canvas audio video select"
     " textarea button datalist rp"
@@ -99,6 +100,9 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
         empty(tree.xpath(_DRAWN))
     empty([*tree.iter(*_UNSEEN.split())])
     styled = ((e, e.get("hidden"), e.get("style", "")) for e in tree.xpath(_STYLED))
+    for span in tree.iter("span"):
+        if found := _RAISED.search(span.get("style", "")):
+            span.tag = found[1].lower()[:3]
     empty([e for e, hidden, style in styled if hidden is not None or _OUT_OF_SIGHT.search(style)])
     return tree
 

@@ -38,6 +38,7 @@ MOST_OF_HEADING = 16
 _LARGER = 1.15
 """times the size of most of the text, from which a short line is a heading"""
 
+MOST_PAGES = 20_000
 _using = threading.Lock()
 """PDFium is used from one thread at a time"""
 
@@ -60,7 +61,7 @@ def read_pdf(given: Input, clock: Any = time.process_time) -> Document:
             title, whole = file.get_metadata_value("Title"), len(file)
             until = clock() + given.seconds
             pages: list[list[Part]] = []
-            for number in range(whole):
+            for number in range(min(whole, MOST_PAGES)):
                 if clock() >= until:
                     break
                 given.get_on()
@@ -161,6 +162,3 @@ def _mended(text: str, known: Mapping[str, int]) -> str:
         return parted if known[parted.lower()] > known[joined.lower()] else joined
 
     return _COMPOUND.sub(mend, text).replace(BROKEN, "").replace("\u00ad", "")
-
-
-READERS = {".pdf": read_pdf}

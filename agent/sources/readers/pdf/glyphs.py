@@ -61,7 +61,17 @@ Line = list[Glyphs]
 """What stands on one baseline, from left to right, in parts that are far from each other."""
 
 
-_BLANKS = frozenset((9, 10, 13, 32, 160, *range(0x2000, 0x200B), 0x202F, 0x3000))
+_ACCENTS = str.maketrans(
+    "\xa8\xb4\u02c6\u02dc\xaf\u02d8\u02d9\u02da\xb8\u02c7\u02dd",
+    "\u0308\u0301\u0302\u0303\u0304\u0306\u0307\u030a\u0327\u030c\u030b",
+)
+"""as TeX draws them, each a character of its own, to what composes them with a letter"""
+_SEVERAL_SIGNS = re.compile(
+    r"[^\w\s]{2}|[\0-\x08\x0b-\x1f\x7f-\x9f\xa8\xad\xaf\xb4\xb8\u02c6\u02c7\u02d8-\u02dd\u0590-\u08ff\ud800-\uffff]"
+)
+"""among which a space may be drawn as a gap alone, and what is not as one letter after another"""
+_WIDEST = 1.1
+"""of the size of letters, for one of them"""
 HYPHENS = "-\u00ad\u2010"
 BROKEN = "\ufdd0"
 """where a word was broken at the end of a line, until all of the document's words are known"""
@@ -82,76 +92,109 @@ def _character(code: int) -> str:
     return "" if unicodedata.category(text) in ("Cc", "Cn") else text
 
 
-def words_of(page: Any) -> dict[int, list[Glyphs]]:
-    """The words of a page by the angle, in degrees, at which they run; placed as if level."""
-    found: dict[int, list[Glyphs]] = defaultdict(list)
-    x, y, box = c_double(), c_double(), raw.FS_RECTF()
-    to_x, to_y, to_box = byref(x), byref(y), byref(box)
-    code_of, origin_of, box_of = (
-        raw.FPDFText_GetUnicode,
-        raw.FPDFText_GetCharOrigin,
-        raw.FPDFText_GetLooseCharBox,
-    )
-    angle, size, height, word, spaced = 0, 1.0, -1.0, None, False
-    for at in range(min(raw.FPDFText_CountChars(page), MOST_CHARACTERS)):
-        code = code_of(page, at)
-        if code in _BLANKS:
-            word, spaced = None, spaced or code not in (10, 13)
-            continue
-        if not (character := _character(code)):
-            continue
-        origin_of(page, at, to_x, to_y)
-        box_of(page, at, to_box)
-        u, v, end = x.value, y.value, box.right
-        if angle:
-            u, v, end = _turned(angle, size, u, v, box)
-        if word is not None and abs(v - word.y) < 0.08 * size:
-            if -0.4 * size < u - word.x1 < _SPACE * size:
-                word.text += character
-                word.x1 = end
+def words_of(page: Any, *, apart: bool) -> dict[int, list[Glyphs]]:
+    """The words of a page by the angle, in degrees, at which they run; placed as if level.
+
+    Words that are drawn at once, a space between, are one unless each is wanted `apart`.
+    """
+    words = _Words(page, 0.0 if apart else _APART)
+    count = min(raw.FPDFText_CountChars(page), MOST_CHARACTERS)
+    text = "".join(chr(raw.FPDFText_GetUnicode(page, at)) for at in range(count))
+    for line in re.finditer(r"[^\r\n]+", text):
+        drawn = raw.FPDFText_CountRects(page, line.start(), len(line[0]))
+        if drawn > 1 or not words.add_line(line[0], line.start()):
+            words.add_each(line[0], line.start())
+    return words.found
+
+
+class _Words:
+    """Places characters, in the order of drawing."""
+
+    def __init__(self, page: Any, joint: float) -> None:
+        self.found: dict[int, list[Glyphs]] = defaultdict(list)
+        self._page, self._joint = page, joint
+        self._angle, self._size, self._height = 0, 1.0, -1.0
+        self._x, self._y, self._box = c_double(), c_double(), raw.FS_RECTF()
+        self._to = byref(self._x), byref(self._y)
+        self._to_box = byref(self._box)
+
+    def add_line(self, line: str, begin: int) -> bool:
+        """What is drawn at once, of which the ends of words are enough; False if they are not."""
+        found = list[Glyphs]()
+        for run in re.finditer(r"\S+", line) if not _SEVERAL_SIGNS.search(line) else ():
+            text = run[0] if run[0].isascii() else "".join(map(_character, map(ord, run[0])))
+            x, y, _ = self._placed(begin + run.start(), anew=not found)
+            raw.FPDFText_GetLooseCharBox(self._page, begin + run.end() - 1, self._to_box)
+            end = self._box.right
+            if self._angle or not 0 < end - x < _WIDEST * self._size * len(text):
+                return False
+            if found and x - found[-1].x1 < self._joint * self._size:
+                found[-1].text, found[-1].x1 = f"{found[-1].text} {text}", end
+            else:
+                at = begin + run.start()
+                found.append(Glyphs(x, end, y, self._size, text, at, run.start() > 0))
+        self.found[0] += found
+        return bool(found)
+
+    def add_each(self, line: str, begin: int) -> None:
+        """Characters of which each is looked at: whether it begins a word."""
+        word, spaced = None, False
+        for at, sign in enumerate(line, begin):
+            if sign.isspace():
+                word, spaced = None, True
                 continue
-            # Arabic and Hebrew: each letter is left of the one before.
-            if "\u0590" <= character < "\u0900" and abs(word.x0 - end) < _SPACE * size:
-                word.text += character
-                word.x0 = u
+            if not (character := _character(ord(sign))):
                 continue
-        if angle or box.top - box.bottom != height:
-            height = box.top - box.bottom
-            angle, size = _posture(page, at, height)
-            u, v, end = _turned(angle, size, x.value, y.value, box)
-        word = Glyphs(u, end, v, size, character, at, spaced)
-        spaced = False
-        found[angle].append(word)
-    return found
+            u, v, end = self._placed(at)
+            accent = _ACCENTS.get(ord(word.text[-1])) if word is not None else None
+            if word is not None and accent and u < word.x1 - 0.1 * self._size:
+                letter = character.replace("\u0131", "i") + chr(accent)
+                if len(letter := unicodedata.normalize("NFC", letter)) == 1:
+                    word.spaced = word.spaced and len(word.text) > 1
+                    word.text, word.x1, word.y = word.text[:-1] + letter, max(end, word.x1), v
+                    continue
+            if word is not None and abs(v - word.y) < 0.08 * self._size:
+                near = _SPACE * self._size
+                follows = -2 * near < u - word.x1 < near
+                # Arabic and Hebrew: each letter is left of the one before.
+                if follows or ("\u0590" <= character < "\u0900" and abs(word.x0 - end) < near):
+                    word.text += character
+                    word.x0, word.x1 = (word.x0, end) if follows else (u, word.x1)
+                    continue
+            u, v, end = self._placed(at, anew=True)
+            word, spaced = Glyphs(u, end, v, self._size, character, at, spaced), False
+            self.found[self._angle].append(word)
 
-
-def _turned(angle: int, size: float, x: float, y: float, box: Any) -> tuple[float, float, float]:
-    """(x, y, right end) of a character as if it ran level."""
-    if not angle:
-        return x, y, box.right
-    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    u, v = x * cos + y * sin, y * cos - x * sin
-    if angle % 90:  # the box is level, and says little of the width
-        return u, v, u + 0.6 * size
-    corners = ((a, b) for a in (box.left, box.right) for b in (box.bottom, box.top))
-    return u, v, max(a * cos + b * sin for a, b in corners)
-
-
-def _posture(page: Any, at: int, height: float) -> tuple[int, float]:
-    """(angle in degrees, size in points) of a character."""
-    matrix = raw.FS_MATRIX()
-    raw.FPDFText_GetMatrix(page, at, byref(matrix))
-    angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
-    size = raw.FPDFText_GetFontSize(page, at) * math.hypot(matrix.c, matrix.d)
-    return (angle % 360 if abs(angle) > 2 else 0), abs(size) or height or 1.0
+    def _placed(self, at: int, *, anew: bool = False) -> tuple[float, float, float]:
+        """(x, y, right end) of a character as if it ran level; `anew`: it may run otherwise."""
+        raw.FPDFText_GetCharOrigin(self._page, at, *self._to)
+        raw.FPDFText_GetLooseCharBox(self._page, at, self._to_box)
+        x, y, box = self._x.value, self._y.value, self._box
+        if anew and (self._angle or box.top - box.bottom != self._height):
+            self._height = box.top - box.bottom
+            matrix = raw.FS_MATRIX()
+            raw.FPDFText_GetMatrix(self._page, at, byref(matrix))
+            angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
+            self._angle = angle % 360 if abs(angle) > 2 else 0
+            size = raw.FPDFText_GetFontSize(self._page, at) * math.hypot(matrix.c, matrix.d)
+            self._size = abs(size) or self._height or 1.0
+        if not self._angle:
+            return x, y, box.right
+        cos, sin = math.cos(math.radians(self._angle)), math.sin(math.radians(self._angle))
+        u, v = x * cos + y * sin, y * cos - x * sin
+        if self._angle % 90:  # the box is level, and says little of the width
+            return u, v, u + 0.6 * self._size
+        corners = ((a, b) for a in (box.left, box.right) for b in (box.bottom, box.top))
+        return u, v, max(a * cos + b * sin for a, b in corners)
 
 
 def with_scripts(words: Sequence[Glyphs]) -> list[Glyphs]:
     """The words without super- and subscripts, which are attached to what they belong to."""
     cell = max(word.size for word in words)
-    near = _near(words, cell, lambda word: word.x1)
+    small = [w for w in words if w.size <= _SMALLER * cell or w.text.isdigit()]
+    near = _near(words if small else (), cell, lambda word: word.x1)
     attached: set[int] = set()
-    for word in sorted(words, key=lambda each: each.x0):
+    for word in sorted(small, key=lambda each: each.x0):
         for base in near(word.x0, word.y):
             if id(base) not in attached and _is_script(word, base):
                 base.scripts.append(word)
@@ -239,6 +282,8 @@ def _joined(words: list[Glyphs]) -> Glyphs:
             end = max(end, script.x1)
             apart = after is not None and after.x0 - end > _SPACE * word.size
             follows = " " * apart + (after.text if after else "")
+            if after is not None and after.scripts and after.scripts[0].y < after.y:
+                follows += f"_{after.scripts[0].text}"
             told = raised if script.y > word.y else lowered
             text += told(script.text, text, follows)
     first = words[0]

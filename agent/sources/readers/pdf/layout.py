@@ -201,8 +201,8 @@ def _paragraph(lines: list[Line]) -> Part:
 
 def parts_of_page(page: Any, text: Any) -> list[Part]:
     """The blocks of a page in their order; those of turned text after what most of it is."""
-    turned = words_of(text)
-    level, upright = rules_of(page) if turned else ([], [])
+    level, upright = rules_of(page)
+    turned = words_of(text, apart=bool(upright))
     found: list[Part] = []
     for angle in sorted(turned, key=lambda each: -len(turned[each])):
         rules = ([], []) if angle else (level, upright)

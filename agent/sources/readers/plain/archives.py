@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from rubricem.agent.sources.readers.document import Document, Input, Section
+from rubricem.agent.sources.readers.document import Document, Input, Section, left_out
 from rubricem.memory.errors import SourceError
 
 DEEPEST = 2
@@ -19,8 +19,6 @@ MOST_BYTES = 50_000_000
 """of all files of an archive, unpacked"""
 RATIO = 200
 """times its packed size that a file may have, where that is more than a megabyte"""
-_NAMED = 3
-"""files of an archive that are named as not read; more are counted"""
 
 
 @dataclass(slots=True)
@@ -91,14 +89,9 @@ def read_zip(given: Input) -> Document:
         unpacking.unpack(given.file, "", 1)
     except BadZipFile as cause:
         raise SourceError(f"{given.name} is no zip file.", "Pack it again.") from cause
-    unread = unpacking.unread
     if not unpacking.sections:
         raise SourceError(f"{given.name} holds no document that can be read.", "Unpack it there.")
-    note = ""
-    if unread:
-        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
-        note = f"read in part: not {', '.join(unread[:_NAMED])}{more}"
-    return Document(given.stem, tuple(unpacking.sections), note)
+    return Document(given.stem, tuple(unpacking.sections), left_out(unpacking.unread))
 
 
 READERS = {".zip": read_zip}

@@ -12,13 +12,7 @@ from typing import Any
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.document import (
-    BlockKind,
-    Document,
-    Input,
-    Outline,
-    title_of,
-)
+from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.tables import table_blocks
 from rubricem.memory.errors import SourceError
@@ -102,16 +96,21 @@ def _document(value: Any, given: Input, note: str) -> Document:
     return Document(title_of(sections, given.stem, title), sections, note)
 
 
+def _json(text: str) -> Any:
+    """A value whose numbers are as they are written: 1.50 is no 1.5."""
+    return json.loads(text, parse_float=str, parse_int=str)
+
+
 def read_json(given: Input) -> Document:
     """A value or, on lines, several; of JSON Lines those that are none are left out, and told."""
     text, note = decode(given.content())
     try:
-        value = json.loads(text)
+        value = _json(text)
     except ValueError as cause:
         lines, values = [line for line in text.splitlines() if line.strip()], list[Any]()
         for line in lines:
             with suppress(ValueError):
-                values.append(json.loads(line))
+                values.append(_json(line))
         left = len(lines) - len(values)
         if not values or (left and not given.suffix.endswith(("jsonl", "ndjson"))):
             raise SourceError(
@@ -125,9 +124,14 @@ def read_json(given: Input) -> Document:
 
 
 def load_yaml(text: str) -> list[Any]:
-    """The documents of a file in YAML; raises ValueError. Tags that name objects are none."""
+    """The documents of a file in YAML, each scalar as it is written; raises ValueError.
+
+    Tags that name objects are none.
+    """
     import yaml
 
+    merging = {"yaml_implicit_resolvers": {"<": [("tag:yaml.org,2002:merge", re.compile("<<"))]}}
+    loader: Any = type("AsWritten", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), merging)
     depth = deepest = 0
     for bracket in re.finditer(r"[\[\]{}]", text):
         depth = max(depth + (1 if bracket[0] in "[{" else -1), 0)
@@ -137,7 +141,7 @@ def load_yaml(text: str) -> list[Any]:
     ):
         raise ValueError("nested deeper than anybody writes")  # it would end its reader, in C
     try:
-        return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        return list(yaml.load_all(text, loader))
     except (yaml.YAMLError, RecursionError) as cause:
         raise ValueError(str(cause)) from cause
 
@@ -212,8 +216,3 @@ def _value(element: etree._Element, level: int = 0) -> Any:
 def _folded(text: str) -> str:
     """Its paragraphs, each on a line."""
     return "\n\n".join(" ".join(each.split()) for each in re.split(r"\n\s*\n", text.strip()))
-
-
-READERS = dict.fromkeys((".json", ".geojson", ".jsonl", ".ndjson"), read_json)
-READERS |= dict.fromkeys((".yaml", ".yml"), read_yaml)
-READERS |= dict.fromkeys((".xml", ".rss", ".atom"), read_xml)

@@ -28,7 +28,7 @@ def _between(sign: str) -> str:
 _TOLD = ("date", "keywords", "author", "description", "filetags", "title")
 
 
-class _Org(Markup):
+class Org(Markup):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.inline = Inline(
@@ -47,7 +47,7 @@ class _Org(Markup):
                 _between("+"): "",
                 **{_between(sign): "{}" for sign in "*/_"},
                 r"\^\{([^{}\n]{1,200})\}": "<sup>{}</sup>",
-                r"(?<=\w)_\{([^{}\n]{1,200})\}": "<sub>{}</sub>",
+                r"(?<=[\w/])_\{([^{}\n]{1,200})\}": "<sub>{}</sub>",
             },
         )  # fmt: skip
         self.rules = {
@@ -56,6 +56,7 @@ class _Org(Markup):
             r"#\+(\w[\w-]{0,40})(?:\[[^\]]{0,200}\])?:\s*(.*)": self._key,
             r"#(?:\s|\Z|\+(?:begin|end)_)|-{5,}\Z": self.nothing,
             r":[\w-]{1,40}:\Z": lambda found, indent: self.nothing(found, len(self.until(":end:"))),
+            r"\\begin\{((?:equation|align|gather|eqnarray|displaymath)\*?)\}\Z": self._formula,
             r"\|": self._table,
             r":(?:\s|\Z)": self._fixed,
             r"\[fn:([\w-]{1,40})\]\s+(.*)": self._note,
@@ -71,6 +72,10 @@ class _Org(Markup):
     def _block(self, found: re.Match[str], indent: int) -> None:
         body = self.until(f"#+end_{found[1].lower()}")
         self.page.code(body if found[1].lower() not in ("comment", "export") else (), indent)
+
+    def _formula(self, found: re.Match[str], indent: int) -> None:
+        body = self.until(f"\\end{{{found[1].lower()}}}")
+        self.page.add(f"<p>{shown_formula(' '.join(body).replace('&', ''))}</p>")
 
     def _key(self, found: re.Match[str], indent: int) -> None:
         name, value = found[1].lower(), found[2].strip(" :")
@@ -129,7 +134,7 @@ _ADOC_INLINE: dict[str, Rule] = {
 }
 
 
-class _Adoc(Markup):
+class Adoc(Markup):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._style, self._levels = "", list[str]()
@@ -279,6 +284,3 @@ def _adoc_table(lines: list[str], sign: str, style: str, inline: Callable[[str],
         column += wide
     headed = "header" in style or (len(lines) > 1 and not lines[1].strip())
     return table(rows, 1 if headed else None)
-
-
-READERS = {".org": _Org.read, ".adoc": _Adoc.read, ".asciidoc": _Adoc.read}

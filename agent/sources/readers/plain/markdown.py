@@ -52,6 +52,7 @@ def read_markdown(given: Input) -> Document:
     about = "\n".join(told_lines(fields))
     first = [Section((), (Block(BlockKind.PARAGRAPH, about),))] if about else []
     sections = (*first, *markdown_sections(text, given.get_on))
+    fields = {name.lower(): value for name, value in fields.items()}
     title = str(fields.get("title") or "")
     date, tags = str(fields.get("date") or ""), fields.get("tags") or fields.get("keywords") or ()
     named = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
@@ -73,7 +74,7 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
         fields = {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
     if not isinstance(fields, dict):
         return {}, text
-    return {str(name).lower(): value for name, value in fields.items()}, text[found.end() :]
+    return {str(name): value for name, value in fields.items()}, text[found.end() :]
 
 
 def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> tuple[Section, ...]:
@@ -151,6 +152,3 @@ def _without_marks(text: str) -> str:
     if "[[" in text:
         text = _WIKI.sub(lambda m: m[2] or m[1], text)
     return _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text))
-
-
-READERS = dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd"), read_markdown)

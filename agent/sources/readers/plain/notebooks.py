@@ -66,6 +66,3 @@ def _fenced(text: str) -> str:
     longest = max(map(len, re.findall("`+", text)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}" if text.strip() else ""
-
-
-READERS = {".ipynb": read_notebook}

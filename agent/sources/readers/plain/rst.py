@@ -8,8 +8,10 @@ not know, as most of Sphinx's, is lost.
 import csv
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from textwrap import dedent
 
+from rubricem.agent.sources.readers.document import names_of
 from rubricem.agent.sources.readers.plain.writing import (
     Inline,
     Markup,
@@ -23,22 +25,10 @@ from rubricem.agent.sources.readers.plain.writing import (
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>!$%&,;?@/|\\])\1{2,}\s*\Z")
 _ITEMS = re.compile(r"^[*-](?: |$)", re.M)
 _DIRECTIVE = r"\.\.\s+(?:\|([^|]{1,99})\|\s+)?([\w:.+-]{1,60})::(?:\s+(.*))?\Z"
-_VERBATIM = frozenset((
-    "code", "code-block", "sourcecode", "parsed-literal", "literal", "highlight", "prompt",
-    "doctest", "testcode", "console", "ipython", "graphviz", "productionlist",
-))  # fmt: skip
-_LEFT_OUT = frozenset((
-    "toctree", "contents", "include", "raw", "index", "meta", "highlight", "currentmodule",
-    "module", "default-role", "role", "sectnum", "header", "footer", "target-notes",
-    "autosummary", "tabularcolumns", "testsetup", "testcleanup", "literalinclude", "replace",
-    "unicode",
-))  # fmt: skip
-_GROUPS = frozenset(("rst-class", "class", "only", "container", "compound", "epigraph"))
-_UNNAMED = frozenset(("topic", "sidebar", "rubric", "admonition"))
-_VERSIONS = {"added": "New in", "changed": "Changed in", "deprecated": "Deprecated since"}
+_NAMES = names_of("rst")
 
 
-class _Rst(Markup):
+class Rst(Markup):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._levels: list[str] = []
@@ -156,9 +146,12 @@ class _Rst(Markup):
         if below[: indent + 1].isspace() and below.strip() and bare[:1] != "|":
             self.page.term(indent, self.inline.told(bare))
             return
-        own = [bare, *self._beside(indent)]
-        if own[0] == "|" or own[0].startswith("| "):
-            own = [each.removeprefix("|").strip() for each in own]
+        if bare == "|" or bare.startswith("| "):
+            in_block = re.compile(rf"\s*\||\s{{{indent + 1}}}\s*\S")
+            more = self.following(lambda line: bool(in_block.match(line)))
+            own = [each.strip().removeprefix("|").strip() for each in (bare, *more)]
+        else:
+            own = [bare, *self._beside(indent)]
         text = " ".join(own)
         literal = text.endswith("::")
         self.page.paragraph(text[: -1 - (text == "::")] if literal else text, indent)
@@ -173,14 +166,16 @@ class _Rst(Markup):
             self.page.paragraph(f"[{found[1]}] {text}", indent)
 
     def _comment(self, found: re.Match[str], indent: int) -> None:
-        self._deeper(indent)
+        below = self.lines[self.at] if self.at < len(self.lines) else ""
+        if found.string != ".." or below.strip():  # an empty one parts what is beside it
+            self._deeper(indent)
 
     def _directive(self, found: re.Match[str], indent: int) -> None:
         name, argument = found[2].lower(), (found[3] or "").strip()
         self.page.add("", indent)
-        if name in _LEFT_OUT:
+        if name in _NAMES["left_out"]:
             self._deeper(indent)
-        elif name in _VERBATIM:
+        elif name in _NAMES["verbatim"]:
             self._options()
             self.page.code(self._deeper(indent), indent)
         elif name == "math":
@@ -192,7 +187,7 @@ class _Rst(Markup):
             self.page.paragraph(self._options().get("alt", ""), indent)
         elif name in ("csv-table", "list-table", "table"):
             self._titled(name, argument, indent)
-        elif kind := next((told for n, told in _VERSIONS.items() if name.endswith(n)), ""):
+        elif kind := next((told for n, told in _NAMES["versions"].items() if name.endswith(n)), ""):
             self._lead(f"{kind} version {argument}", indent)
         elif re.search("^(?:auto|function|class|method|data|option)|:", name):
             more = (line for line in self._beside(indent, deeper=True) if line[:1] != ":")
@@ -207,15 +202,15 @@ class _Rst(Markup):
 
     def _admonition(self, name: str, argument: str, indent: int) -> None:
         """What its name says of the text in it, or what is unknown; an argument begins the text."""
-        if not argument or name in _UNNAMED:
+        if not argument or name in _NAMES["unnamed"]:
             self._options()
-        if name in _GROUPS:
+        if name in _NAMES["groups"]:
             return
         if argument:
             below = self.lines[self.at] if self.at < len(self.lines) else ""
             deeper = len(below) - len(below.lstrip())
             self._again(" " * max(deeper, indent + 1) + argument)
-        if name not in _UNNAMED:
+        if name not in _NAMES["unnamed"]:
             self._lead(name.capitalize(), indent)
 
     def _lead(self, lead: str, indent: int) -> None:
@@ -250,22 +245,52 @@ class _Rst(Markup):
         ends = (n for n in empty if grid or (n > start + 1 and {*self.lines[n - 1]} <= {*"= "}))
         self.at = next(ends, len(self.lines))
         lines = [line[indent:] for line in self.lines[start : self.at]]
-        spans = [found.span() for found in re.finditer("[-=]+", first)]
-        spans[-1] = spans[-1][0], spans[-1][1] if grid else 1_000_000
-        rows, headers, new = list[list[str]](), 0, True
-        for line in lines:
-            if set(line.strip()) <= set("+-= ") and line.strip():
-                headers = headers or (len(rows) if "=" in line and line is not lines[-1] else 0)
-                new = True
-            elif line.strip():
-                cells = [line[a:b].strip(" |") for a, b in spans]
-                if new or (not grid and cells[0]):
-                    rows.append(cells)
-                else:
-                    rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
-                new = False
-        told = [[self.inline.told(cell) for cell in row] for row in rows]
+        rows, headers = (_grid if grid else _columns)(first, lines)
+        told = [[self.inline.told(text) for (text,) in row] for row in rows if row]
         self.page.add(table(told, headers or None), indent)
 
 
-READERS = dict.fromkeys((".rst", ".rest"), _Rst.read)
+_Cells = list[list[str]]
+"""of a row, each a list of its text, which several share that are one"""
+
+
+def _columns(first: str, lines: list[str]) -> tuple[list[_Cells], int]:
+    """(rows, how many of them are header) of a table whose columns are as wide as its rules."""
+    spans = [found.span() for found in re.finditer("=+", first)]
+    spans[-1] = spans[-1][0], 1_000_000
+    rows, headers = list[_Cells](), 0
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        merged = [found.span() for found in re.finditer("-+", below)]
+        under = merged if merged and {*below.strip()} <= {*"- "} else spans
+        told = [(a, b, [line[a:b].strip()]) for a, b in under]
+        cells = [next((cell for a, b, cell in told if a <= x < b), [""]) for x, _ in spans]
+        if {*line.strip()} <= {*"-= "}:
+            headers = headers or (len(rows) if "=" in line and line is not lines[-1] else 0)
+        elif cells[0][0] or not rows or under is merged:
+            rows.append(cells)
+        else:
+            for above, (text,) in zip(rows[-1], cells, strict=True):
+                above[0] = f"{above[0]} {text}".strip()
+    return rows, headers
+
+
+def _grid(first: str, lines: list[str]) -> tuple[list[_Cells], int]:
+    """The same of one that is drawn cell by cell, which may be merged."""
+    rules = (line for line in (first, *lines) if {*line.strip()} <= {*"+-="})
+    bounds = sorted({n for line in rules for n, sign in enumerate(line) if sign == "+"})
+    rows, headers = [[[""] for _ in bounds[1:]]], 0
+    for line in lines[:-1]:
+        inner = [line[a + 1 : b] for a, b in pairwise(bounds)]
+        new = [bool(each) and {*each} <= {*"-="} for each in inner]
+        if any(new):
+            headers = headers or (len(rows) if "=" in line else 0)
+            rows.append([[""] if n else cell for n, cell in zip(new, rows[-1], strict=True)])
+        at = 0
+        for to, bound in enumerate(bounds[1:], 1):
+            if line[bound : bound + 1] in ("|", "+"):
+                rows[-1][at:to] = [rows[-1][at]] * (to - at)
+                if not new[at]:
+                    text = line[bounds[at] + 1 : bound]
+                    rows[-1][at][0] = f"{rows[-1][at][0]} {text.strip()}".strip()
+                at = to
+    return rows, headers

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rubricem.agent.sources.readers.document import Document, Input, title_of
+from rubricem.agent.sources.readers.document import Document, Input, names_of, title_of
 from rubricem.agent.sources.readers.plain.writing import Blocks, plain, sections_of, table
 from rubricem.memory.errors import SourceError
 
@@ -18,24 +18,9 @@ _TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+"
     rb"|([^\\{}\r\n]+)"
 )
-_SKIPPED = frozenset((
-    "fonttbl", "colortbl", "stylesheet", "info", "pict", "object", "listtable",
-    "listoverridetable", "generator", "themedata", "colorschememapping", "datastore",
-    "latentstyles", "xmlnstbl", "rsidtbl", "fldinst", "header", "headerl", "headerr", "headerf",
-    "footer", "footerl", "footerr", "footerf", "nonshppict", "filetbl", "pgptbl", "mmathPr",
-    "bkmkstart", "bkmkend", "annotation", "atnid", "atnauthor", "atrfstart", "atrfend", "revtbl",
-))  # fmt: skip
-_SIGNS = {
-    "tab": " ", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’",  # noqa: RUF001
-    "ldblquote": "“", "rdblquote": "”", "bullet": "•", "line": " ", "~": "\xa0",
-    "_": "-", "-": "", "\\": "\\", "{": "{", "}": "}", "emspace": " ", "enspace": " ",
-}  # fmt: skip
+_NAMES = names_of("rtf")
+_SKIPPED, _SIGNS = frozenset(_NAMES["skipped"]), _NAMES["signs"]
 _CODECS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
-_CHARSETS = {
-    0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gb18030", 136: "big5",
-    161: "cp1253", 162: "cp1254", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251",
-    222: "cp874", 238: "cp1250",
-}  # fmt: skip
 _STYLES = {
     "super": ("raised", "sup"), "up": ("raised", "sup"), "sub": ("raised", "sub"),
     "dn": ("raised", "sub"), "nosupersub": ("raised", ""), "strike": ("struck", True),
@@ -74,7 +59,7 @@ class _Rtf:
         self._merged: list[str] = [""]
         """of the cells of a row, and the next one: the word that it goes on with, if it does"""
         self._states = [_State()]
-        self._codec = "cp1252"
+        self.codec = "cp1252"
         self._fonts: dict[int, str] = {}
         self._font = -1
         """the one that was named last"""
@@ -131,7 +116,7 @@ class _Rtf:
         elif word in ("par", "cell", "row", "sect", "page"):
             self._break(word)
         elif word in _CODECS:
-            self._codec = _CODECS[word]
+            self.codec = _CODECS[word]
         elif number is not None:
             self._numbered(word, number)
         else:
@@ -142,10 +127,10 @@ class _Rtf:
             self._set(raised="", struck=False)
         elif word in ("listtext", "pntext"):
             self._set(marker=True, skipped=False)
-        elif word == "footnote" and not (self._states[-1].skipped or self._states[-1].note):
+        elif word == "footnote" and not (self._states[-2:][0].skipped or self._states[-1].note):
             self._above.append(self._line)
             self._line = []
-            self._set(note=True)
+            self._set(note=True, skipped=False)
         elif word == "intbl":
             self._in_table = True
         elif word == "trowd":
@@ -158,12 +143,12 @@ class _Rtf:
     def _numbered(self, word: str, number: int) -> None:
         if word == "ansicpg":
             with suppress(LookupError):
-                self._codec = codecs.lookup(f"cp{number}").name
+                self.codec = codecs.lookup(f"cp{number}").name
         elif word == "f":
             self._font = number
             self._set(font=number)
         elif word == "fcharset":
-            self._fonts[self._font] = _CHARSETS.get(number, self._codec)
+            self._fonts[self._font] = _NAMES["charsets"].get(str(number), self.codec)
         elif word == "u":
             self._add(chr(number % 0x10000))
             self._left = self._states[-1].unicode_skip
@@ -183,7 +168,7 @@ class _Rtf:
 
     def _flush(self) -> None:
         if self._bytes:
-            codec = self._fonts.get(self._states[-1].font, self._codec)
+            codec = self._fonts.get(self._states[-1].font, self.codec)
             told, self._bytes = self._bytes.decode(codec, "replace"), b""
             self._add(told)
 
@@ -244,10 +229,8 @@ def read_rtf(given: Input) -> Document:
     content = given.content()
     if not content.lstrip().startswith(b"{\\rtf"):
         raise SourceError(f"{given.name} is no rtf file.", "Save it as rtf, or as txt.")
-    sections = sections_of(_Rtf().html(content))
-    found = _TITLE.search(content[:50_000])
-    title = found[1].decode("cp1252", "replace") if found and b"\\" not in found[1] else ""
+    reader = _Rtf()
+    sections, found = sections_of(reader.html(content)), _TITLE.search(content[:50_000])
+    told = re.sub(rb"\\'(..)", lambda m: bytes.fromhex(m[1].decode()), found[1] if found else b"")
+    title = told.decode(reader.codec, "replace")
     return Document(title_of(sections, given.stem, title), sections)
-
-
-READERS = {".rtf": read_rtf}

@@ -8,8 +8,9 @@ what is struck out, and tells no columns.
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 
-from rubricem.agent.sources.readers.document import Document, Input, title_of
+from rubricem.agent.sources.readers.document import Document, Input, names_of, title_of
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.writing import (
     Blocks,
@@ -26,45 +27,11 @@ _TOKEN = re.compile(
     r"|(?P<dollars>\$\$?)|(?P<gap>\n[ \t]*\n\s*)|(?P<comment>%[^\n]*(?:\n(?![ \t]*\n)[ \t]*)?)"
     r"|(?P<plain>[^\\{}$\n&~%]+|\n|&|~)"
 )
-_LEVELS = {
-    "part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5,
-    "subparagraph": 6,
-}  # fmt: skip
-_FORMULAS = frozenset((
-    "equation", "align", "gather", "multline", "eqnarray", "displaymath", "math", "flalign",
-    "alignat",
-))  # fmt: skip
-_VERBATIM = frozenset(("verbatim", "lstlisting", "minted", "Verbatim", "alltt", "code"))
-_TABLES = frozenset(
-    ("tabular", "tabularx", "longtable", "tabulary", "array", "supertabular", "tblr")
+_NAMES = names_of("tex")
+_SIGNS, _ACCENTS, _LEVELS, _VERBATIM = (
+    _NAMES[name] for name in ("signs", "accents", "levels", "verbatim")
 )
-_LEFT_OUT = frozenset(("comment", "tikzpicture", "picture", "filecontents", "pgfpicture", "CCSXML"))
-_SIGNS = {
-    "textbackslash": "\\", "ldots": "…", "dots": "…", "textellipsis": "…", "S": "§", "P": "¶",
-    "copyright": "©", "textregistered": "®", "texttrademark": "™", "textdegree": "°", "degree": "°",
-    "pounds": "£", "euro": "€", "texteuro": "€", "textmu": "µ", "aa": "å", "AA": "Å", "ae": "æ",
-    "AE": "Æ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "ss": "ß", "oe": "œ", "OE": "Œ", "i": "ı",  # noqa: RUF001
-    "textendash": "–", "textemdash": "—", "LaTeX": "LaTeX", "TeX": "TeX", "quad": " ",  # noqa: RUF001
-    "qquad": " ", "newline": " ", "linebreak": " ", "textasciitilde": "~", "textbar": "|",
-    "textless": "<", "textgreater": ">", "textbullet": "•", "slash": "/", "textquotesingle": "'",
-    "dag": "†", "ddag": "‡", "textasciicircum": "^", "textunderscore": "_", "par": "\n\n",
-}  # fmt: skip
-_ACCENTS = {
-    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304",
-    ".": "\u0307", "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "k": "\u0328",
-    "r": "\u030a", "d": "\u0323", "b": "\u0331",
-}  # fmt: skip
-_DROPPED = dict.fromkeys((
-    "label", "vspace", "hspace", "usepackage", "documentclass", "input", "include",
-    "bibliographystyle", "bibliography", "hypertarget", "includegraphics", "def", "pagestyle",
-    "thispagestyle", "cline", "cmidrule", "noalign", "graphicspath", "color", "index", "phantom",
-    "hypersetup", "sout", "st", "xout", "todo", "selectlanguage", "geometry", "addbibresource",
-    "nocite", "textcolor", "raisebox", "parbox", "thanks",
-), 1) | dict.fromkeys((
-    "setlength", "setcounter", "addtolength", "newcommand", "renewcommand", "providecommand",
-    "rule", "newtheorem", "addcontentsline", "markboth", "fontsize", "PassOptionsToPackage",
-    "resizebox", "definecolor",
-), 2)  # fmt: skip
+_DROPPED = dict.fromkeys(_NAMES["dropped_one"], 1) | dict.fromkeys(_NAMES["dropped_two"], 2)
 """how many of a command's arguments are no text"""
 _DEEPEST = 100
 _LONGEST = 5000
@@ -75,8 +42,53 @@ _END_OF_TERM, _SPANS = "\x1f", "\x1b"
 """behind a term; behind a cell, before the digits of how many columns and rows it covers"""
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
-_NO_MATH = re.compile(r"\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag|(?<!\\)(?:&|%[^\n]*)")
+_NO_MATH = re.compile(
+    r"(\\begin\{(\w{1,20})\*?\}.*?\\end\{\2\*?\})|\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag"
+    r"|(\\\\)|(?<!\\)(?:&|%[^\n]*)",
+    re.S,
+)
+_math = partial(_NO_MATH.sub, lambda found: found[1] or _ROW * bool(found[3]))
+"""a formula without what is not seen, its lines apart; what begins and ends within it stays"""
 _BRACE = re.compile(r"\\.|[{}]", re.S)
+_BRACED = r"\{((?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*+\})*+\}){0,2000}+)\}"
+_DEFINED = re.compile(
+    r"\\(?:newcommand\*?|def)[ \t]{0,9}\{?\\([a-zA-Z]{1,40})\}?[ \t]{0,9}"
+    rf"(?:\[(\d)\]|((?:#\d)*+))\s{{0,9}}{_BRACED}",
+    re.S,
+)
+_VERBATIMS = rf"\\begin\{{(?P<kind>{'|'.join(_VERBATIM)})\*?\}}.*?\\end\{{(?P=kind)|\\verb(\W).*?\2"
+_PASSES, _MOST_WRITTEN = 5, 200_000
+"""commands within each other that a document defines, and the characters that it gains by them"""
+
+
+def _written_out(source: str) -> str:
+    """The source with the commands that it defines itself written out."""
+    known: dict[str, tuple[int, str]] = {}
+    left = _MOST_WRITTEN
+
+    def define(found: re.Match[str]) -> str:
+        count = int(found[2] or found[3].count("#"))
+        known[found[1]] = count, found[4].replace("\\xspace", " ")
+        return ""
+
+    def write(found: re.Match[str]) -> str:
+        nonlocal left
+        if not found["word"]:
+            return found[0]
+        (count, told), given = known[found["word"]], re.findall(_BRACED, found["given"], re.S)
+        left -= len(told) + len(found["given"])
+        for number, each in enumerate(given[:count], 1):
+            told = told.replace(f"#{number}", each)
+        return told + "".join(f"{{{each}}}" for each in given[count:]) if left > 0 else found[0]
+
+    head, begin, body = source.partition("\\begin{document}")
+    source = _DEFINED.sub(define, head) + begin + (body.rpartition("\\end{document}")[0] or body)
+    named = (
+        rf"{_VERBATIMS}|\\(?P<word>{'|'.join(known)})(?![a-zA-Z@])(?P<given>(?:{_BRACED}){{0,9}})"
+    )
+    for _ in range(_PASSES if known else 0):
+        source = re.sub(named, write, source, flags=re.S)
+    return source
 
 
 class _Tex:
@@ -189,16 +201,16 @@ class _Tex:
     def _environment(self) -> str:
         name = self._argument()
         base = name.rstrip("*")
-        if base in _FORMULAS:
-            rows = filter(str.strip, _NO_MATH.sub("", self._raw(name)).split("\\\\"))
+        if base in _NAMES["formulas"]:
+            rows = filter(str.strip, _math(self._raw(name)).split(_ROW))
             return "\n\n".join(("", *(formula(row, display=True) for row in rows), ""))
-        if base in _LEFT_OUT:
+        if base in _NAMES["left_out"]:
             self._raw(name)
             return ""
         self._option()
         if base in _VERBATIM:
             return _code(plain(self._raw(name)))
-        if base in _TABLES:
+        if base in _NAMES["tables"]:
             return self._table(base)
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
             self._argument()
@@ -254,7 +266,7 @@ class _Tex:
         if end < 0:
             return otherwise
         tex, self._at = self._source[self._at : end], end + len(close)
-        return formula(_NO_MATH.sub("", tex), display=display)
+        return formula(_math(tex).replace(_ROW, " "), display=display)
 
     def _inner(self) -> str:
         """The argument that follows, told as text."""
@@ -310,7 +322,7 @@ class _Tex:
         self._option()
         number, *units = (self._argument() for _ in range(count))
         number = re.sub(r"(?<=\d)[eE]([-+]?\d+)", r" x 10^\1", number)
-        told = (re.sub(r"[\\{}]", " ", unit.replace("\\per", "/")) for unit in units)
+        told = (re.sub(r"[\\{}]", " ", re.sub(r"\\per\b", "/", unit)) for unit in units)
         return plain(" ".join((number, *(re.sub(r"\s*/\s*", "/", t).strip() for t in told))))
 
     def _verb(self) -> str:
@@ -384,9 +396,6 @@ def read_tex(given: Input) -> Document:
     text, said = decode(given.content())
     text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1B, 0x20)))
     text = re.sub(r"(\\cmidrule(?:\[[^\[\]]{0,20}\])?)\([a-z]{0,4}\)", r"\1", text)
-    reader = _Tex(text, Blocks())
+    reader = _Tex(_written_out(text), Blocks())
     sections = sections_of(reader.html())
     return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
-
-
-READERS = dict.fromkeys((".tex", ".latex", ".ltx"), read_tex)

@@ -3,15 +3,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 
-from rubricem.agent.sources.readers import TEXTS
-from rubricem.agent.sources.readers.document import (
-    LINES_EACH,
-    BlockKind,
-    Document,
-    Input,
-    Outline,
-)
+from rubricem.agent.sources.readers.document import LINES_EACH, BlockKind, Document, Input, Outline
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.memory.errors import SourceError
 
@@ -64,7 +58,7 @@ def _cues(lines: list[str]) -> Iterator[tuple[str, str, str]]:
             yield (*times, " ".join(words))
             times = None
         elif times and (told := _CUE_MARKS.sub("", _VOICE.sub(r"\1: ", line)).strip()):
-            words.append(told)
+            words.append(unescape(told))
 
 
 _PAGE = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:!doctype html|html)\b", re.I)
@@ -94,7 +88,3 @@ def read_unnamed(given: Input) -> Document:
         kind = ".rst"
     kind = kind or ".txt"
     return read(replace(given, name=given.name + kind))
-
-
-READERS = dict.fromkeys((*TEXTS, *_PROSE), read_text)
-READERS |= {".srt": read_subtitles, ".vtt": read_subtitles, "": read_unnamed}

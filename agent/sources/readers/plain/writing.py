@@ -2,32 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from html import escape
 from itertools import count
 from textwrap import dedent
 
 from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
 from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.formulas import linear_tex
 
-_LONGEST_FORMULA = 2000
-"""characters of TeX that are read as a formula"""
 _DEEPEST = 20
 """lists within lists, and marks within marks"""
 
 
-@lru_cache(1000)
 def formula(tex: str, *, display: bool = False) -> str:
-    """MathML of a formula in TeX, or the TeX itself if it cannot be read."""
-    from latex2mathml.converter import convert
-
-    tex = tex.strip()
-    try:
-        if len(tex) > _LONGEST_FORMULA:
-            raise ValueError("longer than any formula")
-        return convert(tex, display="block" if display else "inline")
-    except Exception:  # it raises what it will on what is no TeX
-        return f"<code>{escape(tex)}</code>"
+    """A formula in TeX as linear text, or as it is if it cannot be read."""
+    told = plain(linear_tex(tex.strip()))
+    return f'<math display="block"><mtext>{told}</mtext></math>' if display else told
 
 
 def shown_formula(tex: str) -> str:
