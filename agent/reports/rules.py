@@ -362,14 +362,15 @@ class Pair:
         close = max(there, key=there.__getitem__, default="")
         return contradiction(self.claim, close) if there.get(close, 0.0) >= SAME else ""
 
-    def must_occur(self) -> str:
+    def must_occur(self, *, names: bool = True) -> str:
         """The first number, name or quotation that no source of the claim has; "" if none.
 
-        It suffices if another source of the claim has it.
+        It suffices if another source of the claim has it. `names`: whether these have to occur; a
+        manual seldom names the product that it is about.
         """
         beside = [self.missing(source) for source in self.beside]
         for kind, term in self.missing(self.source):
-            if all((kind, term) in missing for missing in beside):
+            if (names or kind != "name") and all((kind, term) in missing for missing in beside):
                 return f'the {kind} "{term}" does not stand in the source'
         return ""
 

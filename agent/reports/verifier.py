@@ -221,22 +221,34 @@ class ChatChecker:
     async def check(self, pairs: Sequence[Pair]) -> Findings:
         system = template("verify") + self._today
         messages = [Message("system", system), Message("user", list_pairs(pairs))]
+        claims = list(dict.fromkeys(map(_asked, pairs)))
         reply, usage = await ask_json(
             self._model,
             messages,
             GivenClaimVerdicts,
-            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
+            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(claims)),
             failure=PolicyError,
         )
-        faults = await asyncio.to_thread(lambda: [pair.must_occur() for pair in pairs])
-        given = sorted(reply.verdicts, key=lambda v: v.number)
+        faults = await asyncio.to_thread(lambda: [p.must_occur(names=False) for p in pairs])
+        given = {v.number: v for v in reply.verdicts}
         found = []
-        for pair, wrong, one in zip(pairs, faults, given, strict=True):
+        for pair, wrong in zip(pairs, faults, strict=True):
+            one = given[claims.index(_asked(pair)) + 1]
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
             quote = verbatim(one.quote, pair.source.text)
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
+            if said.verdict == "supported" and pair.beside and not quote and _idle(pair):
+                said = ClaimFinding("unsupported", IDLE)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), usage)
+
+
+IDLE = "the claim stands without this source, which says nothing of it"
+
+
+def _idle(pair: Pair) -> bool:
+    """Whether a source among several shares too little with any part of the claim to hold it."""
+    return max(shares_of_clauses(pair), default=0.0) < TOO_FEW
 
 
 class JournaledChecker:
@@ -282,15 +294,30 @@ def verbatim(quote: str, text: str) -> str:
     return text[spans[first][0] : spans[first + len(words) - 1][1]] if there else ""
 
 
+Asked = tuple[str, str, tuple[str, ...]]
+"""a claim with its context, and the ids of all its sources"""
+
+
+def _asked(pair: Pair) -> Asked:
+    return pair.claim, pair.context, tuple(sorted(s.id for s in (pair.source, *pair.beside)))
+
+
 def list_pairs(pairs: Sequence[Pair]) -> str:
-    """The passages, each once, then the numbered claims."""
-    shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
+    """The passages, each once, then the numbered claims, each with all its sources together."""
+    cited = [replace(pair, source=each) for pair in pairs for each in (pair.source, *pair.beside)]
+    shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in cited)
     passages = [fence({f"passage {source}": text}) for source, text in shown]
+    first = {_asked(pair): pair for pair in reversed(pairs)}
     claims = [
-        f"Claim {number}, citing passage {pair.source.id}:\n{fence(_claim_shown(pair))}"
-        for number, pair in enumerate(pairs, start=1)
+        f"Claim {number}, citing {_together(asked[2])}:\n{fence(_claim_shown(first[asked]))}"
+        for number, asked in enumerate(dict.fromkeys(map(_asked, pairs)), start=1)
     ]
     return "\n\n".join([*passages, *claims])
+
+
+def _together(ids: Sequence[str]) -> str:
+    one = len(ids) == 1
+    return f"passage {ids[0]}" if one else f"passages {', '.join(ids)} together"
 
 
 def _claim_shown(pair: Pair) -> dict[str, str]:

@@ -325,8 +325,9 @@ MIXED = (
          'holds 128 calls.</cite>', ["supported", "supported"],
          "With None the cache grows without bound [1], otherwise it holds 128 calls [1]. "
          "So it is."),
-        ("With None it grows without bound, else it holds 128 calls.", ["supported", "partial"],
-         "With None it grows without bound, else it holds 128 calls [1][2: in part]. So it is."),
+        ("With None it grows without bound, else it holds 128 calls.", ["supported"],
+         "With None it grows without bound, else it holds 128 calls [1][2: not supported]. "
+         "So it is."),
         ('It holds <cite id="S1">128 calls</cite>.', ["unsupported"], None),
         ('It holds <cite id="S9">128 calls</cite>.', [], None),
         ("NONE", [], None),
