@@ -8,7 +8,7 @@ printed as plain text; the terminal obeys nothing in it.
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,9 @@ from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.report import (
     NO_ANSWER,
     TITLE,
+    documents,
     duration,
+    end_notes,
     facts,
     grammar,
     latest_rubric,
@@ -253,7 +255,8 @@ def print_report(
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
         body,
         Text("Sources" if answer.sources else "", style="bold"),
-        *(_source(answer, source) for source in answer.sources),
+        *(_document(answer, each) for each in documents(answer)),
+        *(Text(note, style="yellow") for note in end_notes(trajectory, answer)),
         Text.assemble((TITLE, "bold"), (recalled, "dim")) if recalled else Text(),
         Text(", ".join(facts(trajectory)), style="dim"),
         Text(answer.bare, style="bold"),
@@ -291,15 +294,22 @@ def _body(answer: CitedAnswer, console: Console, width: int | None) -> Text:
     return Text.from_ansi("\n".join(line.rstrip() for line in drawn.get().strip().splitlines()))
 
 
-def _source(answer: CitedAnswer, source: Source) -> Text:
-    where = whereabouts(source)
-    text = Text.assemble(
-        (f"[{answer.of(source)[0].number}]", "cyan"),
-        f" {one_line(source.title)}",
-        (f"\n    {', '.join(where)}" if where else "", "dim"),
-    )
-    for quote in quotes(answer, source):
-        text.append(f'\n    "{quote}"', style="italic")
+def _document(answer: CitedAnswer, sources: Sequence[Source]) -> Text:
+    """A file or page, with each of its parts that is cited below it where there are several."""
+    many, text = len(sources) > 1, Text()
+    if many:
+        text.append(f"{one_line(sources[0].title)}\n")
+        text.append(f"    {one_line(sources[0].location)}\n", style="dim")
+    for source in sources:
+        where = ", ".join(whereabouts(source)[many:])
+        text.append(f"[{answer.of(source)[0].number}]", style="cyan")
+        text.append(
+            f" {where}" if many else f" {one_line(source.title)}", style="dim" if many else ""
+        )
+        text.append(f"\n    {where}" if where and not many else "", style="dim")
+        for quote in quotes(answer, source):
+            text.append(f'\n    "{quote}"', style="italic")
+        text.append("\n" if source is not sources[-1] else "")
     return text
 
 

@@ -14,7 +14,7 @@ any repair.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -268,7 +268,8 @@ def markdown(trajectory: Trajectory) -> str:
     title = f"# {literal(trajectory.question)}"
     parts = [title, *map(literal, notes(trajectory, answer)), body]
     if answer.sources:
-        parts += ["## Sources", *(_source(answer, source) for source in answer.sources)]
+        parts += ["## Sources", *(_document(answer, each) for each in documents(answer))]
+    parts += [literal(note) for note in end_notes(trajectory, answer)]
     if recalled := recalled_lines(trajectory):
         parts += [f"## {TITLE}", "\n".join(f"- {literal(line)}" for line in recalled)]
     parts += ["---", literal(" · ".join(facts(trajectory)))]
@@ -342,13 +343,18 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         one = invented == 1
         what = "1 address or reference" if one else f"{invented} addresses or references"
         said.append(f"{what} of the answer {'is' if one else 'are'} of no retrieved source.")
+    return said + doubts(trajectory, answer)
+
+
+def end_notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
+    """What a reader may want to know behind the sources: what is uncited, what was read."""
+    said = []
     if count := len(answer.uncited):
         what = "1 sentence states" if count == 1 else f"{count} sentences state"
         some = "; ".join(
             f"\u201c{one_line(each, SHOWN_UNCITED)}\u201d" for each in answer.uncited[:2]
         )
         said.append(f"{what} a number or a name without a source: {some}{'; ...' * (count > 2)}")
-    said += doubts(trajectory, answer)
     return [*said, *(f"{line[:1].upper()}{line[1:]}" for line in trajectory.reading)]
 
 
@@ -434,11 +440,25 @@ def whereabouts(source: Source) -> list[str]:
     return [one_line(part) for part in (source.location, source.place, also) if part]
 
 
-def _source(answer: CitedAnswer, source: Source) -> str:
-    number = answer.of(source)[0].number
-    where = [literal(part) for part in whereabouts(source)]
-    head = " · ".join([f"**[{number}]** {link(source.title, source.location)}", *where])
-    return "\n\n".join([head, *(f"> {literal(quote)}" for quote in quotes(answer, source))])
+def documents(answer: CitedAnswer) -> list[list[Source]]:
+    """The cited sources, those of one file or page together, by the first of their numbers."""
+    found: dict[tuple[str, str], list[Source]] = {}
+    for source in answer.sources:
+        found.setdefault((source.location, source.title), []).append(source)
+    return list(found.values())
+
+
+def _document(answer: CitedAnswer, sources: Sequence[Source]) -> str:
+    """A file or page, with each of its parts that is cited below it where there are several."""
+    first, many = sources[0], len(sources) > 1
+    blocks = [f"**{link(first.title, first.location)}** · {literal(one_line(first.location))}"]
+    for source in sources:
+        mark = f"**[{answer.of(source)[0].number}]**"
+        where = [literal(part) for part in whereabouts(source)][many:]
+        head = mark if many else f"{mark} {link(source.title, source.location)}"
+        blocks.append(" · ".join([head, *where]))
+        blocks += [f"> {literal(quote)}" for quote in quotes(answer, source)]
+    return "\n\n".join(blocks if many else blocks[1:])
 
 
 def _citation(citation: Citation) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rubricem.agent.record.history import PastRun, dependents, remove
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import (
+    end_notes,
     end_reason,
     markdown,
     notes,
@@ -303,7 +304,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "question": trajectory.question,
         "status": trajectory.status.value,
         "reason": end_reason(trajectory),
-        "notes": notes(trajectory, answer),
+        "notes": [*notes(trajectory, answer), *end_notes(trajectory, answer)],
         "html": answer_html(answer),
         "markdown": markdown(trajectory),
         "sources": [_source(answer, source) for source in answer.sources],

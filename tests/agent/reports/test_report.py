@@ -17,6 +17,7 @@ from rubricem.agent.reports.report import (
     TITLE,
     alive,
     as_json,
+    end_notes,
     link,
     literal,
     markdown,
@@ -202,7 +203,7 @@ def test_what_of_the_sources_was_not_read_is_told_in_every_form():
     run = trajectory('<cite id="S1">It is not bounded.</cite>').model_copy(
         update={"reading": (line,)}
     )
-    told = notes(run, cited_answer(run))[-1]
+    told = end_notes(run, cited_answer(run))[-1]
     assert told[1:] == line[1:]
     assert told.startswith("Read 3") and told in printed(run, True)
     assert "not read: 1 .doc" in markdown(run) and "not read: 1 .doc" in page(run)

@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.reports.report import notes
+from rubricem.agent.reports.report import end_notes, notes
 from rubricem.agent.reports.uncited import own_references, uncited_sentences, unknown_addresses
 from tests.support.values import trajectory
 
@@ -40,7 +40,7 @@ def test_entries_of_a_list_of_references_end_with_the_list():
     assert not list(own_references("## Pumps\n1. One."))
 
 
-def test_what_was_made_up_is_marked_in_the_answer_and_told_before_it():
+def test_what_was_made_up_is_marked_in_the_answer_and_told():
     run = trajectory(
         '<cite id="S1">It evicts the oldest.</cite> It was built in 1987 by Ann Lee. '
         "See https://made.up/x.\n\n## References\n- Doe, J. (2020). Caches."
@@ -51,7 +51,7 @@ def test_what_was_made_up_is_marked_in_the_answer_and_told_before_it():
     assert answer.text().endswith(
         "See https://made.up/x [no source].\n\n## References\n- Doe, J. (2020). Caches [no source]."
     )
-    told = " ".join(notes(run, answer))
+    told = " ".join([*notes(run, answer), *end_notes(run, answer)])
     assert "2 addresses or references" in told and "It was built in 1987 by Ann Lee." in told
 
 
