@@ -120,34 +120,28 @@ class Proposal(ReplyForm):
     ) -> dict[Stage, tuple[Criterion, ...]]:
         """Of each stage the positive ones, then the negative ones; what is needed comes first.
 
-        One that says the same as a known one is left out, or is that one, if it was retired.
+        One that says the same as a known one of its stage is left out, or is that one, if it was
+        retired.
         """
         found: dict[Stage, tuple[Criterion, ...]] = {}
         for stage in Stage:
             given: ProposedStage = getattr(self, stage.value)
-            items = [(item, True) for item in given.positive]
-            items += [(item, False) for item in given.negative]
-            made = (
-                _known_as(item, known) or item.criterion(positive=positive, persistent=persistent)
-                for item, positive in items
-            )
-            found[stage] = tuple(one for one in made if isinstance(one, Criterion))
+            made = list[Criterion]()
+            for items, positive in ((given.positive, True), (given.negative, False)):
+                for item in items:
+                    number = item.same_as if item.same_as in range(1, len(known) + 1) else None
+                    its_stage, same, active = known[number - 1] if number else (None, None, False)
+                    if same is None or its_stage is not stage:
+                        made.append(item.criterion(positive=positive, persistent=persistent))
+                    elif not active:
+                        made.append(same)
+            found[stage] = tuple(made)
         needed = (item.criterion(positive=True, persistent=True) for item in self.needed)
         return found | {Stage.ANSWER: (*needed, *found[Stage.ANSWER])}
 
 
-Known = Sequence[tuple[Criterion, bool]]
+Known = Sequence[tuple[Stage, Criterion, bool]]
 """the criteria that a proposer was shown, by their numbers, and whether each is in force"""
-
-
-def _known_as(item: ProposedItem, known: Known) -> Criterion | Literal["in force"] | None:
-    """The retired criterion that the item repeats, or that it repeats one in force; else None."""
-    if item.same_as is None or not 0 < item.same_as <= len(known):
-        return None
-    criterion, active = known[item.same_as - 1]
-    return "in force" if active else criterion
-
-
 TITLE_CHARACTERS, DESCRIPTION_CHARACTERS = 200, 1000
 
 
@@ -167,15 +161,17 @@ class ChatProposer:
         ]
         known, listed = _list_known(buffer)
         asked = [fence({"question": buffer.question}), *attempts, listed]
-        wanted = [] if any(buffer.persistent.values()) else [prompt("needed")]
+        uncovered, told = not any(buffer.persistent.values()), list[str]()
 
         def check(proposal: Proposal) -> None:
-            # Asked back once: without them the others are of use all the same.
-            if wanted and not proposal.needed:
-                wanted.clear()
-                raise ValueError('it gives no criteria of the question itself under "needed"')
+            if not uncovered:
+                proposal.needed.clear()
+            elif not proposal.needed and not told:
+                # Asked back once: without them the others are of use all the same.
+                told.append('it gives no criteria of the question itself under "needed"')
+                raise ValueError(told[0])
 
-        asked += wanted
+        asked += [prompt("needed")] if uncovered else []
         return await self._propose("contrast", asked, persistent=False, known=known, check=check)
 
     async def from_question(
@@ -276,16 +272,10 @@ def _list_known(buffer: RubricBuffer) -> tuple[Known, str]:
     """What a proposer must not repeat: the criteria in force and the retired ones, as a text."""
     force = {stage: buffer.criteria(stage) for stage in Stage}
     retired = {stage: buffer.retired.get(stage, ())[-REMEMBERED:] for stage in Stage}
-    known = [
-        (c, active)
-        for each in (force, retired)
-        for cs in each.values()
-        for c in cs
-        for active in (each is force,)
-    ]
+    known = [(s, c, True) for s, criteria in force.items() for c in criteria]
+    known += [(s, c, False) for s, criteria in retired.items() for c in criteria]
     listed = f"Criteria in force:\n{_number_criteria(force) or 'none'}"
-    before = sum(map(len, force.values()))
-    if gone := _number_criteria(retired, before):
+    if gone := _number_criteria(retired, sum(map(len, force.values()))):
         listed += f"\n\nCriteria set aside, since the attempts did not differ in them:\n{gone}"
     return known, listed
 

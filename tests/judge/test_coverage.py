@@ -47,10 +47,11 @@ class Proposing(ScriptedChat):
         known = topics(shown)
         aside = [self.item(topic, known) for topic in ASIDE]
         parts = [self.item(topic, known) for topic in PARTS]
+        said = {"plan": aside[:1], "research": aside[1:], "answer": parts[:2], "needed": parts}
         if '"needed"' not in shown:
-            return json.dumps({"plan": aside[:1], "research": aside[1:], "answer": parts[:2]})
-        wanted = {"needed": parts} if self.needed or len(self.asked) > 1 else {}
-        return json.dumps({"plan": aside[:1], "research": aside[1:], "answer": []} | wanted)
+            return json.dumps(said)  # as a server that holds to the schema writes it
+        kept = parts if self.needed or len(self.asked) > 1 else []
+        return json.dumps(said | {"answer": [], "needed": kept})
 
 
 @pytest.mark.parametrize(("needed", "calls"), [(True, 10), (False, 11)])
