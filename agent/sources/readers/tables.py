@@ -272,14 +272,28 @@ def _kinds(rows: Sequence[Row], column: int) -> set[str]:
     return {_kind(cell) for cell in cells if cell}
 
 
+LEAST_OF_A_SENTENCE, LONGEST_OF_A_NAME = 5, 120
+"""words of a sentence; characters of a cell that may name a column"""
+
+
+def _is_prose(cell: str) -> bool:
+    """Whether a cell is a sentence, or as long as one."""
+    ends = cell.endswith((".", "!", "\u3002"))
+    return len(cell) > LONGEST_OF_A_NAME or (ends and len(cell.split()) >= LEAST_OF_A_SENTENCE)
+
+
 def _is_data(row: Row, below: Sequence[Row]) -> bool:
     """Whether the first full row is no header: its numbers stand above their like.
 
     Three that ascend are names of columns, and so are years above other numbers. `Name:` beside its
-    value names no column.
+    value names no column, nor does a sentence above sentences.
     """
     if row[0].endswith(":") and below and all(each[:1] and each[0][-1:] == ":" for each in below):
         return True
+    for n in (n for n, cell in enumerate(row[:_JUDGED]) if _is_prose(cell)):
+        like = [each[n] for each in below if not isinstance(each, str) and each[n : n + 1]]
+        if like and 2 * sum(map(_is_prose, like)) >= len(like):
+            return True
     kinds = {n: kind for n, cell in enumerate(row[:_JUDGED]) if (kind := _kind(cell))}
     told = {n: kind for n, kind in kinds.items() if kind != "text"}
     if not told or any(_kinds(below, n) - {kind, *_LIKE[kind]} for n, kind in told.items()):

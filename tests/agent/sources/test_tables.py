@@ -215,3 +215,15 @@ def test_a_table_of_text_is_one_of_rows_whatever_its_suffix() -> None:
         (section,) = of_csv("trial\tflow\n3\t12\n", name).sections
         assert section.text == "trial: 3 | flow: 12"
         assert section.blocks[0].kind == BlockKind.TABLE
+
+
+def test_a_sentence_above_sentences_names_no_column():
+    rows = [
+        ["UNLOCKED", "No locks are held on the database."],
+        ["SHARED", "The database may be read but not written."],
+        ["RESERVED", "The process is planning on writing to the database file."],
+    ]
+    [block] = table_blocks(rows)
+    assert block.text.startswith("UNLOCKED | No locks are held on the database.\nSHARED | The")
+    asked = [["Name", "How content were you with the service that you got?"], ["Ann", "very"]]
+    assert "How content" in next(table_blocks(asked)).text.split("\n")[-1]
