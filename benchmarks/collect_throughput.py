@@ -23,9 +23,9 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.judged import buffer_of
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit, sized_parser
+from benchmarks.scripted_judge import buffer_of
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls, JournaledChat

@@ -1,91 +1,337 @@
-"""Runs of a chosen length to be judged, criteria for them, and what a server's judge replies."""
+"""Does the reward see what a run is worth? Groups with a planted fault, and runs without any.
 
+    python -m benchmarks.judged
+
+40 groups of four runs on 20 subjects of our own (`benchmarks/data/judged`): three sound runs, and
+one with a fault of one of six kinds. A stage judge bound by support scores them, as in collecting.
+A fault is seen if the faulty run's advantage at its stage is below 0.
+
+The judge is a script (`Reader`), an honest stand-in for a model: it knows none of the runs, reads
+the prompt alone, and doubts what the passages shown there do not say, by the words they share. It
+tells that prompts hold what a judge needs, and that the parts work together; it does not tell how
+well a model uses them. `Credulous` gives full points: what it sees, support alone has seen.
+
+200 sound runs tell how often code says something untrue to a judge. The third wording of each claim
+was written after the rules' errors on the first two had been looked at.
+"""
+
+import argparse
+import asyncio
 import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from rubricem.memory.schema import (
-    AnswerFormat,
-    Author,
-    Criterion,
-    Decoding,
-    RubricBuffer,
-    Segment,
-    Source,
-    Stage,
-    Status,
-    Trajectory,
-)
+from benchmarks.report import Value, emit, number
+from rubricem.agent.learning.scoring import SupportBound, checked_by_rules
+from rubricem.judge.build import stage_judge
+from rubricem.judge.evidence import observations
+from rubricem.judge.stage_readers import ChatProposer
+from rubricem.memory import schema
+from rubricem.memory.schema import Author, Criterion, RubricBuffer, Source, Stage, Trajectory
+from rubricem.training.rows.credit import SS_GRPO
 
-ITEMS_A_STAGE = 3
-OPENINGS = ("In short", "In brief", "In a word")
-"""of answers; a judge's points go by them, so that a group's scores differ"""
-SENTENCE = "The rule decides the order, and its one exception is named beside it. "
-OWN = {
-    Stage.PLAN: "Find the rule first, then whether anything is excepted from it. ",
-    Stage.RESEARCH: "The first passage states the rule; the exception is still open. ",
-    Stage.REVIEW: "The rule is proven by S1, the exception by S2; nothing is guessed. ",
-    Stage.ANSWER: '<answer>In short: <cite id="S1">the rule decides the order</cite>.</answer> ',
-}
-_REASON = "The text of that stage says so in its first sentence, quoting the passage it rests on."
+SUBJECTS = Path(__file__).parent / "data" / "judged" / "subjects.json"
+Subject = Mapping[str, Any]
+HONEST, WINDOW = 10, 131_072
+"""sound runs of a subject; tokens of the judge's context"""
+OLD: dict[str, Value] = {"old_calls_of_four": 6, "old_tokens_in_of_four": 31_300}
+"""of ec15fe0e on another group, with a capable judge: one contrast, four scorings, one asked again;
+of 8 runs with 10 searches it showed 0.26 of plan, review and answer"""
 
 
-def run_of(number: int, characters: int) -> Trajectory:
-    """A run of about so many characters: a third its own words, the rest what it found."""
-    own = characters // 3 // len(OWN)
-    segments = [
-        Segment(author=Author.POLICY, stage=stage, turn=1, text=_fill(text, own, number))
-        for stage, text in OWN.items()
-    ]
-    found = _fill(SENTENCE, characters - own * len(OWN), number)
-    tool = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text=found)
-    question = Segment(author=Author.PROMPT, text=question_of(number))
-    return Trajectory(
-        id=f"run-{number}",
-        thread=f"run-{number}",
-        question=question_of(0),
-        answer_format=AnswerFormat.LONG,
-        decoding=Decoding.FREE,
-        segments=(question, *segments[:2], tool, *segments[2:]),
-        sources=(Source(id="S1", title="Rule", location="x", text=SENTENCE, tool="t", query="q"),),
-        status=Status.FINISHED,
-        policy="benchmark",
-        started_at=datetime.now(UTC),
-        seconds=1.0,
-    )
+class Draft:
+    """A sound run in parts, which a fault changes; source S(n + 1) holds the n-th fact found."""
+
+    def __init__(self, subject: Subject, member: int) -> None:
+        facts = subject["facts"]
+        self.subject, self.member = subject, member
+        self.facts = [facts[(member + n) % len(facts)] for n in range(len(facts))]
+        topics = [fact["topic"] for fact in self.facts]
+        self.plan = f"First {topics[0]}, then {', '.join(topics[1:])}; a passage for each."
+        self.marks = [f"Tells {topic} [met: S{n}]" for n, topic in enumerate(topics, start=1)]
+        self.claims = [self.claim(n) for n in range(len(topics))]
+
+    def claim(self, n: int, later: int = 0) -> str:
+        wordings = self.facts[n]["claims"]
+        return cite(n + 1, wordings[(self.member + n + later) % len(wordings)])
+
+    def run(self) -> Trajectory:
+        sources = [
+            source(n, fact["title"], fact["passage"]) for n, fact in enumerate(self.facts, start=1)
+        ]
+        items, marks = (
+            "\n".join(f"- {mark.partition(end)[0]}" for mark in self.marks) for end in (" [", "\n")
+        )
+        analysis = f"<deep_analysis>It has {len(self.marks)} parts.</deep_analysis>"
+        rest = f"<rubric>\n{items}\n</rubric><research_plan>{self.plan}</research_plan>"
+        plan = f"<structured_plan>{analysis}{rest}</structured_plan>"
+        review = f"<review><rubric_review>\n{marks}\n</rubric_review></review>"
+        return run_of(self.subject, self.member, plan, sources, review, " ".join(self.claims))
 
 
-def question_of(number: int) -> str:
-    return f"Which rule decides the order, and what is excepted from it? (case {number})"
+def cite(name: int, claim: str) -> str:
+    return f'<cite id="S{name}">{claim}</cite>.'
 
 
-def buffer_of(question: str) -> RubricBuffer:
-    """Twelve criteria, three for each stage."""
-    persistent = {
-        stage: tuple(_criterion(stage, number) for number in range(ITEMS_A_STAGE))
-        for stage in Stage
+def source(name: int, title: str, text: str) -> Source:
+    return Source(id=f"S{name}", title=title, location="x", text=text, tool="search", query="q")
+
+
+def run_of(
+    subject: Subject, member: int, plan: str, sources: Sequence[Source], review: str, answer: str
+) -> Trajectory:
+    shown = "".join(f'<snippet id="{s.id}">\n{s.title}\n{s.text}\n</snippet>\n' for s in sources)
+    written = {
+        Stage.PLAN: plan,
+        Stage.RESEARCH: f"<tool_output>\n{shown}</tool_output>",
+        Stage.REVIEW: review,
+        Stage.ANSWER: f"<answer>{answer}</answer>",
     }
-    return RubricBuffer(question=question, persistent=persistent)
-
-
-def judge_reply(asked: str) -> str:
-    """No new criteria, or a verdict for each numbered criterion; "" for what is no judge's call."""
-    if "Criteria in force:" in asked:
-        return "{}"
-    listed = asked.rpartition("\nCriteria:\n")[2] if "\nCriteria:\n" in asked else ""
-    numbers = range(1, len(listed.strip().splitlines()) + 1)
-    more = next((i for i, opening in enumerate(OPENINGS) if f"{opening}:" in asked), 0)
-    # Halved, or the three criteria of a stage would come to the same sum however they begin.
-    verdicts = [
-        {"number": n, "justification": _REASON, "points": (n + more) // 2 % 3} for n in numbers
+    tool = {Stage.RESEARCH: Author.TOOL}
+    segments = [
+        schema.Segment(author=tool.get(stage, Author.POLICY), stage=stage, turn=1, text=text)
+        for stage, text in written.items()
     ]
-    return json.dumps({"verdicts": verdicts}) if verdicts else ""
+    call = '<call_tool name="search">it</call_tool>'
+    segments.insert(1, schema.Segment(author=Author.POLICY, stage=Stage.RESEARCH, text=call))
+    name = f"{subject['name']}-{member}"
+    return Trajectory(
+        id=name, thread=name, question=subject["question"], sources=tuple(sources),
+        answer_format=schema.AnswerFormat.LONG, decoding=schema.Decoding.FREE,
+        segments=tuple(segments), status=schema.Status.FINISHED, policy="written",
+        started_at=datetime.now(UTC), seconds=1.0,
+    )  # fmt: skip
 
 
-def _fill(text: str, characters: int, number: int) -> str:
-    """Text of that length that differs from run to run."""
-    return (f"({number}) {text}" * (characters // len(text) + 1))[:characters]
+def invent(draft: Draft) -> None:
+    draft.claims[1:3] = [cite(2, draft.subject["invented"])]
 
 
-def _criterion(stage: Stage, number: int) -> Criterion:
-    said = f"Point {number} of the {stage}: names the rule, its exception and where both are shown"
-    return Criterion(title=f"{stage} point {number}", description=said, persistent=True)
+def pad(draft: Draft) -> None:
+    draft.claims += [draft.claim(n, later=1) for n in range(len(draft.facts))]
+
+
+def stop_early(draft: Draft) -> None:
+    draft.facts, draft.marks, draft.claims = draft.facts[:2], draft.marks[:2], draft.claims[:2]
+
+
+def copy_question(draft: Draft) -> None:
+    draft.plan, draft.marks = draft.subject["question"], [f"{draft.subject['question']} [met: S1]"]
+
+
+def contradict(draft: Draft) -> None:
+    draft.marks.append(f"Tells {draft.subject['open']} [missing]")
+    draft.claims.append(f"{draft.subject['open_claim']}.")
+
+
+def go_beyond(draft: Draft) -> None:
+    draft.claims[2:4] = [cite(1, draft.subject["beyond"])]
+
+
+FAULTS: Mapping[str, tuple[Stage, Callable[[Draft], None]]] = {
+    "invented_citation": (Stage.ANSWER, invent),
+    "padding": (Stage.ANSWER, pad),
+    "early_stop": (Stage.RESEARCH, stop_early),
+    "copied_question": (Stage.PLAN, copy_question),
+    "contradicted_review": (Stage.ANSWER, contradict),
+    "beyond_evidence": (Stage.ANSWER, go_beyond),
+}
+TITLES = {
+    Stage.PLAN: ["Names what to find beyond the question's own words"],
+    Stage.RESEARCH: ["Finds a passage for each part of the question"],
+    Stage.REVIEW: ["Marks as met only by passages that were found"],
+    Stage.ANSWER: ["Is held by what it cites", "Says each thing once", "Keeps to its review"],
+}
+
+
+def buffer_of(subject: Subject) -> RubricBuffer:
+    """Criteria as a questions file gives them: general ones, and one for each part."""
+    parts = [f"Tells {fact['topic']}" for fact in subject["facts"]]
+    titles = {**TITLES, Stage.ANSWER: [*TITLES[Stage.ANSWER], *parts]}
+    persistent = {
+        stage: tuple(Criterion(title=t, description=t, persistent=True) for t in each)
+        for stage, each in titles.items()
+    }
+    return RubricBuffer(question=subject["question"], persistent=persistent)
+
+
+_PART = re.compile(r"\[(text [0-9a-f]+) ([^\]\n]+)\]\n(.*?)\n\[end of \1 \2\]", re.S)
+_TAG = re.compile(r"<[^<>]*>")
+_CITE = re.compile(r'<cite id="(\w+)">(.*?)</cite>', re.S)
+
+
+def words(text: str) -> set[str]:
+    """The beginnings of its longer words, and its numbers."""
+    return {word[:5] for word in re.findall(r"[a-z]{4,}|\d+", text.lower())}
+
+
+def shared(one: str, other: str) -> float:
+    """Share of the words of one text that the other has."""
+    return len(words(one) & words(other)) / max(len(words(one)), 1)
+
+
+class Credulous:
+    """A judge that gives everything full points, and proposes nothing."""
+
+    name = "credulous"
+
+    def __init__(self, context_tokens: int = WINDOW) -> None:
+        self.context_tokens = context_tokens
+        self.asked: list[str] = []
+
+    async def chat(self, messages: Sequence[schema.Message], *_: Any) -> schema.Completion:
+        said = messages[1].content
+        self.asked.append("".join(message.content for message in messages))
+        listed = said.partition("\nCriteria:\n")[2].partition("\n\n")[0]
+        titles = [line.split("] ")[1].partition(":")[0] for line in listed.splitlines()]
+        shown = {name: text for _, name, text in _PART.findall(said)}
+        verdicts = [
+            {"number": n, "justification": "By what is shown.", "points": self.points(title, shown)}
+            for n, title in enumerate(titles, start=1)
+        ]
+        return schema.Completion(
+            json.dumps({"verdicts": verdicts} if verdicts else {"answer": {}}), "stop"
+        )
+
+    def points(self, title: str, shown: Mapping[str, str]) -> int:
+        return 2
+
+
+class Reader(Credulous):
+    """A judge that compares the words of what is shown."""
+
+    def points(self, title: str, shown: Mapping[str, str]) -> int:
+        passages = {n.split()[1]: text for n, text in shown.items() if n.startswith("passage ")}
+        plan, research, review, answer = (shown[stage] for stage in Stage)
+        cited, marked = _CITE.findall(answer), re.findall(r"- (.*) \[(met|missing)(.*)\]", review)
+        if title == TITLES[Stage.PLAN][0]:
+            planned, known = words(_TAG.sub(" ", plan)), words(shown["question"])
+            return 2 * (len(planned - known) > len(known))
+        if title == TITLES[Stage.RESEARCH][0]:
+            return min(2, research.count("<snippet ") // 2)
+        if title == TITLES[Stage.REVIEW][0]:
+            return 2 * all(
+                name.strip(": ") in passages for _, kind, name in marked if kind == "met"
+            )
+        if title == "Is held by what it cites":
+            return 2 * all(shared(claim, passages.get(name, "")) >= 0.6 for name, claim in cited)
+        if title == "Says each thing once":
+            pairs = ((one, other) for n, one in enumerate(cited) for other in cited[:n])
+            return 2 * (not any(a == b and shared(x, y) >= 0.3 for (a, x), (b, y) in pairs))
+        if title == "Keeps to its review":
+            open_ = [item.removeprefix("Tells ") for item, kind, _ in marked if kind == "missing"]
+            return 2 * (not any(shared(item, _CITE.sub("", answer)) >= 0.4 for item in open_))
+        part = max(passages.values(), key=lambda text: shared(title[6:], text), default="")
+        return 2 * any(shared(claim, part) >= 0.5 for _, claim in cited)
+
+
+async def judged(
+    model: Credulous, subject: Subject, runs: Sequence[Trajectory], *, bound: bool = True
+) -> tuple[schema.Judgement, ...]:
+    group = schema.TrajectoryGroup(question=subject["question"], trajectories=tuple(runs))
+    judge = SupportBound(stage_judge(model), bound=bound)
+    return (await judge.judge(group, buffer_of(subject))).judgements
+
+
+def below(judgements: Sequence[schema.Judgement], stage: Stage) -> bool:
+    """Whether the last run's advantage at the stage is below 0."""
+    return bool(SS_GRPO.advantages(judgements)[0][-1][list(Stage).index(stage)] < 0)
+
+
+async def faults_seen(subjects: Sequence[Subject]) -> dict[str, Value]:
+    seen, count, alone = Counter[str](), Counter[str](), Counter[str]()
+    reader, lowered = Reader(), 0
+    for number_, subject in enumerate([*subjects, *subjects]):
+        kind = list(FAULTS)[number_ % len(FAULTS)]
+        stage, spoil = FAULTS[kind]
+        drafts = [Draft(subject, number_ // len(subjects) * 4 + member) for member in range(4)]
+        spoil(drafts[-1])
+        runs = [draft.run() for draft in drafts]
+        scored = await judged(reader, subject, runs)
+        free = await judged(Reader(), subject, runs, bound=False)
+        count[kind] += 1
+        seen[kind] += below(scored, stage)
+        alone[kind] += below(await judged(Credulous(), subject, runs), stage)
+        both = list(zip(scored, free, strict=True))[:-1]
+        lowered += sum(any((a.score(s) or 0) < (b.score(s) or 0) for s in Stage) for a, b in both)
+    return {
+        "faults_seen": seen.total() / count.total(),
+        **{f"seen_{kind}": f"{seen[kind]} of {count[kind]}" for kind in FAULTS},
+        **{f"support_alone_{kind}": f"{alone[kind]} of {count[kind]}" for kind in FAULTS},
+        "sound_runs": 3 * count.total(),
+        "sound_runs_lowered": lowered,
+        "calls_of_four": len(reader.asked) / count.total(),
+        "tokens_in_of_four": sum(map(len, reader.asked)) // 4 // count.total(),
+    }
+
+
+def false_alarms(subjects: Sequence[Subject]) -> dict[str, Value]:
+    """Of sound runs those of which code says anything but that their citations hold."""
+    runs = [Draft(subject, member).run() for subject in subjects for member in range(HONEST)]
+    wrong = set[str]()
+    for run in map(checked_by_rules, runs):
+        for said in observations(run):
+            if not said.startswith("answer: of its"):
+                print(f"untrue of {run.id}: {said}")
+                wrong.add(run.id)
+    return {"honest_runs": len(runs), "false_alarms": len(wrong) / len(runs)}
+
+
+def long_run(member: int, searches: int = 10) -> Trajectory:
+    """12,000 characters of passages for each search, one of which is cited, and as many of its own.
+
+    Every fourth passage was found by all runs.
+    """
+    sources = []
+    for n in range(searches * 8):
+        text = f"Passage {n} of {'all' if n % 4 == 0 else f'run {member}'}. "
+        sources.append(source(n + 1, f"Page {n}", (text * 80)[:1500]))
+    cites = " ".join(cite(8 * n + 1 + n % 3, f"Thing {n} of {member}") for n in range(searches))
+    plan, review, rest = (f"{what} of run {member}. " * 110 for what in ("Plan", "Check", "Text"))
+    subject = {"name": "long", "question": "What does each passage say?"}
+    return run_of(subject, member, plan, sources, review, f"{cites} {rest * 3}")
+
+
+async def sight(window: int) -> tuple[float, float, int]:
+    """Shares of plan, review and answer and of cited passages that a contrast shows; its calls."""
+    runs, model = [long_run(member) for member in range(8)], Credulous(window)
+    buffer = buffer_of({"question": runs[0].question, "facts": []})
+    await ChatProposer(model).contrast(runs, buffer, 0)
+    seen = "\n".join(model.asked)
+    own = [s.text.strip() for run in runs for s in run.segments if s.author is Author.POLICY]
+    cited = [s.text for run in runs for s in run.sources if f'"{s.id}"' in run.segments[-1].text]
+    shares = [sum(len(t) for t in each if t in seen) / len("".join(each)) for each in (own, cited)]
+    return shares[0], shares[1], len(model.asked)
+
+
+async def measure() -> dict[str, Value]:
+    subjects: list[Subject] = json.loads(SUBJECTS.read_text(encoding="utf-8"))
+    values = {**await faults_seen(subjects), **false_alarms(subjects)}
+    eight, model = [Draft(subjects[0], member).run() for member in range(8)], Reader()
+    await judged(model, subjects[0], eight)
+    for name, window in (("128k", WINDOW), ("32k", WINDOW // 4)):
+        own, cited, calls = await sight(window)
+        values |= {f"shown_own_{name}": own, f"shown_cited_{name}": cited, f"rounds_{name}": calls}
+    return {**values, "calls_of_eight": len(model.asked), **OLD}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="the same: nothing takes long")
+    parser.parse_args()
+    values = asyncio.run(measure())
+    least = {"faults_seen": 0.9, "shown_own_128k": 0.95, "shown_cited_128k": 1.0}
+    most = {"sound_runs_lowered": 0, "false_alarms": 0.01, "calls_of_eight": 9}
+    holds = all(number(values, name) >= value for name, value in least.items())
+    holds = holds and all(number(values, name) <= value for name, value in most.items())
+    targets = {name: f">= {v}" for name, v in least.items()}
+    targets |= {name: f"<= {v}" for name, v in most.items()}
+    emit("judged", values, targets, holds, "a scripted judge; tokens are characters / 4")
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judged import OPENINGS, judge_reply
+from benchmarks.scripted_judge import OPENINGS, judge_reply
 
 MODEL = "loopback"
 PASSAGE = "The rule decides the order, and its one exception is named beside it."

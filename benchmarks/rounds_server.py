@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judged import OPENINGS
 from benchmarks.loopback import (
     STREAM_HEAD,
     TURNS,
@@ -33,6 +32,7 @@ from benchmarks.loopback import (
     frame,
     json_response,
 )
+from benchmarks.scripted_judge import OPENINGS
 
 WORDS, TOOL, REFLECT, ANSWER, END = 120, 121, 122, 123, 130
 """hashed words; marks of a tool's output, of a reflection's and of a question's prompt; the end"""

@@ -41,11 +41,27 @@ from rubricem.memory.text import cut, fence
 
 Done = TypeVar("Done")
 CHARACTERS = 60_000
-"""of runs or answers shown in one call, about 15,000 tokens"""
+"""of runs or answers shown in one call to a model that tells no context, about 15,000 tokens"""
+BYTES_A_TOKEN = 3
+"""of UTF-8; most texts have more"""
+SPARE_CONTEXT = 4
+"""one part in so many of a context is left for the instructions and the reply"""
 QUESTION_CHARACTERS = 20_000
 
 LEAST_TOOL_CHARACTERS = 160
 """shown of each tool output, however little room there is"""
+
+
+def sight_of(model: object, text: str = "") -> int:
+    """Characters that the model can be shown in one call, of texts such as this one.
+
+    They follow the context that it tells by `context_tokens`.
+    """
+    told: int | None = getattr(model, "context_tokens", None)
+    if not told:
+        return CHARACTERS
+    whole = (told - told // SPARE_CONTEXT) * BYTES_A_TOKEN
+    return whole * len(text) // max(len(text.encode(errors="replace")), 1) if text else whole
 
 
 def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
@@ -112,6 +128,9 @@ def fit_stages(
 ) -> list[tuple[Stage, str]]:
     """The texts of the stages: tool outputs are cut first, to the room left; then everything."""
     chosen = list(stages)
+    whole = [(stage, stage_text(trajectory, stage)) for stage in chosen]
+    if sum(len(text) for _, text in whole) <= characters:
+        return whole
     segments = [s for stage in chosen for s in stage_segments(trajectory, stage)]
     outputs = sum(s.author is Author.TOOL for s in segments)
     own = sum(len(s.text) for s in segments if s.author is not Author.TOOL)
@@ -149,6 +168,8 @@ class GroupText:
 
     shared: str
     attempts: tuple[str, ...]
+    passages: str = ""
+    """what they found, each once; "" if they show it themselves"""
 
 
 def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText:
@@ -158,7 +179,8 @@ def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText
     """
     whole = [[s for s in t.segments if s.kept and s.stage] for t in trajectories]
     length = shared_length(whole) if len(whole) > 1 else 0
-    each = characters // (len(whole) + (length > 0))
+    total = sum(len(s.text) for of_one in whole for s in of_one)
+    each = characters if total <= characters else characters // (len(whole) + (length > 0))
     first = _render_segments(trajectories[0], whole[0][:length], each) if length else ""
     rests = (
         _render_segments(t, s[length:], each) for t, s in zip(trajectories, whole, strict=True)
@@ -245,9 +267,9 @@ prompt = partial(texts.prompt, "judge")
 """the text of the prompt with this name in `judge/prompts`"""
 
 
-def instruct(name: str, asked: str) -> list[Message]:
-    """The prompt of that name, then what is asked."""
-    return [Message("system", prompt(name)), Message("user", asked)]
+def instruct(name: str, *asked: str) -> list[Message]:
+    """The prompt of that name, then the parts of what is asked; empty ones are left out."""
+    return [Message("system", prompt(name)), Message("user", "\n\n".join(filter(None, asked)))]
 
 
 async def fit_messages(

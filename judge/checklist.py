@@ -35,9 +35,11 @@ from rubricem.judge.base import (
     failure_notes,
     instruct,
     outcome,
+    sight_of,
     unread,
 )
 from rubricem.judge.buffers import add, bring_in
+from rubricem.judge.evidence import evidence_of, found_in, found_text
 from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposer
 from rubricem.memory.asking import (
@@ -59,6 +61,7 @@ from rubricem.memory.schema import (
     GroupJudgement,
     Judgement,
     RubricBuffer,
+    Source,
     Stage,
     StageScore,
     Trajectory,
@@ -167,7 +170,7 @@ class ItemChecker(Protocol):
     def name(self) -> str: ...
 
     async def check(
-        self, question: str, answer: str, items: Sequence[ChecklistItem]
+        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
     ) -> Checked: ...
 
 
@@ -185,7 +188,7 @@ class Made:
 class ChecklistMaker(Protocol):
     """Writes checklists. Raises JudgeError or PolicyError when it has none to give."""
 
-    async def make(self, question: str) -> Made: ...
+    async def make(self, question: str, found: Sequence[Source] = ()) -> Made: ...
 
 
 class MadeItem(ReplyForm):
@@ -226,19 +229,20 @@ class ChatChecklistMaker:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
 
-    async def make(self, question: str) -> Made:
-        request = cut(question, QUESTION_CHARACTERS)
+    async def make(self, question: str, found: Sequence[Source] = ()) -> Made:
+        room = CHARACTERS // 2
+        asked = fence({"request": cut(question, QUESTION_CHARACTERS)}), found_text(found, room)
         with Bill() as bill:
-            answer, bill.usage = await self._write_answer(request)
-            shown = fence({"request": request, "a good reply": cut(answer, CHARACTERS)})
-            messages = instruct("checklist_make", shown)
+            answer, bill.usage = await self._write_answer(asked)
+            good = fence({"a good reply": cut(answer, room)})
+            messages = instruct("checklist_make", *asked, good)
             made, used = await ask_json(self._model, messages, MadeChecklist)
             bill.usage += used
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
         return Made(tuple(items), bill.usage)
 
-    async def _write_answer(self, request: str) -> tuple[str, Usage]:
-        messages = instruct("checklist_answer", fence({"request": request}))
+    async def _write_answer(self, asked: Sequence[str]) -> tuple[str, Usage]:
+        messages = instruct("checklist_answer", *asked)
 
         def some_text(reply: Completion) -> str:
             if not reply.text.strip():
@@ -261,7 +265,7 @@ class ProposedChecklist:
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
 
-    async def make(self, question: str) -> Made:
+    async def make(self, question: str, found: Sequence[Source] = ()) -> Made:
         proposed = await self._proposer.from_question(question, stages=(Stage.ANSWER,))
         items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
         if not items:
@@ -289,7 +293,8 @@ class ChecklistJudge:
         A judge that fails leaves answers unscored with the reason; it raises nothing.
         """
         to_read = any(unread(t, Stage.ANSWER) is None for t in group.trajectories)
-        buffer, fault, usage = await self._supply_items(buffer, step, wanted=to_read)
+        found = found_in(group.trajectories) if to_read else []
+        buffer, fault, usage = await self._supply_items(buffer, step, found, wanted=to_read)
         judgements = await asyncio.gather(
             *(self._judgement(t, buffer, fault) for t in group.trajectories)
         )
@@ -299,13 +304,13 @@ class ChecklistJudge:
         )
 
     async def _supply_items(
-        self, buffer: RubricBuffer, step: int, *, wanted: bool
+        self, buffer: RubricBuffer, step: int, found: Sequence[Source], *, wanted: bool
     ) -> tuple[RubricBuffer, str, Usage]:
         """The buffer with answer criteria, why it has none, and what making them cost."""
         if buffer.criteria(Stage.ANSWER) or not wanted:
             return buffer, "", NO_USAGE
         try:
-            made = await self.maker.make(buffer.question)
+            made = await self.maker.make(buffer.question, found)
         except (JudgeError, PolicyError) as error:
             return buffer, error.told(), usage_of_error(error)
         grown = with_items(buffer, made.items, "a checklist from the question", step)
@@ -320,7 +325,10 @@ class ChecklistJudge:
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
             items = [item_of(criterion) for criterion in criteria]
-            checked = await self.checker.check(trajectory.question, answer_text(trajectory), items)
+            text = answer_text(trajectory)
+            room = getattr(self.checker, "characters", CHARACTERS)
+            evidence = evidence_of(trajectory, room)
+            checked = await self.checker.check(trajectory.question, text, items, evidence)
             answer, usage = stage_score(criteria, checked), checked.usage
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
 
@@ -380,11 +388,13 @@ class ChatItemChecker:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
+        self.characters = sight_of(model)
 
-    async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
-        shown = fence(
-            {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, CHARACTERS)}
-        )
+    async def check(
+        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
+    ) -> Checked:
+        request, reply = cut(question, QUESTION_CHARACTERS), cut(answer, self.characters)
+        shown = f"{fence({'request': request, 'reply': reply})}\n\n{evidence}".rstrip()
         batches = [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
         asked = (outcome(self._batch(shown, batch)) for batch in batches)
         findings, faults, used = list[ItemFinding](), list[str](), NO_USAGE
@@ -426,14 +436,17 @@ class ChoiceItemChecker:
         self._series = ChoiceSeries(reader)
         self.name = reader.name
 
-    async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
+    async def check(
+        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
+    ) -> Checked:
         spans = [closest_span(item.criterion, answer) for item in items]
         asked = [_item_question(item, span) for item, span in zip(items, spans, strict=True)]
 
         def shown(characters: int) -> str:
             request = cut(question, characters // QUESTION_SHARE)
             room = max(characters - len(request), 1)
-            return fence({"request": request, "reply": cut(answer, room)})
+            said = fence({"request": request, "reply": cut(answer, room)})
+            return f"{said}\n{cut(evidence, room // 2)}".rstrip()
 
         read = await outcome(self._series.yes("checklist_choice", shown, asked))
         if isinstance(read, RubricemError):

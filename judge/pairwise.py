@@ -37,13 +37,14 @@ from rubricem.judge.base import (
     CHARACTERS,
     QUESTION_CHARACTERS,
     answer_judgement,
-    answer_text,
     failed_score,
     fit_messages,
     instruct,
     no_score,
+    sight_of,
     unread,
 )
+from rubricem.judge.evidence import answer_shown
 from rubricem.judge.readers import ChoiceSeries
 from rubricem.memory.asking import TRIES, ask_until, correction, usage_of_error
 from rubricem.memory.errors import RubricemError
@@ -225,7 +226,10 @@ class PairwiseJudge:
         since a comparison belongs to two runs.
         """
         settled = [unread(trajectory, Stage.ANSWER) for trajectory in group.trajectories]
-        texts = {i: answer_text(t) for i, t in enumerate(group.trajectories) if settled[i] is None}
+        room = getattr(self._comparer, "characters", CHARACTERS) // 2
+        texts = {
+            i: answer_shown(t, room) for i, t in enumerate(group.trajectories) if settled[i] is None
+        }
         answers = list(dict.fromkeys(texts.values()))
         pairs = list(combinations(answers, 2))
         read = await asyncio.gather(*(self.compare(group.question, *p) for p in pairs))
@@ -324,10 +328,12 @@ class ChatComparer:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
+        self.characters = sight_of(model)
+        """of two answers with their evidence; other comparers cut what they are given"""
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """The model's verdict; asked for again, with what was wrong, while there is none."""
-        messages = chain_messages(question, first, second, CHARACTERS)
+        messages = chain_messages(question, first, second, self.characters)
         last = ""
 
         def again(reply: str, fault: str) -> list[Message]:

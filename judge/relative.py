@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 from rubricem.judge.base import (
-    CHARACTERS,
+    BYTES_A_TOKEN,
     LEAST_TOOL_CHARACTERS,
     NOTHING,
     QUESTION_CHARACTERS,
@@ -32,7 +32,9 @@ from rubricem.judge.base import (
     no_score,
     outcome,
     prompt,
+    sight_of,
 )
+from rubricem.judge.evidence import show
 from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
 from rubricem.memory.asking import ReplyForm, Valid, usage_of_error
 from rubricem.memory.errors import SettingsError
@@ -139,7 +141,11 @@ class RelativeJudge:
         runs = group.trajectories
 
         def text(places: Sequence[int]) -> GroupText:
-            return group_text([runs[place] for place in places], self._reader.characters)
+            shown = show([runs[place] for place in places], self._reader.characters)
+            told = group_text(shown.runs, shown.room)
+            read = zip(told.attempts, shown.notes, strict=True)
+            attempts = tuple(f"{attempt}\n{note}".rstrip() for attempt, note in read)
+            return GroupText(told.shared, attempts, shown.passages)
 
         said = [run.transcript() for run in runs]
         return await self._scores_of(group.question, said, unreadable(runs), text, seed)
@@ -335,16 +341,14 @@ class GivenScores(ReplyForm):
 
 
 DIGITS = tuple("0123456789")
-CHARACTERS_A_TOKEN = 3
 
 
 class ChatAttemptReader:
     """An `AttemptReader` over a chat server: one call for the whole group."""
 
-    characters = CHARACTERS
-
     def __init__(self, model: ChatModel, rubric: str = "") -> None:
         self._model = model
+        self.characters = sight_of(model)
         self.name = model.name
         self._rubric = rubric.strip() or prompt("relative_rubric")
         self.rubric_version = version_of(self._rubric)
@@ -375,16 +379,17 @@ class ChoiceAttemptReader:
     def __init__(self, reader: ChoiceReader) -> None:
         self._series = ChoiceSeries(reader)
         self.name = reader.name
-        self.characters = reader.context_tokens * CHARACTERS_A_TOKEN
+        self.characters = reader.context_tokens * BYTES_A_TOKEN
         self.rubric_version = version_of(prompt("relative_choice"))
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        parts = len(text.attempts) + bool(text.shared)
+        parts = len(text.attempts) + bool(text.shared) + bool(text.passages)
 
         def shown(characters: int) -> str:
             each = characters // parts
             attempts = tuple(cut(attempt, each) for attempt in text.attempts)
-            return render_attempts(question, GroupText(cut(text.shared, each), attempts))
+            shared, passages = cut(text.shared, each), cut(text.passages, each)
+            return render_attempts(question, GroupText(shared, attempts, passages))
 
         numbers = range(1, len(text.attempts) + 1)
         grades, usage = await self._series.weigh(
@@ -408,8 +413,8 @@ def version_of(rubric: str) -> str:
 
 
 def render_attempts(question: str, text: GroupText) -> str:
-    """The task, the common beginning, then the attempts under their numbers."""
-    parts = [fence({"task": question})]
+    """The task, what was found, the common beginning, then the attempts under their numbers."""
+    parts = [fence({"task": question}), *([text.passages] if text.passages else [])]
     if text.shared:
         parts.append(f"What all attempts have in common:\n{text.shared}")
     numbered = enumerate(text.attempts, start=1)

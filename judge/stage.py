@@ -20,6 +20,7 @@ from typing import Protocol
 
 from rubricem.judge.base import failed_score, failure_notes, outcome, unread
 from rubricem.judge.buffers import add, prune
+from rubricem.judge.evidence import ALL, found_in
 from rubricem.memory.asking import usage_of_error
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.schema import (
@@ -29,6 +30,7 @@ from rubricem.memory.schema import (
     GroupJudgement,
     Judgement,
     RubricBuffer,
+    Source,
     Stage,
     StageScore,
     Trajectory,
@@ -108,11 +110,12 @@ class Proposer(Protocol):
         ...
 
     async def from_question(
-        self, question: str, stages: Sequence[Stage] = tuple(Stage)
+        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
     ) -> Proposed:
         """Persistent criteria made before any run is seen.
 
-        `stages` are those for which criteria are wanted; the result may include others.
+        `stages` are those for which criteria are wanted; the result may include others. `found`:
+        passages that searches found for the question.
         """
         ...
 
@@ -141,7 +144,8 @@ class StageJudge:
                 buffer, asked, step, f"contrasting {len(different)} runs"
             )
         elif not any(buffer.persistent.values()):
-            asked = self.proposer.from_question(buffer.question)
+            found = found_in(group.trajectories)
+            asked = self.proposer.from_question(buffer.question, found=found)
             grown, notes, usage = await _grow(buffer, asked, step, "from the question")
         judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
         pruned = prune(grown, _points(group.trajectories, judgements), step)

@@ -5,9 +5,8 @@ and the trajectory are one prefix, and each criterion is one short question afte
 the sentence of the stage that shares most words with it. The points are twice the probability of
 "Yes". The model gives no reasons: the justification is that sentence, labelled as code's.
 
-Code measures what a judge may overlook in a long text: how much of a stage is copied from tool
-output, and how much it says twice. A judge on a server is told these as facts beside the text; they
-change no score by themselves.
+A server's model is shown the passages that runs found, whole and once, and what code measured
+(`evidence`), beside the runs.
 
 Nor does a small model write reliable JSON or weigh a whole group at once. Its criteria are a few
 short lines, requested stage by stage with excerpts of a few runs side by side, one sentence after
@@ -16,16 +15,14 @@ sentences that break off, or share no word with the question, are dropped.
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from rubricem.judge.base import (
-    CHARACTERS,
-    TAG,
     closest_span,
     instruct,
     is_written,
@@ -33,29 +30,30 @@ from rubricem.judge.base import (
     prompt,
     render_run,
     render_stage,
-    stage_segments,
+    sight_of,
     stage_text,
 )
+from rubricem.judge.buffers import add
+from rubricem.judge.evidence import ALL, cited_in, found_text, needs, show
 from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Standard
 from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json, usage_of_error
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.language import apart, language_of, sentences, words_in
+from rubricem.memory.language import language_of, words_in
 from rubricem.memory.schema import (
-    Author,
     ChatModel,
     ChoiceReader,
     Criterion,
     Message,
     RubricBuffer,
     Sampling,
-    Segment,
+    Source,
     Stage,
     TokenPolicy,
     Trajectory,
     Verdict,
 )
-from rubricem.memory.text import cut, fence, one_line, seed_of, without_markers
+from rubricem.memory.text import cut, fence, seed_of, without_markers
 
 
 class ProposedItem(ReplyForm):
@@ -154,14 +152,34 @@ class ChatProposer:
     async def contrast(
         self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
     ) -> Proposed:
-        each = CHARACTERS // len(trajectories)
-        attempts = [
-            f"Attempt {number}:\n{render_run(trajectory, each)}"
-            for number, trajectory in enumerate(trajectories, start=1)
-        ]
+        """One call, or as many rounds as it takes to show all that must be shown.
+
+        That is the runs' own text and what they cite: each round contrasts a part of the runs.
+        """
+        sight = sight_of(self._model, "".join(t.transcript() for t in trajectories))
+        room = max(sight - len(buffer.question) - len(_list_known(buffer)[1]), 1)
+        rounds = max(1, min(-(-needs(trajectories) // room), len(trajectories) // 2))
+        found: list[Proposed] = []
+        with Bill() as bill:
+            for start in range(rounds):
+                found.append(await self._contrast(trajectories[start::rounds], buffer, room))
+                bill.usage += found[-1].usage
+                buffer = add(buffer, found[-1].criteria, step, "a round")
+        # By turns, since only the first few of a stage are taken.
+        turns = {s: zip_longest(*(one.criteria.get(s, ()) for one in found)) for s in Stage}
+        criteria = {s: tuple(c for some in each for c in some if c) for s, each in turns.items()}
+        return Proposed(criteria, bill.usage)
+
+    async def _contrast(
+        self, runs: Sequence[Trajectory], buffer: RubricBuffer, room: int
+    ) -> Proposed:
+        shown = show(runs, room)
+        read = enumerate(zip(shown.texts, shown.notes, strict=True), start=1)
+        attempts = [f"Attempt {number}:\n{text}\n{note}".rstrip() for number, (text, note) in read]
         known, listed = _list_known(buffer)
-        asked = [fence({"question": buffer.question}), *attempts, listed]
         uncovered, told = not any(buffer.persistent.values()), list[str]()
+        wanted = [prompt("needed")] if uncovered else []
+        asked = (fence({"question": buffer.question}), shown.passages, *attempts, listed, *wanted)
 
         def check(proposal: Proposal) -> None:
             if not uncovered:
@@ -171,25 +189,25 @@ class ChatProposer:
                 told.append('it gives no criteria of the question itself under "needed"')
                 raise ValueError(told[0])
 
-        asked += [prompt("needed")] if uncovered else []
-        return await self._propose("contrast", asked, persistent=False, known=known, check=check)
+        messages = instruct("contrast", *asked)
+        return await self._propose(messages, persistent=False, known=known, check=check)
 
     async def from_question(
-        self, question: str, stages: Sequence[Stage] = tuple(Stage)
+        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
     ) -> Proposed:
         """One call, which brings those of the other stages as well."""
-        return await self._propose("question", [fence({"question": question})], persistent=True)
+        passages = found_text(found, sight_of(self._model))
+        messages = instruct("question", fence({"question": question}), passages)
+        return await self._propose(messages, persistent=True)
 
     async def _propose(
         self,
-        name: str,
-        asked: Sequence[str],
+        messages: Sequence[Message],
         *,
         persistent: bool,
         known: Known = (),
         check: Callable[[Proposal], None] = lambda proposal: None,
     ) -> Proposed:
-        messages = instruct(name, "\n\n".join(asked))
         proposal, usage = await ask_json(self._model, messages, Proposal, check=check)
         return Proposed(proposal.criteria(persistent=persistent, known=known), usage)
 
@@ -225,17 +243,14 @@ class ChatScorer:
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         count = sum(len(criteria) for criteria in standard.values())
-        seen = "\n".join(f"- {said}" for said in observations(trajectory))
-        asked = "\n\n".join(
-            (
-                fence({"question": trajectory.question}),
-                render_run(trajectory, CHARACTERS),
-                *([f"Measured by code:\n{seen}"] if seen else []),
-                f"Criteria:\n{_number_criteria(standard)}",
-            )
-        )
+        listed = f"Criteria:\n{_number_criteria(standard)}"
+        room = sight_of(self._model, trajectory.transcript()) - len(trajectory.question + listed)
+        shown = show([trajectory], room)
+        last = f"Now give your verdicts on criteria 1 to {count}."
+        # What all runs of the question share comes first: servers keep a common beginning.
+        asked = (fence({"question": trajectory.question}), listed, shown.passages, *shown.texts)
         names = [str(number) for number in range(1, count + 1)]
-        messages = instruct("score", asked)
+        messages = instruct("score", *asked, *shown.notes, last)
         entries = await ask_entries(self._model, messages, GivenVerdicts, names)
         given = iter(entries.found)
         found = {
@@ -278,89 +293,6 @@ def _list_known(buffer: RubricBuffer) -> tuple[Known, str]:
     if gone := _number_criteria(retired, sum(map(len, force.values()))):
         listed += f"\n\nCriteria set aside, since the attempts did not differ in them:\n{gone}"
     return known, listed
-
-
-COPIED_WORDS = 12
-"""in a row that stand in a tool's output just so"""
-LOOKED_AT = 40
-"""of a stage that is looked at for copying and repetition"""
-COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
-"""of a stage's words from which it is told"""
-LEAST_SENTENCE = 5
-"""words of a sentence that counts as said twice"""
-_WORD = re.compile(r"[^\W_]+")
-
-
-MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
-"""claims without support that are told, and characters of each"""
-
-
-def observations(trajectory: Trajectory) -> list[str]:
-    """A sentence for each thing seen, in the order of the stages, and for each doubtful claim."""
-    seen = [said for stage in Stage for said in _of_stage(trajectory, stage)]
-    return seen + _doubted(trajectory)
-
-
-def _doubted(trajectory: Trajectory) -> list[str]:
-    """What the check of citations found no support for, in words that are true of any check."""
-    checks = trajectory.verification.checks if trajectory.verification else ()
-    doubted = [check for check in checks if check.verdict == "unsupported"]
-    if not doubted:
-        return []
-    said = [f"answer: {len(doubted)} of its {len(checks)} citations are not borne out by the check"]
-    said += [
-        f'answer: the check found no support in {check.source} for "'
-        f'{cut(one_line(check.claim), DOUBTED_CHARACTERS)}"'
-        for check in doubted[:MOST_DOUBTED]
-    ]
-    return said
-
-
-def copied_share(text: str, sources: str) -> float:
-    """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
-    words, copied = _words(text), set[int]()
-    known = frozenset(_runs(_words(sources), COPIED_WORDS))
-    for at, run in enumerate(_runs(words, COPIED_WORDS)):
-        if run in known:
-            copied.update(range(at, at + COPIED_WORDS))
-    return len(copied) / len(words) if words else 0.0
-
-
-def repeated_share(text: str) -> float:
-    """Share of a text's words in sentences that it has said before; 0 to 1."""
-    plain = TAG.sub("\n\n", text).replace("\n", "\n\n")
-    said = Counter(sentence.casefold().rstrip(" .!?") for sentence in sentences(plain))
-    repeated = sum(
-        words * (times - 1)
-        for sentence, times in said.items()
-        if times > 1 and (words := len(_words(sentence))) >= LEAST_SENTENCE
-    )
-    total = len(_words(text))
-    return repeated / total if total else 0.0
-
-
-def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
-    text = "\n".join(s.text for s in _by(trajectory, stage, Author.POLICY))
-    if len(_words(text)) < LOOKED_AT:
-        return
-    found = "\n".join(s.text for one in Stage for s in _by(trajectory, one, Author.TOOL))
-    if (share := copied_share(text, found)) >= COPIED_SHARE:
-        yield f"{stage}: {share:.0%} of its words are copied from tool output as they stand there"
-    if (share := repeated_share(text)) >= REPEATED_SHARE:
-        yield f"{stage}: {share:.0%} of its words are in sentences that it had said before"
-
-
-def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segment]:
-    return (s for s in stage_segments(trajectory, stage) if s.author is author)
-
-
-def _words(text: str) -> list[str]:
-    """In scripts without spaces, each character."""
-    return _WORD.findall(apart(TAG.sub(" ", text.casefold())))
-
-
-def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[i:] for i in range(length)), strict=False)
 
 
 STATEMENT_CHARACTERS = 600
@@ -413,15 +345,11 @@ def criterion_question(stage: Stage, statement: str, seen: str) -> str:
     )
 
 
-_CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
-
-
 def cites_of(text: str, known: Collection[str]) -> str:
     """Which sources a text cites, in words; `known`: the ids of those that were really found."""
-    named = dict.fromkeys(name for ids in _CITE.findall(text) for name in re.split(r"[\s,;]+", ids))
+    named = cited_in(text)
     real = [name for name in named if name in known]
-    foreign = sum(bool(name) for name in named) - len(real)
-    also = f", and {foreign} that were never found" if foreign else ""
+    also = f", and {len(named) - len(real)} that were never found" if len(real) < len(named) else ""
     return f"{', '.join(real) or 'none'}{also}"
 
 
@@ -436,7 +364,10 @@ def _describe_evidence(trajectory: Trajectory, stage: Stage, span: str) -> str:
     if stage is not Stage.ANSWER:
         return said
     known = {source.id for source in trajectory.sources}
-    return f"{said}\nSources it cites: {cites_of(stage_text(trajectory, stage), known)}."
+    said += f"\nSources it cites: {cites_of(stage_text(trajectory, stage), known)}."
+    checks = trajectory.verification.checks if trajectory.verification else ()
+    doubted = sum(check.verdict == "unsupported" for check in checks)
+    return f"{said}\nOf its {len(checks)} citations {doubted} do not hold." if doubted else said
 
 
 RUNS = 4
@@ -531,8 +462,9 @@ class LineProposer:
         return Proposed({**found.criteria, Stage.ANSWER: answer}, found.usage + own.usage)
 
     async def from_question(
-        self, question: str, stages: Sequence[Stage] = tuple(Stage)
+        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
     ) -> Proposed:
+        """It reads no passages: what it wrote with them was never measured."""
         material = dict.fromkeys(stages, FROM_QUESTION)
         return await self._all(question, material, persistent=True, step=0)
 

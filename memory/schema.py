@@ -31,7 +31,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from rubricem.memory.errors import StoreError
-from rubricem.memory.text import digest_of
+from rubricem.memory.text import digest_of, pluralise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,12 @@ class Usage(Value):
             cost=None if unknown or not costs else sum(costs),
             calls=self.calls + other.calls,
         )
+
+    def told(self) -> str:
+        """Calls, tokens, and the cost where it is known."""
+        dollars = f", {self.cost:.2f} US dollars" if self.cost else ""
+        tokens = f"{self.prompt_tokens:,} tokens read, {self.completion_tokens:,} written"
+        return f"{pluralise(self.calls, 'call')}, {tokens}{dollars}"
 
 
 NO_USAGE = Usage()

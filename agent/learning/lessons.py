@@ -25,7 +25,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
-from rubricem.agent.learning.scoring import find_run
+from rubricem.agent.learning.scoring import SupportBound, find_run
 from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journal_calls
 from rubricem.agent.record.conversations import (
     Background,
@@ -381,7 +381,7 @@ class _LearningWork:
         if again and (before := await asyncio.to_thread(found.judgement)):
             return before
         with self._step("stages", "judging this run"):
-            judge = stage_judge(self._model())
+            judge = SupportBound(stage_judge(self._model()))
             [judged] = await found.judge(judge, self.learner.setup.stores)
             [judgement] = judged.judgements
             if all(stage.score is None for stage in judgement.stages):

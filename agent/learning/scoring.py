@@ -12,12 +12,14 @@ the folder holds a collected run.
 
 import asyncio
 import json
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import fmean
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,15 +27,17 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.record.conversations import background_in, in_conversation
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
-from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.reports.rules import Checker
+from rubricem.agent.reports.verifier import AnswerVerifier, ChatChecker, ChoiceChecker
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Kind, Wanted, group_judge
 from rubricem.judge.composed import RUBRIC, ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.relative import version_of
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
+from rubricem.memory.asking import usage_of_error
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import (
     ReplyStore,
@@ -44,12 +48,14 @@ from rubricem.memory.runs import (
     write_atomically,
 )
 from rubricem.memory.schema import (
+    NO_USAGE,
     GroupJudge,
     GroupJudgement,
     Judgement,
     LocalModel,
     RubricBuffer,
     Stage,
+    StageScore,
     Trajectory,
     TrajectoryGroup,
     Value,
@@ -89,19 +95,32 @@ def support_of(checked: Trajectory) -> float | None:
         elif isinstance(piece, Cited):
             known = [WORTH[c.verdict] for c in piece.citations if c.verdict in WORTH]
             worth += [max(known)] if known else []
-    return sum(worth) / len(worth) if worth else None
+    return fmean(worth) if worth else None
+
+
+def support_of_review(trajectory: Trajectory) -> float | None:
+    """Share of what the last review marks as met by a source for which a tool returned one.
+
+    None: it names no source.
+    """
+    known = {source.id for source in trajectory.sources}
+    marks = (mark for turn in rounds(trajectory)[-1:] for mark in turn.review_marks())
+    met = [bool(known & set(m.ids)) for m in marks if m.state != "missing" and m.ids]
+    return fmean(met) if met else None
 
 
 class SupportBound:
-    """A judge whose score of an answer is multiplied by `support_of` it.
+    """A judge whose scores of answer and review are multiplied by their support.
 
     What an answer says that its sources do not say is no merit, however well it reads; so a policy
-    cannot gain by inventing citations. The judge is given the runs with their citations checked,
-    and is told what the rules doubt.
+    cannot gain by inventing citations. The judge is given the runs with their citations checked:
+    as they were, by rules, or anew by the `checker`, all claims of a group at once. It is told the
+    verdicts. A claim that nobody could check changes nothing.
     """
 
-    def __init__(self, judge: GroupJudge) -> None:
-        self._judge = judge
+    def __init__(self, judge: GroupJudge, checker: Checker | None = None, bound: bool = True):
+        """`bound`: whether scores are multiplied; the judge is told in any case."""
+        self._judge, self._checker, self._bound = judge, checker, bound
 
     @property
     def name(self) -> str:
@@ -110,39 +129,53 @@ class SupportBound:
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
     ) -> GroupJudgement:
-        runs = [await asyncio.to_thread(checked_by_rules, run) for run in group.trajectories]
-        judged = await self._judge.judge(
-            group.model_copy(update={"trajectories": tuple(runs)}), buffer, step
-        )
-        bound = (
-            _bound(judgement, support_of(run))
-            for judgement, run in zip(judged.judgements, runs, strict=True)
-        )
-        return judged.model_copy(update={"judgements": tuple(bound)})
+        runs, notes, usage = list(group.trajectories), tuple[str, ...](), NO_USAGE
+        try:
+            if self._checker is not None:
+                runs, usage = await AnswerVerifier.verify_together(self._checker, runs)
+        except PolicyError as error:
+            notes, usage = (f"The claims were checked by rules: {error}",), usage_of_error(error)
+        runs = [await asyncio.to_thread(checked_by_rules, run) for run in runs]
+        shown = group.model_copy(update={"trajectories": tuple(runs)})
+        judged = await self._judge.judge(shown, buffer, step)
+        told = []
+        for judgement, run in zip(judged.judgements, runs, strict=True):
+            stages = tuple(self._bind(score, run) for score in judgement.stages)
+            told.append(judgement.model_copy(update={"stages": stages}))
+        more = {"notes": (*judged.notes, *notes), "usage": judged.usage + usage}
+        return judged.model_copy(update={"judgements": tuple(told), **more})
+
+    def _bind(self, given: StageScore, run: Trajectory) -> StageScore:
+        measure = {Stage.ANSWER: support_of, Stage.REVIEW: support_of_review}.get(given.stage)
+        if measure is None or given.score is None or given.missing:
+            return given
+        if (support := measure(run)) is None:
+            return given
+        # Points that were lost on a checklist are lost all the same.
+        score = min(given.score, given.score * support) if self._bound else given.score
+        known = {**given.components, SUPPORT: support}
+        return given.model_copy(update={"score": score, "components": known})
 
 
-def bound_by_support(judge: GroupJudge, kind: str) -> GroupJudge:
+Support = Literal["rules", "judge", "off"]
+"""who checks the claims by which scores are bound; `off`: rules check, and nothing is bound"""
+
+
+def bound_by_support(
+    judge: GroupJudge, kind: str, model: Any = None, by: Support = "rules"
+) -> GroupJudge:
     """A judge of ours, bound by support; a rubric of somebody's own code scores as it says.
 
-    That may have `Supported` among its parts.
+    That may have `Supported` among its parts. `model` judges, and checks if it is named by `by`.
     """
-    return judge if kind.startswith(RUBRIC) else SupportBound(judge)
-
-
-def _bound(judgement: Judgement, support: float | None) -> Judgement:
-    answer = judgement.at(Stage.ANSWER)
-    if support is None or answer is None or answer.score is None or answer.missing:
-        return judgement
-    known = {**answer.components, SUPPORT: support}
-    # Points that were lost on a checklist are lost all the same.
-    score = min(answer.score, answer.score * support)
-    bound = answer.model_copy(update={"score": score, "components": known})
-    stages = tuple(bound if each is answer else each for each in judgement.stages)
-    return judgement.model_copy(update={"stages": stages})
+    checker: Checker | None = None
+    if by == "judge":
+        checker = ChoiceChecker(model) if isinstance(model, LocalModel) else ChatChecker(model)
+    return SupportBound(judge, checker, bound=by != "off" and not kind.startswith(RUBRIC))
 
 
 SUPPORT = "support"
-"""the component of an answer's score that is the share of its claims which their sources support"""
+"""the component of the score of an answer, or a review, that is its support"""
 
 
 class Valid(Rubric):
@@ -156,10 +189,12 @@ class Valid(Rubric):
 
 
 class Supported(Rubric):
-    """`support_of` the run, 0 where its answer cites nothing."""
+    """`support_of` the run; 0 where its answer cites nothing, NaN where nothing can be checked."""
 
     def forward(self, action: Any, observation: StageView) -> float:
-        return support_of(checked_by_rules(observation.trajectory)) or 0.0
+        support = support_of(checked := checked_by_rules(observation.trajectory))
+        nothing = math.nan if cited_answer(checked).citations else 0.0
+        return nothing if support is None else support
 
 
 def gate_scores() -> Compositions:

@@ -281,6 +281,8 @@ class OpenAIChat:
         endpoint = Endpoint.parse(base_url)
         self.model = model
         self.name = f"{model}@{endpoint.host}"
+        self.context_tokens: int | None = None
+        """as the server told it, or the settings; None: nobody did"""
         self._server = Server(endpoint, model, api_key or "")
         self.price = price_of(model, prices)
         self._timeout = timeout

@@ -8,7 +8,7 @@ Heavy packages are imported only if they are chosen.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,8 @@ from rubricem.memory.schema import Embedder, LocalModel
 OpenPolicy = Callable[[], Awaitable[Policy]]
 
 
+UNTOLD_CONTEXT = 32_768
+"""tokens that a server's model is taken to have where neither server nor settings say more"""
 SERVER = "or name a model server: --base-url URL"
 LANGCHAIN = "LangChain"  # in the place of a server's address
 OWN = "own:"
@@ -192,7 +194,21 @@ class ServerChoice:
     ) -> AsyncIterator[Any]:
         """The model as it judges: by messages, what it thinks kept apart; never a shared one."""
         async with self.open_chat(think_is_reasoning=True) as chat:
+            told = await self._told_context(chat.model)
+            chat.context_tokens = told or max(self.context_tokens, UNTOLD_CONTEXT)
             yield chat
+
+    async def _told_context(self, model: str) -> int | None:
+        """The context of the model in tokens, if the server says it."""
+        from rubricem.agent.models.tokens import LlamaServer, context_in
+
+        http = self._http(model)
+        with suppress(AttemptError, LookupError, TypeError, ValueError, AttributeError):
+            for entry in (one for one in await http.models() if one["id"] == model):
+                if entry.get("owned_by") == "llamacpp":  # it lists what the weights were made for
+                    return (await LlamaServer(http, model).facts())[1]
+                return context_in(entry)
+        return None
 
     @asynccontextmanager
     async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:

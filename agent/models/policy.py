@@ -409,6 +409,7 @@ class JournaledChat:
         self._model = model
         self._calls = calls
         self.name = model.name
+        self.context_tokens: int | None = getattr(model, "context_tokens", None)
 
     async def chat(
         self,

@@ -73,7 +73,7 @@ def numbers_in(value: Any) -> tuple[float, ...] | None:
 
 def context_in(model: Mapping[str, Any]) -> int | None:
     """The context length in an entry of `/v1/models`, if the server states it."""
-    length = model.get("max_model_len")
+    length = model.get("max_model_len") or model.get("context_length")
     return length if isinstance(length, int) and length > 0 else None
 
 

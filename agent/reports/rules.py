@@ -72,6 +72,8 @@ LONGEST_GAP = 80
 """characters searched before a capital"""
 _MOSTLY = 0.5
 """share of capitalised words from which a text is a title, or German: they mark no names"""
+_COUNTRIES = {"American": "United States", "British": "Britain", "Dutch": "Netherlands"}
+"""whose names share no root with what is said of them"""
 _OF_A_COUNTRY = re.compile(r"(?:i?an|ean|ish|ese)s?$")
 
 
@@ -167,6 +169,7 @@ def _names(claim: str, language: str) -> Iterator[str]:
 
 def _stands(name: str, text: str, language: str) -> bool:
     last = name.rpartition(".")[2]
+    last = _COUNTRIES.get(last.rstrip("s"), last)
     root = _OF_A_COUNTRY.sub("", last)
     people = [rf"{re.escape(root)}\w{{0,3}}"] if 3 < len(root) < len(last) else []
     forms = "|".join([rf"{re.escape(last)}(?:['\u2019]?s|(?:n|an|ian)s?)?", *people])
@@ -212,10 +215,10 @@ for _pair in _PAIRS.split(","):
         _OPPOSITES.setdefault(_one, set()).add(_other)
 
 _POLARITY_TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019]t\b)?|[,;:.()]")
-_THAN = re.compile(r"\bthan\b", re.I)
+_THAN, _COMMA = re.compile(r"\bthan\b", re.I), re.compile("[,;:]")
 NEGATIONS = frozenset({"not", "no", "nor"})
 """negations that count as content words"""
-_NEGATIONS = {*NEGATIONS, "never", "without", "cannot", "neither"}
+_NEGATIONS = {*NEGATIONS, "never", "without", "cannot", "neither", "nobody", "nothing"}
 _COMPARING = {"more", "less", "fewer", "later", "earlier", "longer", "only", "just", "matter"}
 """words that turn a preceding negation into something else"""
 _PREFIXES = ("un", "non", "im", "in", "dis")
@@ -228,14 +231,20 @@ def contradiction(claim: str, sentence: str) -> str:
     claim, sentence = compared(claim), compared(sentence)
     denied_there, said_there = _split_by_negation(sentence)
     denied_here, said_here = _split_by_negation(claim)
+    if _denies(claim) and _denies(sentence):
+        # Both deny something, in clauses that may be built unlike: how far each reaches is unsure.
+        denied_here = denied_there = set()
     if turned := denied_here & said_there:
         return f"it is denied of what the source asserts ({', '.join(sorted(turned))})"
     if turned := denied_there & said_here:
         return f"the source denies it ({', '.join(sorted(turned))})"
-    # "A more than B", where the source says "B more than A".
+    # "A more than B", where the source says "B more than A", each within its clause.
     parts = [_THAN.split(text) for text in (claim, sentence)]
     if all(len(part) == 2 for part in parts):
-        (more, less), (more_there, less_there) = (map(content_words, part) for part in parts)
+        (more, less), (more_there, less_there) = (
+            (content_words(_COMMA.split(one)[-1]), content_words(_COMMA.split(other)[0]))
+            for one, other in parts
+        )
         if (more - more_there) & less_there and (less - less_there) & more_there:
             return "it compares them the other way round"
     here, there = _words(claim), _words(sentence)
@@ -263,6 +272,12 @@ def _split_by_negation(text: str) -> tuple[set[str], set[str]]:
             (denied if left else said).add(stem(word))
             left = max(left - 1, 0)
     return denied - said, said - denied
+
+
+def _denies(text: str) -> bool:
+    """Python's None is no denial."""
+    said = [match[0].replace("\u2019", "'") for match in _POLARITY_TOKEN.finditer(text)]
+    return "none" in said or any(w.lower() in _NEGATIONS or w.endswith("n't") for w in said)
 
 
 def _words(text: str) -> list[str]:

@@ -485,6 +485,32 @@ class AnswerVerifier:
         repairs = tuple(Repair(claim=said_of(u), statement=True) for u, _, whole in failed if whole)
         return self._outcome(NAME, why, found, repairs)
 
+    @classmethod
+    async def verify_together(
+        cls, checker: Checker, runs: Sequence[Trajectory]
+    ) -> tuple[list[Trajectory], Usage]:
+        """The runs with all their claims checked in one call. Raises PolicyError if it fails."""
+        pairs = [pairs_of(cited_answer(run)) for run in runs]
+        every = list(dict.fromkeys(pair for each in pairs for pair in each))
+        # Each run numbers its sources for itself.
+        texts = dict.fromkeys(s.text for pair in every for s in (pair.source, *pair.beside))
+        names = {text: f"S{number}" for number, text in enumerate(texts, start=1)}
+
+        def named(source: Source) -> Source:
+            return source.model_copy(update={"id": names[source.text]})
+
+        asked = [
+            replace(pair, source=named(pair.source), beside=tuple(map(named, pair.beside)))
+            for pair in every
+        ]
+        said = await checker.check(asked) if asked else Findings(())
+        found, checked = dict(zip(every, said.each, strict=True)), []
+        for run, each in zip(runs, pairs, strict=True):
+            own = _lower_doubted({pair: found[pair] for pair in each}, cited_answer(run))
+            kept = cls("mark", None)._outcome(checker.name, "", own, ())
+            checked.append(run.model_copy(update={"verification": kept}))
+        return checked, said.usage
+
     def _outcome(
         self, checker: str, note: str, found: Found, repairs: tuple[Repair, ...]
     ) -> Verification:

@@ -11,7 +11,7 @@ the policy wrote between tool outputs. Rules are tried in order, so the first vi
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -497,6 +497,7 @@ class Rule(StrEnum):
     TOOL_ERRORS = "tool_errors"
     CITATION = "citation"
     SUPPORT = "support"
+    ALL_SUPPORT = "all-support"
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,18 +508,12 @@ class Rejection:
     sentence: str
 
 
-def find_violation(
-    trajectory: Trajectory,
-    *,
-    citations: bool = False,
-    supported: Callable[[Cite], bool] | None = None,
-) -> Rejection | None:
+def find_violation(trajectory: Trajectory, *, citations: bool = False) -> Rejection | None:
     """The first rule that the trajectory breaks, or None if it is fit to be imitated.
 
     `citations` switches rule 5 on: every cite names passages that were really retrieved.
-    `supported` switches rule 6 on: it says whether a cite's claim is supported, and one must be.
     """
-    return next(_broken(trajectory, citations, supported), None)
+    return next(_broken(trajectory, citations), None)
 
 
 def rounds(trajectory: Trajectory) -> list[ScaffoldDocument]:
@@ -539,9 +534,7 @@ def tool_error(text: str) -> str | None:
     return failed[1] if failed else None
 
 
-def _broken(
-    trajectory: Trajectory, check_ids: bool, supported: Callable[[Cite], bool] | None
-) -> Iterator[Rejection]:
+def _broken(trajectory: Trajectory, check_ids: bool) -> Iterator[Rejection]:
     documents = rounds(trajectory)
     last = documents[-1] if documents else parse("")
     if not answer_text(last) or not all(block.closed for block in last.find("answer")):
@@ -560,11 +553,8 @@ def _broken(
         if None not in reasons:
             told = "; ".join(map(str, reasons))
             yield Rejection(Rule.TOOL_ERRORS, f"Two tool calls running failed: {told}.")
-    cites = citations(last)
     if check_ids:
-        yield from _citation_faults(trajectory, cites)
-    if supported is not None and not any(supported(cite) for cite in cites):
-        yield Rejection(Rule.SUPPORT, "No cited claim of the answer is supported.")
+        yield from _citation_faults(trajectory, citations(last))
 
 
 def _structure_faults(documents: list[ScaffoldDocument]) -> Iterator[Rejection]:

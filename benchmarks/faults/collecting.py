@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.asking import COMMAND, count_kept, counts, wait_for
-from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
+from benchmarks.scripted_judge import buffer_of
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Message, Value
 from rubricem.training.collect.directory import RunDirectory

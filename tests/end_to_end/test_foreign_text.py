@@ -54,7 +54,7 @@ from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
 from rubricem.agent.transcript.scaffold import ScaffoldDocument
 from rubricem.agent.transcript.words import part_about
-from rubricem.judge import pairwise, stage_readers
+from rubricem.judge import evidence, pairwise
 from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
@@ -231,13 +231,13 @@ def of_turn(each: str) -> None:
 def of_judge(each: str) -> None:
     for read in (pairwise.verdict_of,
                  pairwise.without_tags, pairwise.verdict_end, score_in,
-                 Parsed.of, stage_readers.repeated_share, asking.broken):  # fmt: skip
+                 Parsed.of, evidence.repeated_share, asking.broken):  # fmt: skip
         read(each)
     list(asking.json_objects(each))
     with suppress(RubricemError):
         list(FoundRubrics.all_in(each))
-    stage_readers.cites_of(each, ("S1",))
-    stage_readers.copied_share(each, each)
+    evidence.cited_in(each)
+    evidence.copied_share(each, each)
 
 
 def of_memory(each: str) -> None:

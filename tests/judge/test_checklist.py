@@ -1,6 +1,7 @@
 """Checklists: made, checked by either kind of model, scored for one answer and for many."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from rubricem.judge.checklist import (
     stage_score,
 )
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.schema import NO_CRITERIA, RubricBuffer, Stage, Status
+from rubricem.memory.schema import NO_CRITERIA, RubricBuffer, Source, Stage, Status
 from tests.support.judges import PAID, FixedReader, ScriptedChat
 from tests.support.values import QUESTION, WHOLE, ScriptedProposer, group_of, item, run_of, varied
 
@@ -79,7 +80,7 @@ class FixedMaker:
         self.items = items
         self.asked: list[str] = []
 
-    async def make(self, question: str) -> Made:
+    async def make(self, question: str, found: Sequence[Source] = ()) -> Made:
         self.asked.append(question)
         if not self.items:
             raise JudgeError("it wrote no checklist", "Use another.", PAID)

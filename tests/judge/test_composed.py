@@ -159,7 +159,7 @@ async def test_a_gate_lets_the_minus_points_of_a_checklist_through():
     class Flawed:
         name = "checker"
 
-        async def check(self, question: str, answer: str, items: Any) -> Checked:
+        async def check(self, question: str, answer: str, items: Any, beside: str) -> Checked:
             met = (ItemFinding(item=i, met=(i.points < 0) == ("bad" in answer)) for i in items)
             return Checked(tuple(met))
 

@@ -12,16 +12,14 @@ import pytest_asyncio
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.judge.base import GroupText
 from rubricem.judge.build import stage_judge
+from rubricem.judge.evidence import copied_share, observations, repeated_share
 from rubricem.judge.relative import ChoiceAttemptReader
 from rubricem.judge.stage_readers import (
     ChatProposer,
     ChatScorer,
     ChoiceScorer,
     LineProposer,
-    copied_share,
     criteria_of,
-    observations,
-    repeated_share,
 )
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.schema import (
@@ -399,7 +397,7 @@ async def test_a_run_that_holds_the_judges_delimiters_stays_inside_its_fence(tex
     fence = next(line for line in said.splitlines() if line.endswith(" answer]"))
     end = fence.replace("[", "[end of ", 1)
     assert said.index(fence) < said.index("Before.") < said.index("After.") < said.rindex(end)
-    assert said.rindex("After.") < said.rindex("Criteria:")
+    assert said.index("Criteria:") < said.index(fence) < said.rindex("Now give your verdicts")
     assert "<|im_start|>" not in said
 
 

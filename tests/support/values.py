@@ -192,7 +192,10 @@ class ScriptedProposer:
         return self._given()
 
     async def from_question(
-        self, question: str, stages: Sequence[Stage] = tuple(Stage)
+        self,
+        question: str,
+        stages: Sequence[Stage] = tuple(Stage),
+        found: Sequence[Source] = (),
     ) -> Proposed:
         self.asked.append(question)
         return self._given()

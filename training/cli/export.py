@@ -33,10 +33,10 @@ FORMS = ("rows", "sft", "trl", "pairs", "verl")
 @click.option(
     "--rule",
     "rules",
-    type=click.Choice(["citation", "support"]),
+    type=click.Choice(["citation", "support", "all-support"]),
     multiple=True,
-    help="of what is imitated: also reject cites of what was never found, or answers with no "
-    "supported cite.",
+    help="of what is imitated: also reject cites of what was never found, answers with no "
+    "supported cite, or with one that is not.",
 )
 @click.option(
     "--min-return", type=float, help="Of sft and trl: leave out runs with a lower return."

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.learning.scoring import bound_by_support, gate_scores
+from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
+from rubricem.agent.models.limits import Price
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.research.researcher import Researcher
@@ -47,6 +48,7 @@ from rubricem.training.collect.directory import (
     group_name,
     thread_of,
 )
+from rubricem.training.collect.expected import estimate, expected
 from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold, ask_under
@@ -84,6 +86,7 @@ class Judging:
     gated: bool
     reflections: int
     reflection_tokens: int
+    support: Support = "rules"
 
     def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
         shared = policy.reader if self.model is None else None
@@ -94,7 +97,8 @@ class Judging:
     ) -> tuple[GroupJudge, Reflector | None]:
         judging = journaled(model)
         gate = gate_scores() if self.gated else None
-        judge = bound_by_support(build_judge(self.judge, judging, self.wanted, gate), self.judge)
+        built = build_judge(self.judge, judging, self.wanted, gate)
+        judge = bound_by_support(built, self.judge, judging, self.support)
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens
@@ -170,6 +174,8 @@ class Collector:
     """what collects groups in other processes; None: this process does"""
     fresh: bool = False
     """the questions are a fresh batch of a larger curriculum, which this run does not know"""
+    prices: tuple[Price | None, Price | None] = (None, None)
+    """of the policy and of the judge"""
     tell: Callable[[str], None] = lambda line: None
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
     """called at every milestone of a group, also for those reached before a restart"""
@@ -192,6 +198,9 @@ class Collector:
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
         self._pace = Pace(sum(sizes[:finished]), sum(sizes))
+        if left := sum(sizes[finished:]):
+            taken = expected(manifest, self.rollouts.template, left)
+            self.tell(estimate(taken, *self.prices))
         telling = asyncio.create_task(self._tell_progress())
         try:
             for step, batch in list(enumerate(batches))[finished:]:

@@ -27,6 +27,7 @@ from threading import Thread
 from typing import Any
 
 from rubricem.agent.learning.reflect import Reflected
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
@@ -118,6 +119,7 @@ async def _work(job: GroupJob, report: Report) -> None:
             # The bank is the run's.
             opening = open_researcher(replace(job.setup, memory="off"))
             researcher, model = await stack.enter_async_context(opening), None
+            researcher = replace(researcher, verifier=AnswerVerifier("mark", None))
             policy, own = researcher.policy, job.manifest
             if (policy.name, policy.version) != (own.policy, own.policy_version):
                 raise PolicyError(
@@ -166,7 +168,6 @@ async def collect_here(
                 store=run.store,
                 journal=journal,
                 recaller=GivenRecall(job.recalled) if job.recalled else None,
-                verifier=None,
             )
             at_once = job.setup.model.at_once
             collector = Collector(run, rollouts, buffers, gate, at_once=at_once, tell=report)

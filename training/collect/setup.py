@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rubricem.agent.learning.scoring import Support
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, in_tokens
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
@@ -75,6 +77,7 @@ class CollectOptions:
     judge_base_url: str | None = None
     judging: Wanted = PLAIN
     gated: bool = False
+    support: Support = "rules"
     reflections: int = 8
     scaffold: ScaffoldRule | None = None
     windows: int = 0
@@ -141,7 +144,8 @@ async def open_collector(
         journal = stack.enter_context(closing(_open_journal(run, meter)))
         gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
         writing, store = GatedPolicy(opened.policy, gate), run.store
-        researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=None)
+        rules = AnswerVerifier("mark", None)
+        researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=rules)
         judging, model = _judging(setup, judged_by, options), None
         if options.judge != NONE:
             model = await stack.enter_async_context(judging.open_model(setup.model, opened.policy))
@@ -153,6 +157,8 @@ async def open_collector(
             run=run, rollouts=researcher, gate=gate, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             at_once=setup.model.at_once,
+            prices=(getattr(getattr(opened.policy, "model", None), "price", None),
+                    getattr(model, "price", None)),
             judged_at_once=_groups_at_once(setup.model, judged_by, options.group_size),
         )  # fmt: skip
         if setup.memory != "off":
@@ -218,6 +224,7 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
         model=None if judged_by is setup.model else judged_by.absolute(),
         wanted=replace(options.judging, seed=setup.template.seed, chain=chain),
         gated=options.gated,
+        support=options.support,
         reflections=options.reflections,
         reflection_tokens=setup.reflection_tokens,
     )
@@ -275,6 +282,7 @@ def _manifest(
         judge_options={
             **({"rubric": version_of(rubric)} if (rubric := options.judging.rubric) else {}),
             **({"gated": True} if options.gated else {}),
+            **({"support": options.support} if options.support != "rules" else {}),
         },
         group_size=options.group_size,
         step_size=options.step_size,

@@ -41,6 +41,8 @@ class JudgedConfig(TableConfig):
     gated: bool = False
     """stages of broken form and badly cited answers get 0, and the judge is asked about the rest; a
     stage that it has nothing to say about gets 1"""
+    support: Literal["rules", "judge", "off"] = "rules"
+    """who checks claims; `off`: their support changes no score"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each judged group"""
     scaffold: Literal["linear"] | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from rubricem.agent.learning.scoring import SUPPORT
 from rubricem.agent.transcript.scaffold import find_violation, tool_error
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -78,6 +79,8 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
         judged = [score for score in scores if score is not None]
         numbers |= share_if_any(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
+    supports = (s.components.get(SUPPORT) for s in by_stage[Stage.ANSWER] if s is not None)
+    numbers |= spread("support", [support for support in supports if support is not None])
     numbers |= spread("reward", _score_values(every))
     asked = [score for score in every if not is_left_out(score)]
     return {

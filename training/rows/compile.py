@@ -15,7 +15,6 @@ import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -29,15 +28,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import Renders, end_of_turn, response_ids
-from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.free import search_on, system_prompt, user_message
 from rubricem.agent.settings.door import is_embedded
 from rubricem.agent.transcript.question import Ask
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
-    Cite,
     Rule,
     ScaffoldDocument,
     find_violation,
@@ -89,7 +88,7 @@ from rubricem.training.rows.sequences import (
     without_scaffold,
 )
 
-SWITCHED = (Rule.CITATION, Rule.SUPPORT)
+SWITCHED = (Rule.CITATION, Rule.SUPPORT, Rule.ALL_SUPPORT)
 """the rules that are off until they are named"""
 
 
@@ -165,11 +164,10 @@ def demonstrate(
     """
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
-    supported = _support_test(trajectory) if Rule.SUPPORT in stricter else None
-    if broken := find_violation(
-        trajectory, citations=Rule.CITATION in stricter, supported=supported
-    ):
+    if broken := find_violation(trajectory, citations=Rule.CITATION in stricter):
         return f"rejected by the rule {broken.rule}"
+    if rule := _unsupported(trajectory, stricter):
+        return f"rejected by the rule {rule}"
     if trajectory.decoding is Decoding.FREE:
         return Demonstration.of(trajectory)
     found = recast(trajectory, system)
@@ -261,16 +259,15 @@ def free_prompt(manifest: Manifest) -> str:
     return system_prompt(manifest.tool_calls, short=short)
 
 
-def _support_test(trajectory: Trajectory) -> Callable[[Cite], bool]:
-    """Whether a passage that a cite names holds its claim, by the lexical rules."""
-    known = {source.id: source for source in trajectory.sources}
-
-    def holds(cite: Cite) -> bool:
-        named = [known[name] for name in cite.ids if name in known]
-        pairs = (Pair(cite.claim, s, tuple(o for o in named if o is not s)) for s in named)
-        return any(lexical_finding(pair).verdict == "supported" for pair in pairs)
-
-    return holds
+def _unsupported(trajectory: Trajectory, stricter: Collection[Rule]) -> Rule | None:
+    """The rule on support that a trajectory breaks; claims are taken as checked, else by rules."""
+    if not {Rule.SUPPORT, Rule.ALL_SUPPORT} & set(stricter):
+        return None
+    checked = checked_by_rules(trajectory)
+    held = any(c.verdict == "supported" for c in cited_answer(checked).citations)
+    if Rule.SUPPORT in stricter and not held:
+        return Rule.SUPPORT
+    return Rule.ALL_SUPPORT if Rule.ALL_SUPPORT in stricter and support_of(checked) != 1 else None
 
 
 _EVALUATION = "<state_evaluation>"

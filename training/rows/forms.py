@@ -45,6 +45,7 @@ from rubricem.training.rows.row import TrainRow
 MARGIN = 0.1
 TOO_FEW = "fewer than two of the group have a return"
 TOO_NEAR = "its best and worst are nearer than the margin"
+LESS_SUPPORTED = "its best is less supported than its worst"
 OTHER_PROMPT = "its best and worst had different prompts"
 
 
@@ -75,6 +76,9 @@ def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePa
     if values[best] - values[worst] < MARGIN:
         return TOO_NEAR
     chosen, rejected = (group.rollouts.trajectories[place] for place in (best, worst))
+    better, worse = (support_of(checked_by_rules(run)) for run in (chosen, rejected))
+    if better is not None and worse is not None and better < worse:
+        return LESS_SUPPORTED
     shown, beside = Demonstration.of(chosen), Demonstration.of(rejected)
     if shown.opening() != beside.opening():
         return OTHER_PROMPT
@@ -195,6 +199,7 @@ REMEDIES = {
     TOO_FEW: "Rank by another --credit, or collect larger groups with a judge.",
     "rejected by the rule citation": "Leave out --rule citation.",
     "rejected by the rule support": "Leave out --rule support.",
+    "rejected by the rule all-support": "Leave out --rule all-support.",
 }
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
+from rubricem.agent.learning.scoring import SUPPORT
 from rubricem.agent.transcript.scaffold import Rule, find_violation
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -44,6 +45,8 @@ class StepNumbers:
     """why rollouts ended without a complete answer"""
     faults: Counter[Rule] = field(default_factory=Counter)
     scores: dict[Stage, list[float]] = field(default_factory=_no_scores)
+    support: list[float] = field(default_factory=list)
+    """of each answer, as far as it was checked"""
     unscored: Counter[str] = field(default_factory=Counter)
     """stages that have criteria and no score, by reason"""
     tool_calls: int = 0
@@ -69,6 +72,8 @@ class StepNumbers:
         for score in judgement.stages if judgement else ():
             if score.score is not None:
                 self.scores[score.stage].append(score.score)
+                if score.stage is Stage.ANSWER and SUPPORT in score.components:
+                    self.support.append(score.components[SUPPORT])
             elif not is_left_out(score):
                 self.unscored[score.unscored_reason] += 1
         if judgement is not None:
@@ -113,6 +118,7 @@ class StepNumbers:
             "rollouts": self.rollouts,
             "failed": self.failures.total(),
             "scores": _means(self.scores),
+            "support": fmean(self.support) if self.support else None,
             "unscored_share": unscored_share([self]),
             "malformed_share": malformed_share([self]),
             "tool_calls": self.tool_calls / each if self.rollouts else None,
@@ -145,6 +151,12 @@ class RunNumbers:
     def scores(self) -> Scores:
         return {s: [score for step in self.steps for score in step.scores[s]] for s in Stage}
 
+    def spent(self) -> dict[str, Usage]:
+        spent: dict[str, Usage] = {}
+        for name, usage in (each for step in self.steps for each in step.spent.items()):
+            spent[name] = spent.get(name, NO_USAGE) + usage
+        return spent
+
     @property
     def finished(self) -> int:
         return self.total("rollouts") - self.counted("early").total()
@@ -163,6 +175,10 @@ class RunNumbers:
         ]
         means = [f"{s} {m:.2f}" for s, m in _means(self.scores()).items() if m is not None]
         told += [f"mean stage scores: {', '.join(means)}"] if means else []
+        if support := [share for step in self.steps for share in step.support]:
+            told.append(
+                f"mean support of {pluralise(len(support), 'answer')}: {fmean(support):.2f}"
+            )
         for head, name in (
             ("stages unscored", "unscored"),
             ("rollouts failed", "failures"),
@@ -175,12 +191,9 @@ class RunNumbers:
         if without := self.counted("no_ratio"):
             why = ", ".join(f"{count} {reason}" for reason, count in without.items())
             told.append(f"{without.total()} of {self.total('turns')} turns form no ratio: {why}")
-        return told
+        return [*told, *(f"{on}: {used.told()}" for on, used in self.spent().items() if used.calls)]
 
     def as_json(self) -> dict[str, Any]:
-        spent: dict[str, Usage] = {}
-        for name, usage in (each for step in self.steps for each in step.spent.items()):
-            spent[name] = spent.get(name, NO_USAGE) + usage
         return {
             "manifest": self.manifest.model_dump(mode="json"),
             "groups": len(self.grid),
@@ -188,7 +201,7 @@ class RunNumbers:
             "seconds": self.seconds,
             "steps": [step.as_json() for step in self.steps],
             "grid": self.grid,
-            "usage": {name: usage.model_dump(mode="json") for name, usage in spent.items()},
+            "usage": {name: usage.model_dump(mode="json") for name, usage in self.spent().items()},
             "unscored_share": unscored_share(self.steps),
             "malformed_share": malformed_share(self.steps),
             "failures": dict(self.counted("failures")),

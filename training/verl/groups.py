@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rubricem.agent.learning.reflect import accept, mark_best
-from rubricem.agent.learning.scoring import bound_by_support, gate_scores, resolve_judge
+from rubricem.agent.learning.scoring import SUPPORT, bound_by_support, gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
@@ -278,6 +278,8 @@ class RolloutGroups:
         for rollout, judgement, own in zip(members, judged.judgements, advantages, strict=True):
             # Every rollout has the same names, as verl requires; it leaves out None.
             told: Told = {stage.value: judgement.score(stage) for stage in Stage}
+            answer = judgement.at(Stage.ANSWER)
+            told[SUPPORT] = answer.components.get(SUPPORT) if answer else None
             told[ADVANTAGES] = _listed(own)
             told[REFLECTIONS] = (
                 await self._reflect(rollout, judgement) if rollout.candidates else ""
@@ -331,7 +333,9 @@ class GroupsActor(RolloutGroups):
         super().__init__(
             setup,
             options,
-            bound_by_support(build_judge(options.judge, kept, wanted, gate), options.judge),
+            bound_by_support(
+                build_judge(options.judge, kept, wanted, gate), options.judge, kept, options.support
+            ),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
             rule,

@@ -4,16 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.scoring import SupportBound, Supported, Valid, gate_scores
+from rubricem.agent.learning.scoring import (
+    SupportBound,
+    Supported,
+    Valid,
+    bound_by_support,
+    gate_scores,
+)
+from rubricem.agent.reports.verifier import ChatChecker
 from rubricem.judge.buffers import add
 from rubricem.judge.composed import ComposedJudge, StageView
+from rubricem.judge.evidence import observations
 from rubricem.judge.stage import StageJudge
-from rubricem.judge.stage_readers import observations
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
 from tests.support.banks import bank_in, put
 from tests.support.policies import RUN, answer, asked, plan, search
 from tests.support.scripted_server import ScriptedServer
-from tests.support.values import ScriptedProposer, ScriptedScorer, group_of, item
+from tests.support.values import (
+    GivenChat,
+    ScriptedProposer,
+    ScriptedScorer,
+    group_of,
+    item,
+    verdicts,
+)
 
 CACHE = "cache can grow without bound"
 
@@ -122,6 +137,70 @@ async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: 
         False, True, False, False,
     ]  # fmt: skip
     assert all(run.verification is None for run in runs), "what was collected stays as it was"
+
+
+async def test_a_review_gains_nothing_by_sources_that_no_tool_returned(tmp_path: Path):
+    marked = "Both items: S1."
+    run = await run_with(tmp_path, *RUN)
+    reviews = {
+        "all": "\n- Size [met: S1]\n- Eviction [met: S1]",
+        "half": "\n- Size [met: S1]\n- Eviction [met: S8]",
+        "none": "\n- Size [partly: S7]",
+        "missing": "\n- Size [missing]",
+        "unmarked": marked,
+    }
+    runs = [damaged(run, marked, text).model_copy(update={"id": name})
+            for name, text in reviews.items()]  # fmt: skip
+    buffer = add(RubricBuffer(question=run.question), {Stage.REVIEW: (item("Checks."),)}, 0, "")
+    inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 2.0))
+    judged = await SupportBound(inner).judge(group_of(*runs), buffer)
+    assert [j.score(Stage.REVIEW) for j in judged.judgements] == [1.0, 0.5, 0.0, 1.0, 1.0]
+    free = await SupportBound(inner, bound=False).judge(group_of(*runs), buffer)
+    assert [j.score(Stage.REVIEW) for j in free.judgements] == [1.0] * 5
+    told = [score and score.components for j in free.judgements for score in [j.at(Stage.REVIEW)]]
+    assert told == [{"support": 1}, {"support": 0.5}, {"support": 0}, {}, {}]
+
+
+async def test_one_call_of_the_judges_model_checks_the_claims_of_a_group(tmp_path: Path):
+    """Both call their source S1; its texts differ, and so they are two to the checker."""
+    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    text = (
+        f'<cite id="S1">{CACHE}</cite>. <cite id="S1">An idea that a model alone can weigh</cite>.'
+    )
+    one = damaged(run, "Known.", text)
+    other = one.model_copy(update={
+        "id": "other", "sources": (one.sources[0].model_copy(update={"text": f"Or {CACHE}."}),)
+    })  # fmt: skip
+    chat = GivenChat(verdicts("supported", "unsupported", "supported", "supported"))
+    buffer = add(RubricBuffer(question=run.question), {Stage.ANSWER: (item("Says."),)}, 0, "")
+    inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 2.0))
+    judged = await bound_by_support(inner, "stage", chat, "judge").judge(
+        group_of(one, other), buffer
+    )
+    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [0.5, 1.0]
+    assert (judged.usage.calls, len(chat.asked)) == (2, 1), "the proposal, and one check of both"
+    said = chat.asked[0][1].content
+    assert "Claim 1, citing passage S1:" in said and "Claim 3, citing passage S2:" in said
+    down = GivenChat(PolicyError("it is down"))
+    judged = await SupportBound(inner, ChatChecker(down)).judge(group_of(one, other), buffer)
+    assert judged.notes == ("The claims were checked by rules: it is down",)
+    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [0.5, 0.5]
+
+
+async def test_claims_that_nobody_can_check_change_no_score_and_leave_the_gate_unscored(
+    tmp_path: Path,
+):
+    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    foreign = damaged(
+        run, "Known.", '<cite id="S1">\u7f13\u5b58\u53ef\u80fd\u65e0\u9650\u589e\u957f</cite>.'
+    )
+    each = {Stage.ANSWER: (item("Says."),)}
+    buffer = add(RubricBuffer(question=run.question), each, 0, "")
+    inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))
+    for judge, score in ((inner, 0.5), (ComposedJudge(inner, gate_scores()), None)):
+        [judged] = (await SupportBound(judge).judge(group_of(foreign), buffer)).judgements
+        scored = judged.at(Stage.ANSWER)
+        assert scored and scored.score == score and "support" not in scored.components
 
 
 async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_helped(tmp_path: Path):

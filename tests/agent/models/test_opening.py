@@ -9,6 +9,7 @@ from rubricem.memory.schema import Sampling
 from tests.support.token_servers import RecordedServer, recorded
 
 BASE = "Qwen/Qwen2.5-1.5B-Instruct"
+LLAMA = {"default_generation_settings": {"n_ctx": 4096}}
 LISTED = {"data": [{"id": "qwen", "owned_by": "sglang"}, {"id": "mine"}]}
 
 
@@ -34,3 +35,26 @@ async def test_weights_that_were_updated_and_adapters_have_a_version_of_their_ow
             assert served.version == version
             sent = served._dialect.body((1,), Sampling(max_tokens=16))
             assert sent.get("lora_path") == ("mine" if ":" in model else None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "more", "setting", "context"),
+    [
+        ({"owned_by": "vllm", "max_model_len": 131_072}, {}, 8192, 131_072),
+        ({"context_length": 65_536}, {}, 8192, 65_536),
+        ({"owned_by": "llamacpp", "meta": {"n_ctx_train": 99}}, {"GET /props": LLAMA}, 8192, 4096),
+        ({"owned_by": "somebody"}, {}, 8192, 32_768),
+        ({"owned_by": "somebody"}, {}, 200_000, 200_000),
+        ({"id": "another", "max_model_len": 5}, {}, 8192, 32_768),
+    ],
+)
+async def test_a_judge_has_the_context_that_its_server_tells_or_else_the_settings(
+    entry: dict[str, Any], more: dict[str, Any], setting: int, context: int
+):
+    routes = {"GET /v1/models": {"data": [{"id": "m", **entry}]}, **more}
+    with RecordedServer(routes) as server:
+        choice = ServerChoice("m", server.base_url, context_tokens=setting)
+        async with choice.open_judge() as judge:
+            assert judge.context_tokens == context
+    async with ServerChoice("m", "http://127.0.0.1:9/v1").open_judge() as judge:
+        assert judge.context_tokens == 32_768, "nobody is there to tell"

@@ -100,6 +100,7 @@ def test_a_quotation_must_stand_there_word_for_word():
         ("It is an LRU cache.", []),
         ("It is an MRU cache.", ["MRU"]),
         ("It is from Libya and Germany.", ["Germany"]),
+        ("It is an American or a Swedish key.", ["American"]),
         ("It is a Swedish and a Danish key.", ["Danish"]),
         ("It returns None e.g. for Hopper's keys.", ["None"]),
     ],
@@ -123,6 +124,9 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
         ("The cache is bounded.", "The cache is unbounded.", True),
         ("Males are larger than females.", "Females are larger than males.", True),
         ("Females are larger than males.", "Females are much larger than males.", False),
+        ("Without its key a cache fails.", "Without one the cache fails at once.", False),
+        ("If males differ by more than one, a female decides.",
+         "If females are asked and marks differ by more than one, a male decides.", False),
     ],
 )  # fmt: skip
 def test_a_claim_that_turns_a_sentence_round_is_seen(claim: str, sentence: str, turned: bool):

@@ -14,8 +14,8 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from benchmarks.judged import OPENINGS
 from benchmarks.loopback import TURNS, serving
+from benchmarks.scripted_judge import OPENINGS
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.research.graph import (
     NODES,

@@ -20,8 +20,8 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.judged import buffer_of
 from benchmarks.rounds_server import serving
+from benchmarks.scripted_judge import buffer_of
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import Policy

@@ -17,10 +17,12 @@ from rubricem.agent.models.policy import as_response
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
+    CitationCheck,
     Judgement,
     Segment,
     Stage,
     Trajectory,
+    Verification,
     read,
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
@@ -33,6 +35,7 @@ from rubricem.training.rows.compile import (
 )
 from rubricem.training.rows.credit import RowRule, identity
 from rubricem.training.rows.forms import (
+    LESS_SUPPORTED,
     TOO_FEW,
     TOO_NEAR,
     PreferencePair,
@@ -218,8 +221,17 @@ def test_citations_are_looked_at_where_it_is_asked_for():
     wrong = run('It <cite id="S1">holds 999 calls by default</cite>.')
     assert isinstance(ExportedConversation.of(wrong, [Rule.CITATION]), ExportedConversation)
     assert ExportedConversation.of(wrong, [Rule.SUPPORT]) == "rejected by the rule support"
-    accepted(run('<cite id="S1">If maxsize is None the cache grows without bound.</cite>'),
-             Rule.SUPPORT, Rule.CITATION)  # fmt: skip
+    held = '<cite id="S1">If maxsize is None the cache grows without bound.</cite>'
+    accepted(run(held), Rule.SUPPORT, Rule.CITATION, Rule.ALL_SUPPORT)
+    mixed = run(f'{held} <cite id="S1">It holds 999 calls by default.</cite>')
+    accepted(mixed, Rule.SUPPORT)
+    refused = "rejected by the rule all-support"
+    assert ExportedConversation.of(mixed, [Rule.ALL_SUPPORT]) == refused
+    # What a model found of the claims, where the run carries it, comes before the rules.
+    check = CitationCheck(source="S1", claim=BOUND.split(".")[0] + ".", verdict="unsupported")
+    doubted = Verification(mode="mark", checker="a model", checks=(check,))
+    checked = run(held).model_copy(update={"verification": doubted})
+    assert ExportedConversation.of(checked, [Rule.SUPPORT]) == "rejected by the rule support"
 
 
 MEMBERS = [rollout("one"), rollout("two"), rollout("three")]
@@ -259,6 +271,16 @@ def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
     assert preference_pair(judged()) == TOO_FEW
     assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR
+
+
+def test_the_better_of_a_pair_is_no_less_supported_than_the_worse():
+    """As a judge without support scored them: the first cites what its source does not say."""
+    texts = ('<cite id="S1">It holds 999 calls by default.</cite>',
+             '<cite id="S1">If maxsize is None the cache grows without bound.</cite>')  # fmt: skip
+    wrong, right = (run(text).model_copy(update={"id": text[-30:]}) for text in texts)
+    high, low = [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.2]
+    assert preference_pair(judged(high, low, members=[wrong, right])) == LESS_SUPPORTED
+    assert pair(judged(low, high, members=[wrong, right])).chosen_trajectory == right.id
 
 
 def test_groups_of_two_files_that_are_called_alike_are_two(tmp_path: Path):

@@ -56,9 +56,9 @@ class Server:
 
 def spoken(prompt: str, number: int) -> str:
     """What is left of the turn that a prompt is in; the answer begins by the rollout's number."""
-    from benchmarks.judged import OPENINGS
     from benchmarks.loopback import TURNS
     from benchmarks.rounds_server import REFLECTION
+    from benchmarks.scripted_judge import OPENINGS
 
     before, _, whole = prompt.rpartition("<|im_start|>assistant\n")
     turn = TURNS[min(whole.count("</tool_output>"), len(TURNS) - 1)]
@@ -79,8 +79,8 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     from transformers import Qwen2Config
 
     import rubricem.training.verl as engine
-    from benchmarks.judged import buffer_of
     from benchmarks.rounds_server import serving_several
+    from benchmarks.scripted_judge import buffer_of
     from tests.support.tiny import write_tokenizer
 
     model = tmp_path / "model"

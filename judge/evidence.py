@@ -1,0 +1,298 @@
+"""What runs found, as a judge is shown it, and what code can say of them.
+
+A passage that several searches or runs found is shown once, whole, under a name to which the runs'
+tool output refers. If not all fits, passages that nobody cites are left out whole. Then long cited
+ones are cut to what stands nearest to the claims that cite them; a run's own text is cut last.
+
+Code measures what a judge may overlook in a long text: how much of a stage is copied from tool
+output, how much it says twice, and which claims the check of citations found no support for. A
+judge on a server is told these as facts; by themselves they change no score.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
+from rubricem.memory.language import apart, sentences
+from rubricem.memory.schema import Author, Segment, Source, Stage, Trajectory
+from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
+
+ALL = tuple(Stage)
+_SNIPPET = re.compile(r'<snippet id="([^"<>]*)">\n(.*?)\n</snippet>', re.S)
+_ID = re.compile(r"\bS\d+\b")
+_CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
+TITLE_CHARACTERS = 120
+LONG_PASSAGE = 4000
+"""characters of a passage by which criteria are written"""
+LEAST_PASSAGES = 4
+"""one part in so many is kept for cited passages, however long the runs' own text is"""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Runs whose tool output refers to passages, and these passages, within some characters."""
+
+    runs: tuple[Trajectory, ...]
+    texts: tuple[str, ...]
+    """each run's stages, fenced under their names; as much of one run as of the others"""
+    passages: str
+    """fenced, in the order of their names; "" if there are none"""
+    notes: tuple[str, ...]
+    """on each run: by which names its ids stand, where they are not these, and what code saw"""
+    room: int
+    """characters left for the runs' own text"""
+
+
+def needs(runs: Sequence[Trajectory]) -> int:
+    """Characters of what must be shown: the runs' own text, and each passage that one cites."""
+    bare = [_referring(run, {}) for run in runs]
+    cited = {source.text for run in runs for source in _cited(run)}
+    return sum(map(_length, bare)) + sum(map(len, cited))
+
+
+def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = ALL) -> Layout:
+    """The runs' stages, with what they found once before them; without research what one cites."""
+    found = _once(chain(*(run.sources for run in runs)))
+    names = {text: source.id for text, source in found.items()}
+    if len(runs) > 1:
+        names = {text: f"P{number}" for number, text in enumerate(found, start=1)}
+    claims: dict[str, list[str]] = {}
+    for run in runs:
+        checks = run.verification.checks if run.verification else ()
+        for source in _cited(run):
+            said = (check.claim for check in checks if check.source == source.id)
+            claims.setdefault(source.text, []).extend(said)
+    own = sum(_length(_referring(run, names), stages) for run in runs)
+    least = characters // LEAST_PASSAGES
+    most = _level([len(text) for text in claims], max(characters - own, least))
+    texts = {text: _near(text, said, most) for text, said in claims.items()}
+    room = characters - own - sum(map(len, texts.values()))
+    for text, body in _bodies(runs).items() if Stage.RESEARCH in stages else ():
+        if text not in texts and len(body) <= room:
+            texts[text], room = body, room - len(body)
+    told = {
+        f"passage {name}": f"{one_line(found[text].title, TITLE_CHARACTERS)}\n{texts[text]}"
+        for text, name in names.items()
+        if text in texts
+    }
+    left = max(characters - sum(map(len, texts.values())), least)
+    known = {text: name for text, name in names.items() if text in texts}
+    referring = tuple(_referring(run, known) for run in runs)
+    keys = [_key(run, known) if len(runs) > 1 else "" for run in runs]
+    notes = (f"{k}\n{measured(run, stages)}".strip() for k, run in zip(keys, runs, strict=True))
+    share = min(1.0, left / max(own, 1))
+    fitted = (fit_stages(run, stages, int(share * _length(run, stages))) for run in referring)
+    shown = (fence({stage.value: text for stage, text in each}) for each in fitted)
+    return Layout(referring, tuple(shown), fence(told), tuple(notes), left)
+
+
+def answer_shown(run: Trajectory, characters: int) -> str:
+    """The answer, the passages that it cites, and what code says of it, each fenced."""
+    text = stage_text(run, Stage.ANSWER)
+    evidence = evidence_of(run, characters - len(text))
+    return f"{fence({'answer': text})}\n\n{evidence}" if evidence else text
+
+
+def evidence_of(run: Trajectory, characters: int) -> str:
+    """What stands beside an answer: the passages that it cites, and what code says of it."""
+    shown = show([run], characters, (Stage.ANSWER,))
+    return "\n\n".join(filter(None, (shown.passages, *shown.notes)))
+
+
+def found_in(runs: Sequence[Trajectory]) -> list[Source]:
+    """What runs found, each text once; what one cites comes first."""
+    cited = (source for run in runs for source in _cited(run))
+    return list(_once(chain(cited, *(run.sources for run in runs))).values())
+
+
+def _once(sources: Iterable[Source]) -> dict[str, Source]:
+    """By its text the first source that has it."""
+    found: dict[str, Source] = {}
+    for source in sources:
+        found.setdefault(source.text, source)
+    return found
+
+
+def found_text(found: Sequence[Source], characters: int) -> str:
+    """As many of the passages as fit, fenced under numbers; "" if there are none."""
+    parts: dict[str, str] = {}
+    for number, source in enumerate(found, start=1):
+        text = cut(f"{one_line(source.title, TITLE_CHARACTERS)}\n{source.text}", LONG_PASSAGE)
+        if len(text) <= characters:
+            parts[f"passage {number}"], characters = text, characters - len(text)
+    return fence(parts)
+
+
+def _cited(run: Trajectory) -> list[Source]:
+    """The sources that review or answer name."""
+    written = (_by(run, stage, Author.POLICY) for stage in (Stage.REVIEW, Stage.ANSWER))
+    named = {name for part in written for s in part for name in _ID.findall(s.text)}
+    return [source for source in run.sources if source.id in named]
+
+
+def _length(run: Trajectory, stages: Iterable[Stage] = ALL) -> int:
+    return sum(len(stage_text(run, stage)) for stage in stages)
+
+
+def _bodies(runs: Iterable[Trajectory]) -> dict[str, str]:
+    """By the text of a source what runs were shown of it."""
+    bodies: dict[str, str] = {}
+    for run in runs:
+        known = {source.id: source.text for source in run.sources}
+        for segment in (s for stage in Stage for s in _by(run, stage, Author.TOOL)):
+            for name, body in _SNIPPET.findall(segment.text):
+                # Of one that was shown before there is but a line that says so.
+                if name in known and "\n" in body and len(body) > len(bodies.get(known[name], "")):
+                    bodies[known[name]] = body
+    return bodies
+
+
+def _referring(run: Trajectory, names: Mapping[str, str]) -> Trajectory:
+    """The run with the names of passages, or that they are left out, in place of their text."""
+    known = {source.id: source for source in run.sources}
+
+    def refer(found: re.Match[str]) -> str:
+        if (source := known.get(found[1])) is None:
+            return found[0]
+        name = names.get(source.text)
+        title = one_line(source.title, TITLE_CHARACTERS)
+        told = f"passage {name}: {title}" if name else f"{title} (left out: nobody cites it)"
+        return f'<snippet id="{source.id}">{told}</snippet>'
+
+    segments = tuple(
+        s.model_copy(update={"text": _SNIPPET.sub(refer, s.text)}) if s.author is Author.TOOL else s
+        for s in run.segments
+    )
+    return run.model_copy(update={"segments": segments})
+
+
+def _key(run: Trajectory, names: Mapping[str, str]) -> str:
+    told = [f"{source.id} is {names[source.text]}" for source in _cited(run)]
+    return f"Of what it cites, {', '.join(told)}." if told else ""
+
+
+def _level(lengths: Sequence[int], room: int) -> int:
+    """The most characters that each text may have, so that all together fit."""
+    for place, length in enumerate(ordered := sorted(lengths)):
+        each = room // (len(ordered) - place)
+        if length > each:
+            return each
+        room -= length
+    return max(lengths, default=0)
+
+
+def _near(text: str, claims: Sequence[str], characters: int) -> str:
+    """The text, or in so many characters what stands around the sentences nearest to claims."""
+    if len(text) <= characters or not claims:
+        return cut(text, characters)
+    each = max(characters // len(claims) - len(LEFT_OUT), 1)
+    parts: list[tuple[int, int]] = []
+    for at in sorted(max(text.find(closest_span(claim, text)), 0) for claim in claims):
+        start = min(max(at - each // 3, parts[-1][1] if parts else 0), len(text))
+        parts.append((start, min(start + each, len(text))))
+    return LEFT_OUT.join(text[start:end] for start, end in parts if end > start)
+
+
+COPIED_WORDS = 12
+"""in a row that stand in a tool's output just so"""
+LOOKED_AT = 40
+"""of a stage that is looked at for copying and repetition"""
+COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
+"""of a stage's words from which it is told"""
+LEAST_SENTENCE = 5
+"""words of a sentence that counts as said twice"""
+_WORD = re.compile(r"[^\W_]+")
+
+
+MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
+"""claims without support that are told, and characters of each"""
+
+
+def measured(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> str:
+    """What code says of a run's stages, to stand below them; "" if it has nothing to say."""
+    told = [f"- {said}" for said in observations(trajectory, stages)]
+    return "\n".join(("Measured by code:", *told)) if told else ""
+
+
+def observations(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> list[str]:
+    """A line for each thing seen in the stages, then on the answer's citations."""
+    seen = (said for stage in stages for said in _of_stage(trajectory, stage))
+    return [*seen, *_verdicts(trajectory)]
+
+
+def _verdicts(trajectory: Trajectory) -> Iterator[str]:
+    """What the check of citations found, and each claim without support with the reason."""
+    known = {source.id for source in trajectory.sources}
+    cited = cited_in(stage_text(trajectory, Stage.ANSWER))
+    if unknown := len(set(cited) - known):
+        yield f"answer: of the {len(cited)} sources that it cites, no search found {unknown}"
+    checks = trajectory.verification.checks if trajectory.verification else ()
+    if not checks:
+        return
+    count = Counter(check.verdict for check in checks)
+    told = ", ".join(f"{times} {verdict}" for verdict, times in sorted(count.items()))
+    yield f"answer: of its {len(checks)} citations are {told}"
+    doubted = [check for check in checks if check.verdict == "unsupported"]
+    for check in doubted[:MOST_DOUBTED]:
+        # A claim is the run's own text: it must not be able to end its quotation.
+        claim, why = (
+            cut(without_markers(one_line(text)).replace('"', "'"), DOUBTED_CHARACTERS)
+            for text in (check.claim, check.reason)
+        )
+        yield f'answer: {check.source} does not bear out "{claim}"' + (f" ({why})" if why else "")
+
+
+def cited_in(text: str) -> list[str]:
+    """The ids that the cites of a text name, each once."""
+    found = (re.split(r"[\s,;]+", ids) for ids in _CITE.findall(text))
+    return list(dict.fromkeys(name for names in found for name in names if name))
+
+
+def copied_share(text: str, sources: str) -> float:
+    """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
+    words, copied = _words(text), set[int]()
+    known = frozenset(_runs(_words(sources), COPIED_WORDS))
+    for at, run in enumerate(_runs(words, COPIED_WORDS)):
+        if run in known:
+            copied.update(range(at, at + COPIED_WORDS))
+    return len(copied) / len(words) if words else 0.0
+
+
+def repeated_share(text: str) -> float:
+    """Share of a text's words in sentences that it has said before; 0 to 1."""
+    plain = TAG.sub("\n\n", text).replace("\n", "\n\n")
+    said = Counter(sentence.casefold().rstrip(" .!?") for sentence in sentences(plain))
+    repeated = sum(
+        words * (times - 1)
+        for sentence, times in said.items()
+        if times > 1 and (words := len(_words(sentence))) >= LEAST_SENTENCE
+    )
+    total = len(_words(text))
+    return repeated / total if total else 0.0
+
+
+def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
+    text = "\n".join(s.text for s in _by(trajectory, stage, Author.POLICY))
+    if len(_words(text)) < LOOKED_AT:
+        return
+    found = "\n".join(s.text for one in Stage for s in _by(trajectory, one, Author.TOOL))
+    if (share := copied_share(text, found)) >= COPIED_SHARE:
+        yield f"{stage}: {share:.0%} of its words are copied from tool output as they stand there"
+    if (share := repeated_share(text)) >= REPEATED_SHARE:
+        yield f"{stage}: {share:.0%} of its words are in sentences that it had said before"
+
+
+def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segment]:
+    return (s for s in stage_segments(trajectory, stage) if s.author is author)
+
+
+def _words(text: str) -> list[str]:
+    """In scripts without spaces, each character."""
+    return _WORD.findall(apart(TAG.sub(" ", text.casefold())))
+
+
+def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[i:] for i in range(length)), strict=False)
