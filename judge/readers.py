@@ -138,14 +138,12 @@ async def ask_entries(
 
 def _agreed(entries: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     """The entries by name, without those of no name asked for, and those that contradict."""
-    found, contradicted = dict[str, Any](), set[str]()
+    found: dict[str, list[Any]] = {}
     for entry in entries:
-        if (name := name_in(str(entry.id), names)) is None:
-            continue
-        if name in found and _verdict(found[name]) != _verdict(entry):
-            contradicted.add(name)
-        found[name] = entry
-    return {name: entry for name, entry in found.items() if name not in contradicted}
+        if name := name_in(str(entry.id), names):
+            found.setdefault(name, []).append(entry)
+    alike = {name for name, given in found.items() if _verdict(given[0]) == _verdict(given[-1])}
+    return {name: found[name][-1] for name in alike}
 
 
 def _verdict(entry: BaseModel) -> list[Any]:
