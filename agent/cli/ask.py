@@ -43,26 +43,19 @@ async def _ask(
     from rubricem.agent.reports.display import live_view
     from rubricem.agent.research.deep.parts import Steering
     from rubricem.agent.research.setup import ask_once
-    from rubricem.agent.transcript.events import Event
 
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
     steering, person = Steering(), None
     here = sys.stdin.isatty() and sys.stderr.isatty() and setup.template.leads and not quiet
-    typed = TypedRemarks(steering, interrupts.tell) if here else None
     if setup.template.approve_plan or setup.template.clarify:
         person, said = person_here(interrupts)
         if said:
             click.echo(said, err=True)
     try:
         with interrupts.catch(), live_view(question, quiet=quiet, named=announced) as listener:
-
-            def hear(event: Event) -> None:
-                listener(event)
-                if typed:
-                    typed(event)
-
             running = interrupts.running()
-            return await ask_once(setup, question, run, hear, running, person, steering)
+            heard = TypedRemarks(steering, listener) if here else listener
+            return await ask_once(setup, question, run, heard, running, person, steering)
     except asyncio.CancelledError:
         click.echo(f"\nStopped. Continue with: rubricem ask --resume {run}", err=True)
         raise

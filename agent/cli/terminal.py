@@ -27,6 +27,7 @@ from rubricem.agent.cli import debugging
 from rubricem.agent.transcript.events import (
     BudgetSet,
     Event,
+    Listener,
     PersonAsked,
     RunFinished,
     Tell,
@@ -170,16 +171,18 @@ def person_here(interrupts: Interrupts) -> tuple[Person, str]:
 
 
 class TypedRemarks:
-    """Each line that is typed while a lead works is a remark to it; a listener of the run."""
+    """A listener before another one: what is typed while a lead works is a remark to it."""
 
-    def __init__(self, steering: "Steering", tell: Callable[[str], None]) -> None:
-        self._steering, self._tell = steering, tell
+    def __init__(self, steering: "Steering", listener: Listener) -> None:
+        self._steering, self._listener = steering, listener
         self._tasks = set[asyncio.Task[None]]()
 
     def __call__(self, event: Event) -> None:
+        self._listener(event)
         match event:
             case BudgetSet():
-                self._tell("A line that you type is a remark, heard at the lead's next turn.")
+                said = "A line that you type is a remark, heard at the lead's next turn."
+                click.echo(said, err=True)
                 self._listen()
             case PersonAsked(waiting=False):
                 self._listen()

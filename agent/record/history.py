@@ -56,7 +56,9 @@ PRAGMA user_version = {VERSION};
 """
 """`known`: what is followed is read without the texts beside it"""
 _WORD = re.compile(r"[^\W_]+")
-_MARKUP = re.compile(r"^\s*(?:#{1,6}|[-*>])\s+|`|\*\*(?=\S)|(?<=\S)\*\*", re.M)
+_MARKUP = re.compile(
+    r"^\s*(?:#{1,6}|[-*>])\s+|^[\s:|-]*---[\s:|-]*$|[`|]|\*\*(?=\S)|(?<=\S)\*\*", re.M
+)
 """of Markdown, what a preview in plain text is the easier to read without"""
 
 

@@ -25,13 +25,7 @@ from rubricem.agent.record.conversations import NOTHING, background_in
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
-from rubricem.agent.research.deep.parts import (
-    Answer,
-    Steering,
-    ask_of_part,
-    asked_in,
-    must_go_on,
-)
+from rubricem.agent.research.deep.parts import Answer, Steering, ask_of_part, asked_in, must_go_on
 from rubricem.agent.research.graph import (
     NODES,
     WAYS,

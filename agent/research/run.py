@@ -41,14 +41,7 @@ from rubricem.agent.transcript.events import (
     UsageCounted,
     ignore,
 )
-from rubricem.agent.transcript.question import (
-    Ask,
-    Found,
-    OutOfTime,
-    RunCut,
-    Spending,
-    reason_of,
-)
+from rubricem.agent.transcript.question import Ask, Found, OutOfTime, RunCut, Spending, reason_of
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallKey, Journal, identity

@@ -62,7 +62,8 @@ from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import LocalModel, Stage, Status, Trajectory
 from rubricem.memory.text import one_line, storable
 
-WorkState = Literal["waiting", "running", "asking", "ended"]
+WorkState = Literal["waiting", "loading", "running", "asking", "ended"]
+STATES: tuple[WorkState, ...] = ("waiting", "loading", "running", "asking")
 
 
 class Work:
@@ -114,12 +115,17 @@ class Work:
         """Report that it waits; `again`: earlier reports of it are repeated."""
         if again:
             self._coalescer.put(feed.RESTART, {})
-        self._coalescer.put("note", {"message": "waiting for its turn"})
+        self.be("waiting")
         self._coalescer.finish()  # a server that comes after this one finds that it was begun
+
+    def be(self, state: WorkState) -> None:
+        self.state = state
+        self._coalescer.put("state", {"state": state})
 
     async def go(self) -> None:
         await self._places.acquire()
         self._placed = True
+        self.be("loading")
 
     def leave(self) -> None:
         if self._placed:
@@ -148,9 +154,9 @@ class Work:
             decision = await answer
         finally:
             self._asked = None
-        self.state = "waiting"
+        self.be("waiting")
         await self.go()
-        self.state = "running"
+        self.be("running")
         return decision
 
     def answer(self, answered: Answered) -> None:
@@ -412,6 +418,7 @@ class RunDesk:
         """set when the server ends, so that watchers are let go"""
         self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
         """called for each ended run with its key, its status, and its trajectory if there is one"""
+        self._first = shared or self
         self._places: asyncio.Semaphore = (
             shared._places if shared else asyncio.Semaphore(self.capacity.running)
         )
@@ -500,10 +507,16 @@ class RunDesk:
         with refuse_as(HTTPStatus.TOO_MANY_REQUESTS):
             return await asyncio.to_thread(self._allowance().within, settings, live)
 
+    def ahead(self, work: Work) -> int:
+        """How many questions wait longer than one that waits, whoever asked them."""
+        desks = (self._first, *self._first.users)
+        others = (other for desk in desks for other in desk.live.values())
+        return sum(other.state == "waiting" and other.began < work.began for other in others)
+
     async def stop(self, run: str) -> None:
         work = await self.at_work(run)
         work.stop.set()
-        if work.state in ("waiting", "asking") and work.task is not None:
+        if work.state in ("waiting", "loading", "asking") and work.task is not None:
             work.task.cancel()
 
     async def answer(self, run: str, answered: Answered) -> None:
@@ -521,7 +534,7 @@ class RunDesk:
             raise SettingsError("There is no remark.", "Say what is to be looked at as well.")
         await work.steering.remark(said)
 
-    async def stop_part(self, run: str, number: int) -> None:
+    async def stop_part(self, run: str, number: int) -> dict[str, Any]:
         """End an investigation with what it has."""
         work = await self.at_work(run)
         if (part := work.telling.parts.get(number)) is None:
@@ -529,6 +542,7 @@ class RunDesk:
         if part.ended:
             raise conflict("The investigation has ended.", "Read it among the others.")
         await work.steering.stop(number)
+        return {"run": run, "number": number}
 
     async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.LoggedEvent]]:
         """Events of a run after a given one, until its end; [] after a while without any.
@@ -636,7 +650,7 @@ class RunDesk:
     async def _ask(self, work: Work, ask: Ask, setup: Setup) -> list[feed.SaidEvent]:
         await work.go()
         async with self.researchers.of(setup) as researcher:
-            work.state = "running"
+            work.be("running")
             trajectory = await researcher.ask(
                 ask, work.run, work.hear, work.stop, work, work.steering
             )

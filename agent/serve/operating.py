@@ -34,7 +34,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.desk import STATES, RunDesk
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import printable
 
@@ -119,7 +119,7 @@ class ServerCounts:
         named = printable(str(model.name if model else main.setup.model.name))
         self._info.info({"version": version("rubricem"), "model": named})
         live = [work.state for desk in desks for work in desk.live.values()]
-        for state in ("waiting", "running", "asking"):
+        for state in STATES:
             self._live.labels(state).set(live.count(state))
         return generate_latest(self.registry)
 

@@ -59,7 +59,7 @@ def check_known(store: RunStore, run: str) -> None:
         if store.holds(run):
             return
     message = f"There is no run {run[:80]!r}, or its folder was deleted."
-    raise missing(message, "GET /api/runs lists all.")
+    raise missing(message, "The history has those that are kept.")
 
 
 def lead_of(store: RunStore, run: str) -> str:

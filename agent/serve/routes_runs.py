@@ -28,11 +28,10 @@ from rubricem.agent.reports.report import (
     quotes,
     stage_texts,
 )
-from rubricem.agent.serve.desk import RunDesk, Work
+from rubricem.agent.serve.desk import STATES, RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,
     END,
-    LONGEST,
     LoggedEvent,
     calls_of,
     checklist,
@@ -92,7 +91,7 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.get("/runs/{run}/events")(runs.events)
     routes.post("/runs/{run}/stop")(runs.stop)
     routes.post("/runs/{run}/remarks", status_code=accepted)(runs.remark)
-    routes.post("/runs/{run}/investigations/{number}/stop")(runs.stop_part)
+    routes.post("/runs/{run}/investigations/{number}/stop")(desk.stop_part)
     routes.post("/runs/{run}/resume")(runs.resume)
     routes.post("/runs/{run}/answer")(runs.answer)
     routes.get("/threads")(conversations.listed)
@@ -218,7 +217,7 @@ class _Runs:
         # It ended before anything was written.
         lists = ("notes", "sources", "citations", "recalled", "stages", "rubric", "investigations")
         empty: dict[str, Any] = {name: [] for name in lists}
-        return {**said, "verified": None, "html": "", "markdown": "", **empty}
+        return {**said, "verified": None, "answered": False, "html": "", "markdown": "", **empty}
 
     async def draft(self, run: str) -> dict[str, str]:
         """The answer as far as it is written."""
@@ -265,10 +264,6 @@ class _Runs:
         await self.desk.stop(run)
         return {"run": run}
 
-    async def stop_part(self, run: str, number: int) -> dict[str, Any]:
-        await self.desk.stop_part(run, number)
-        return {"run": run, "number": number}
-
     async def remark(self, run: str, remark: Remark) -> dict[str, Any]:
         await self.desk.remark(run, remark.text)
         return {"run": run}
@@ -305,6 +300,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "status": trajectory.status.value,
         "reason": end_reason(trajectory),
         "notes": [*notes(trajectory, answer), *end_notes(trajectory, answer)],
+        "answered": bool(answer.pieces),
         "html": answer_html(answer),
         "markdown": markdown(trajectory),
         "sources": [_source(answer, source) for source in answer.sources],
@@ -323,10 +319,9 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
             {
                 "number": number,
                 "run": part.thread,
-                "question": one_line(part.question, LONGEST),
                 "state": part.status.value,
-                "reason": one_line(part.reason, LONGEST),
                 "calls": part.tool_calls,
+                **part.model_dump(include={"question", "reason"}),
                 "cited": len(part.sources),
             }
             for number, part in enumerate(trajectory.investigations, start=1)
@@ -424,6 +419,7 @@ def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
     policy = desk.researchers.find_open(work.model) if work.model else None
     return {
         "state": work.state,
+        "ahead": desk.ahead(work),
         "seconds": round(work.seconds, 1),
         "model": policy.name if policy else None,
         "usual_seconds": work.usual,
@@ -438,6 +434,7 @@ def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
         "state": "ended",
         "status": trajectory.status.value,
         "reason": trajectory.reason,
+        "cut_in": trajectory.cut_in,
         "ended_by": BUDGETS.get(trajectory.ended_by, trajectory.ended_by),
         "seconds": round(trajectory.seconds, 1),
         "model": trajectory.policy,
@@ -613,7 +610,7 @@ class _Server:
             "csrf": CSRF_HEADER,
             "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
-            "runs": {state: states.count(state) for state in ("waiting", "running", "asking")},
+            "runs": {state: states.count(state) for state in STATES},
         }
 
     def settings(self) -> dict[str, Any]:

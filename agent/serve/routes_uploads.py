@@ -281,7 +281,7 @@ def _is_own_folder(path: Path) -> bool:
 
 
 def _unknown(what: str) -> RequestRefused:
-    return missing(f"There is no such {what}.", "GET /api/uploads lists all.")
+    return missing(f"There is no such {what}.", "Load the page again.")
 
 
 def _too_much(message: str, remedy: str) -> RequestRefused:

@@ -174,7 +174,7 @@ class InvestigationProgress:
     @property
     def doing(self) -> ToolCalled | None:
         """The call that was begun last and goes on."""
-        return self._open[-1] if self._open else None
+        return self._open[-1] if self._open and not self.ended else None
 
     def hear(self, event: Event) -> ToolCalled | None:
         """Take an event; the call that it answers, if it is an answer."""
@@ -191,15 +191,11 @@ class InvestigationProgress:
                 self.calls, self.passages = self.calls + 1, len(self._found)
                 return self._open.popleft()
             case InvestigationFailed(reason):
-                self._end("failed", reason)
+                self.state, self.reason = "failed", reason
             case RunFinished(ended):
                 self.calls, self.passages = ended.tool_calls, len(ended.sources)
-                self._end(ended.status.value, ended.reason)
+                self.state, self.reason = ended.status.value, ended.reason
         return None
-
-    def _end(self, state: str, reason: str) -> None:
-        self.state, self.reason = state, reason
-        self._open.clear()
 
 
 def ignore(event: Event) -> None:

@@ -259,11 +259,13 @@ def website(
     token: str | None = None,
     model_says: Callable[[Json, int], Scripted] = reply,
     memory: Memory = "off",
+    running: int = 64,
 ) -> Iterator[Site]:
     """A server of the page while the context lasts; it shows results under `folder / "results"`."""
     with ScriptedServer(model_says) as model:
         chosen = settings(folder, model, memory)
-        app = create_app(RunDesk(chosen), Security(token=token), [folder / "results"])
+        desk = RunDesk(chosen, Capacity(running))
+        app = create_app(desk, Security(token=token), [folder / "results"])
         with serving_http(app) as address:
             yield Site(f"{address}/", chosen, model)
 

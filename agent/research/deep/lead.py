@@ -30,14 +30,7 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.scaffold import ToolCall, answer_text, neutralise, parse, template
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.schema import (
-    NO_USAGE,
-    AnswerFormat,
-    Author,
-    Message,
-    Sampling,
-    Stage,
-)
+from rubricem.memory.schema import AnswerFormat, Author, Message, Sampling, Stage
 from rubricem.memory.text import fill
 
 WHOLE = 10**6
@@ -93,10 +86,7 @@ class LeadDecoder(FreeDecoder):
             return reply_of_part(part) if part else {"passages": [], "error": "it was not begun"}
 
         found = await run.use(INVESTIGATE, question, "the investigation", hand_in)
-        if not found.repeated:
-            run.parts.found[question] = found
-        if part:
-            part.used = NO_USAGE
+        run.parts.take(question, found)
         return found
 
     async def observe(self, run: Run, found: Found) -> None:

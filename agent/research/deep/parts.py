@@ -178,6 +178,13 @@ class Inquiries:
         """By those whose reports were not handed in yet."""
         return sum((part.used for part in self.by_question.values()), NO_USAGE)
 
+    def take(self, question: str, found: Found) -> None:
+        """The lead was told what one found, and counts what it spent."""
+        if not found.repeated:
+            self.found[question] = found
+        if question in self.by_question:
+            self.by_question[question].used = NO_USAGE
+
     def name(self, part: Inquiry) -> str:
         return f"{self.thread}.{part.number}"
 

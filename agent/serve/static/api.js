@@ -22,6 +22,7 @@ export async function call(method, path, body, options = {}) {
     reply = await fetch(path, { method, headers, body, ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    window.dispatchEvent(new Event("unreached"));
     throw new ApiError(
       0,
       t("The server cannot be reached."),
@@ -56,7 +57,7 @@ export function query(parameters) {
 }
 
 const EVENTS = [
-  "stage", "text", "plan", "rubric", "tool", "results", "retry", "note", "budget", "recalled",
+  "state", "stage", "text", "plan", "rubric", "tool", "results", "retry", "note", "budget", "recalled",
   "usage", "investigation", "remarks", "ask", "answered", "verdicts", "finished", "restart", "end",
 ];
 const FIRST_WAIT = 500;

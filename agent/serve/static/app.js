@@ -3,7 +3,8 @@ import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
-import { choices, dot, failure, select, stateOf } from "./parts.js";
+import { button, choices, dot, empty, failure, notice, select, stateOf } from "./parts.js";
+import { reachable } from "./reach.js";
 import { t } from "./texts.js";
 
 const VIEWS = {
@@ -39,25 +40,65 @@ async function route(moved) {
   const { signal } = leaving;
   document.title = "rubricem";
   mark(place);
+  const [name] = place.split("?");
+  if (!Object.hasOwn(VIEWS, name)) return replace(main, unknown());
+  const module = await VIEWS[name]().catch(() => null);
+  if (signal.aborted) return;
+  if (!module) {
+    reachable();
+    return replace(main, unfetched());
+  }
   try {
-    const module = await (VIEWS[place] ?? VIEWS[""])();
-    if (signal.aborted) return;
     replace(main, module.show(rest, signal));
     if (moved) settle();
+    else asking();
   } catch (error) {
     replace(main, failure(error));
   }
   recent();
 }
 
-/** Read a new view from its top: its heading has the focus. */
+const unknown = () => empty(
+  t("There is no such page"),
+  t("What the address names is not here, or not any more."),
+  el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
+);
+
+/** A view whose own code did not come. */
+const unfetched = () => el(
+  "div",
+  { class: "view stack" },
+  el("h1", { tabindex: "-1" }, t("This page did not arrive")),
+  notice(t("The server sent nothing for it."), t("Check that `rubricem serve` still runs."), "bad"),
+  el("div", {}, button(t("Try again"), () => location.reload(), { kind: "primary" })),
+);
+
+/** Read a new view from its top: its heading has the focus, or the box that it is there for. */
 function settle() {
   scrollTo(0, 0);
-  main.querySelector("h1")?.focus({ preventScroll: true });
+  if (!asking()) main.querySelector("h1")?.focus({ preventScroll: true });
+}
+
+/** Put the cursor into the question box of the first page; not where that brings up a keyboard. */
+function asking() {
+  const box = matchMedia("(pointer: fine)").matches && main.querySelector(".ask textarea");
+  box?.focus?.({ preventScroll: true });
+  return Boolean(box);
+}
+
+/** `/` begins a question from wherever one reads. */
+function typed(event) {
+  const { target, key, ctrlKey, metaKey, altKey } = event;
+  if (key !== "/" || ctrlKey || metaKey || altKey) return;
+  if (target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+  event.preventDefault();
+  const box = main.querySelector(".composer textarea");
+  if (box?.checkVisibility()) box.focus();
+  else location.hash = "#/";
 }
 
 function mark(place) {
-  const own = `#/${place}`;
+  const own = `#/${place.split("?")[0]}`;
   for (const link of document.querySelectorAll("#places a, .settings-link")) {
     if (link.getAttribute("href") === own) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -154,6 +195,8 @@ document.getElementById("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => route(true));
 addEventListener("runs-changed", recent);
+addEventListener("keydown", typed);
+addEventListener("back", () => (main.querySelector(".notice.bad") ? route() : recent()));
 addEventListener("locked", () => login(() => Promise.all([foot(), route(true)])));
 await enter();
 foot();

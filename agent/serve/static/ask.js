@@ -22,6 +22,7 @@ const LIMITS = [
 ];
 
 export function show() {
+  const asked = new URLSearchParams(location.search || location.hash.split("?")[1]).get("q");
   const place = el("div", { class: "view ask" });
   const title = el("h1", { tabindex: "-1" }, t("What would you like to know?"));
   const lead = el(
@@ -30,8 +31,48 @@ export function show() {
     t("A plan with its own rubric, research in the sources you choose, and a report in which every " +
       "citation was checked against the passage it stands on."),
   );
-  replace(place, el("header", { class: "view-head" }, title, lead), composer());
+  const form = composer();
+  const box = form.querySelector("textarea");
+  if (asked) box.value = asked;
+  const examples = el("div", { class: "row examples", "aria-label": t("Examples"), role: "group" });
+  const take = (text) => {
+    box.value = text;
+    box.dispatchEvent(new Event("input"));
+    box.focus();
+  };
+  const empty = () => (examples.hidden = box.value.trim() !== "");
+  box.addEventListener("input", empty);
+  empty();
+  get("/api/status").then(({ source }) => replace(
+    examples,
+    examplesFor(source).map((text) => button(text, () => take(text), { kind: "small example" })),
+  )).catch(() => {}); // the form itself says that the server is away
+  form.querySelector(".composer").after(examples);
+  replace(place, el("header", { class: "view-head" }, title, lead), form);
   return place;
+}
+
+/** Three questions that the usual sources can answer. */
+function examplesFor([source = ""]) {
+  if (source === "python") {
+    return [
+      t("How does asyncio.TaskGroup differ from asyncio.gather?"),
+      t("When does functools.lru_cache forget an entry?"),
+      t("How do I read a CSV file with a header?"),
+    ];
+  }
+  if (/^(web|auto|scholar|tavily|wikipedia|searxng)/.test(source)) {
+    return [
+      t("How well do heat pumps work below freezing?"),
+      t("What speaks for SQLite, and what for PostgreSQL, in a small web service?"),
+      t("Which treatments of migraine have the best evidence?"),
+    ];
+  }
+  return [
+    t("What are the main findings of these documents?"),
+    t("Which dates and deadlines do they name?"),
+    t("Where do they contradict one another?"),
+  ];
 }
 
 /** The form of a new question; in a thread, whose name `thread` brings, it is the next of that.
@@ -128,19 +169,21 @@ function fields(thread) {
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
   options.models = el("div", { hidden: true }, field(t("Model"), options.model));
   const inner = [
-    options.sources.element,
+    thread && options.sources.element,
     options.models,
     titled(t("Memory"), options.memory),
     titled(t("Checking of the citations"), options.verify),
     switches,
     limits,
   ];
-  options.shown = thread ? el(
+  const folded = el(
     "details",
     { class: "fold options" },
     el("summary", {}, t("Options")),
     el("div", { class: "stack" }, inner),
-  ) : el("div", { class: "options stack" }, inner);
+  );
+  options.shown = thread ? folded
+    : el("div", { class: "options stack" }, options.sources.element, folded);
   return options;
 }
 

@@ -35,6 +35,14 @@ export function when(stamp) {
   return today ? t("today, {0}", TODAY.format(date)) : DAY.format(date);
 }
 
+const CLOCK = new Intl.DateTimeFormat(
+  language,
+  { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false },
+);
+
+/** A time of this day, to the second. */
+export const clock = (date) => CLOCK.format(date);
+
 /** The address where it is safe to link (http or https), else null. */
 export function webAddress(location) {
   if (!/^https?:\/\//i.test(location ?? "")) return null;

@@ -127,7 +127,11 @@ class HistoryView {
         "a",
         { class: "item", href: `#/run/${encodeURIComponent(run.run)}` },
         el("strong", { dir: "auto" }, run.title || run.question || t("A run that cannot be read")),
-        run.preview && el("p", { class: "small", dir: "auto" }, run.preview),
+        run.preview && el(
+          "p",
+          { class: "small", dir: "auto" },
+          marked(run.preview, this.sought.q),
+        ),
         el("span", { class: "row" }, facts),
       ),
       el("div", { class: "row" }, change, drop),
@@ -177,6 +181,15 @@ class HistoryView {
     say(t("The run was deleted"));
     window.dispatchEvent(new Event("runs-changed"));
   }
+}
+
+/** A text with the words that were sought marked in it. */
+function marked(text, sought) {
+  const words = sought.match(/[\p{L}\p{N}]+/gu);
+  if (!words) return text;
+  return text.split(new RegExp(`(${words.join("|")})`, "giu")).map(
+    (part, at) => (at % 2 ? el("mark", {}, part) : part)
+  );
 }
 
 function nothing({ q, tag }) {

@@ -92,6 +92,14 @@ function column(name, runs, signal) {
   return el("section", { class: "judged stack", "aria-label": run?.question ?? name }, head, body);
 }
 
+/** The scores of one run on its own page. */
+export function scoresOf(name, signal) {
+  const body = el("div", { class: "stack judged" }, waiting());
+  fetchScores(name, body, signal);
+  const compare = `#/judge/${encodeURIComponent(name)}`;
+  return [body, el("p", { class: "small" }, el("a", { href: compare }, t("Compare two runs")))];
+}
+
 async function fetchScores(name, body, signal) {
   try {
     const found = await get(path("runs", name, "judgement"), { signal });

@@ -164,6 +164,7 @@ export function confirmed(title, sentence, label) {
 
 const STATES = {
   waiting: [t("Waiting"), ""],
+  loading: [t("Getting ready"), "live"],
   running: [t("Researching"), "live"],
   asking: [t("Waits for you"), "warn"],
   finished: [t("Finished"), "good"],

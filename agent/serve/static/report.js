@@ -7,6 +7,7 @@ import { icon } from "./icons.js";
 import { typeset } from "./maths.js";
 import { attempt, badge, button, choices, empty, field, input, notice, outward } from "./parts.js";
 import { sanitised } from "./sanitise.js";
+import { save } from "./share.js";
 import { t } from "./texts.js";
 
 const EXPORTS = [
@@ -32,7 +33,7 @@ export function answerOf(report) {
     t("No answer was written"),
     report.reason || t("The run ended before it came to one."),
   );
-  return { article: article.textContent.trim() ? article : none(), sheet };
+  return { article: report.answered ? article : none(), sheet };
 }
 
 /** Everything below the head of a run that ended. */
@@ -45,7 +46,7 @@ export function drawReport(run, report) {
     sources(report),
     repaired(report),
     recalled(report),
-    foot(run, report),
+    report.answered && foot(run, report),
     sheet.dialog,
   ];
 }
@@ -200,11 +201,30 @@ function copying(report) {
   return Boolean(navigator.clipboard) && pressed;
 }
 
+/** The report as a file, or why there is none of this kind. */
+async function exported(address, name, failed) {
+  replace(failed);
+  const reply = await fetch(address).catch(() => null);
+  if (reply?.ok) return save(new File([await reply.blob()], name));
+  const { error, remedy } = (await reply?.json().catch(() => null)) ?? {};
+  return replace(failed, notice(error ?? t("The server cannot be reached."), remedy ?? "", "bad"));
+}
+
 function foot(run, report) {
+  const failed = el("div");
+  const take = (event, kind) => {
+    event.preventDefault();
+    const address = path("runs", run.run, "export", kind);
+    exported(address, `rubricem-${run.run}.${kind}`, failed);
+  };
   const links = EXPORTS.map(
     ([kind, label]) => el(
       "a",
-      { class: "button small", href: path("runs", run.run, "export", kind), download: "" },
+      {
+        class: "button small",
+        href: path("runs", run.run, "export", kind),
+        on: { click: (event) => take(event, kind) },
+      },
       icon("down"),
       label,
     )
@@ -212,7 +232,7 @@ function foot(run, report) {
   return el(
     "div",
     { class: "report-foot" },
-    section(t("Take it with you"), el("div", { class: "row" }, copying(report), links)),
+    section(t("Take it with you"), el("div", { class: "row" }, copying(report), links), failed),
     rating(run),
   );
 }

@@ -28,24 +28,29 @@ export class RubricPanel {
     );
   }
 
-  /** Show the items as they stand now, in their places. */
-  show(items) {
+  /** Show the items as they stand now; `numbers`: of the report's sources, by their ids. */
+  show(items, numbers = new Map()) {
     this.empty.hidden = items.length > 0;
     const met = items.filter((item) => item.state === "met").length;
     const marked = items.some((item) => item.state !== "open" && item.state !== "unmarked");
     const all = items.length ? counted(items.length, "item") : "";
     replace(this.count, marked ? t("{0} of {1} met", met, items.length) : all);
-    replace(this.list, items.map(row));
+    replace(this.list, items.map((item) => row(item, numbers)));
   }
 }
 
-function row({ text, state, note }) {
+const numbered = (note, numbers) => note.replace(
+  /\bS\d+\b/g,
+  (id) => (numbers.has(id) ? `[${numbers.get(id)}]` : id),
+);
+
+function row({ text, state, note }, numbers) {
   const [drawn, said] = STATES[state] ?? STATES.unmarked;
   const judged = el(
     "p",
     { class: "small soft", dir: "auto" },
     el("span", { class: "state" }, said),
-    note ? ` · ${note}` : "",
+    note ? ` · ${numbered(note, numbers)}` : "",
   );
   const words = el("div", {}, el("p", { dir: "auto" }, text), said && judged);
   return el(

@@ -4,10 +4,11 @@ import { AskPanel } from "./approval.js";
 import { composer } from "./ask.js";
 import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
-import { counted, duration, money } from "./format.js";
+import { clock, counted, duration, money } from "./format.js";
 import { InvestigationTree } from "./investigations.js";
 import { notify, notifying } from "./notify.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
+import { away, reachable } from "./reach.js";
 import { drawReport } from "./report.js";
 import { deepening, largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
@@ -15,6 +16,10 @@ import { RunHead } from "./run_head.js";
 import { sharing } from "./share.js";
 import { t } from "./texts.js";
 import { around, folded, turn } from "./turns.js";
+
+const TABS = ["steps", "scores"];
+const QUIET = 10;
+const LOOK_AGAIN = 3;
 
 export function show([name, tab], signal) {
   const unseen = el("h1", { tabindex: "-1", class: "unseen" }, t("Run"));
@@ -24,7 +29,7 @@ export function show([name, tab], signal) {
     (run) => {
       if (signal.aborted) return;
       if (run.status === "part") replace(place, partOf(run));
-      else new RunPage(place, run, tab === "steps" ? tab : "report", signal);
+      else new RunPage(place, run, TABS.includes(tab) ? tab : "report", signal);
     },
     (error) => signal.aborted || replace(place, refused, failure(error)),
   );
@@ -55,8 +60,8 @@ class RunPage {
   }
 
   /** Below the report stand the questions that followed it, and the next one. */
-  async goesOn({ run, tab }) {
-    if (tab !== "report" || !this.below.hidden || run.part_of) return;
+  async goesOn({ run, tab, written }) {
+    if (tab !== "report" || !this.below.hidden || run.part_of || !written) return;
     const { before, after } = await this.around;
     if (this.signal.aborted) return;
     this.below.hidden = false;
@@ -119,7 +124,7 @@ export class LiveTurn {
 class RunView {
   /** `ended` is called once a report is drawn; one that is `nested` is a part of another's page. */
   constructor(run, { tab, ended, nested = false }, signal) {
-    Object.assign(this, { run, tab, ended, nested, signal });
+    Object.assign(this, { run, tab, ended, nested, signal, calls: 0 });
     this.began = performance.now() - 1000 * (run.seconds ?? 0);
     const acts = {
       stop: (click) => this.end(click),
@@ -145,6 +150,7 @@ class RunView {
   draw() {
     this.lost = el("div");
     this.failed = el("div");
+    this.still = el("div", { class: "still" });
     this.report = el("div", { class: "report-panel stack" });
     this.limits = el("p", { class: "small soft limits-said" });
     this.remains = el("p", { class: "small limits-said remains" });
@@ -154,7 +160,7 @@ class RunView {
     this.told = el("div", { class: "small" }, notifying());
     const aside = el("aside", beside, this.rubric.element, this.remains, this.limits, this.told);
     const parts = [
-      this.failed, this.lost, this.tree.element, this.feed.element, this.report,
+      this.failed, this.lost, this.tree.element, this.feed.element, this.report, this.still,
     ];
     const main = el("div", { class: "run-main stack" }, parts);
     this.grid = el("div", { class: "run-grid" }, aside, main);
@@ -163,8 +169,14 @@ class RunView {
 
   hear(name, data) {
     if (data.t) this.began = Math.min(this.began, performance.now() - 1000 * data.t);
+    const at = data.t ? this.began + 1000 * data.t : performance.now();
+    this.heardAt = Math.max(this.heardAt ?? at, at);
     this.feed.hear(name, data);
     this[`on_${name}`]?.(data);
+  }
+
+  on_state({ state }) {
+    this.at(state);
   }
 
   on_stage({ stage }) {
@@ -175,8 +187,17 @@ class RunView {
   }
 
   /** The plan's turn asks for the first search, with which the research begins. */
-  on_tool() {
+  researches() {
     if (this.stage === "plan") this.on_stage({ stage: "research" });
+  }
+
+  on_tool() {
+    this.researches();
+    this.calls += 1;
+  }
+
+  on_results() {
+    this.calls -= 1;
   }
 
   on_rubric({ items }) {
@@ -189,7 +210,7 @@ class RunView {
   }
 
   on_investigation(part) {
-    this.on_tool();
+    this.researches();
     this.tree.take(part);
   }
 
@@ -214,13 +235,10 @@ class RunView {
     this.at("running");
   }
 
-  on_finished({ status }) {
-    this.head.finished(status);
-  }
-
   /** The run is taken up again: what stands so far is told anew. */
   on_restart() {
     this.feed.clear();
+    this.calls = 0;
     this.tree.clear();
     this.asked.over();
     this.rubric.show([]);
@@ -251,9 +269,15 @@ class RunView {
     if (this.tab === "report") replace(this.report, waiting(t("Loading the report …")));
     const report = await get(path("runs", this.run.run, "report"), { signal: this.signal });
     this.tree.over(report.investigations);
-    if (report.rubric.length) this.rubric.show(report.rubric);
+    const numbers = new Map(report.citations.map(({ id, n }) => [id, n]));
+    if (report.rubric.length) this.rubric.show(report.rubric, numbers);
     if (!this.stage) this.feed.retell(report.stages);
+    this.written = report.answered;
     if (this.tab === "report") replace(this.report, drawReport(this.run, report));
+    if (this.tab === "scores") {
+      const { scoresOf } = await import("./judge.js");
+      replace(this.report, scoresOf(this.run.run, this.signal));
+    }
     this.ended(this);
   }
 
@@ -262,7 +286,7 @@ class RunView {
     const links = [
       ["report", `#/run/${run}`, t("Report")],
       ["steps", `#/run/${run}/steps`, t("How it was found")],
-      ["scores", `#/judge/${run}`, t("Scores")],
+      ["scores", `#/run/${run}/scores`, t("Scores")],
     ];
     const current = (name) => (name === this.tab ? "page" : null);
     const link = ([name, href, label]) => el("a", { href, "aria-current": current(name) }, label);
@@ -281,6 +305,7 @@ class RunView {
     this.run = { ...this.run, ...run };
     if (named) this.head.place(this.run, this.nested);
     this.head.state(this.run);
+    this.element.classList.toggle("is-asking", this.run.state === "asking");
     const ended = this.run.state === "ended";
     this.limits.hidden = this.remains.hidden = this.told.hidden = ended;
   }
@@ -288,13 +313,57 @@ class RunView {
   tick() {
     const show = () => {
       const passed = (performance.now() - this.began) / 1000;
-      if (this.run.state === "ended") return;
+      if (this.run.state === "ended") return void replace(this.still);
+      this.quiet();
       this.head.time(passed, left(this.run, this.left, passed));
       replace(this.remains, remaining(this.left, this.run.state === "running" ? passed : 0));
     };
     show();
     const timer = setInterval(show, 1000);
     this.signal.addEventListener("abort", () => clearInterval(timer));
+  }
+
+  /** What is waited for, since when, and what can be done, where nothing is heard. */
+  async quiet() {
+    const { state, ahead } = this.run;
+    const passed = (performance.now() - (this.heardAt ?? performance.now())) / 1000;
+    const since = clock(new Date(Date.now() - 1000 * passed));
+    const whole = Math.floor(passed);
+    if (whole >= QUIET && whole % QUIET === 0) reachable();
+    if (away() || state === "asking") return replace(this.still);
+    if (state === "waiting") {
+      if (whole % LOOK_AGAIN === 0) this.place();
+      return this.tellStill(ahead > 0
+        ? t("It waits for its turn; {0} before it.", counted(ahead, "question waits", "questions wait"))
+        : t("It comes next, once a run that goes on has ended."));
+    }
+    if (state === "loading") {
+      return this.tellStill(t("The model and the sources are being made ready, since {0}.", since));
+    }
+    if (passed < QUIET) return replace(this.still);
+    if (this.calls > 0) {
+      return this.tellStill(
+        t("Nothing was heard from the search since {0}.", since),
+        t("A slow page may be waited for. Stop ends the run with what there is."),
+      );
+    }
+    return this.tellStill(
+      t("Nothing was heard from the model since {0}.", since),
+      t("One that thinks may take a minute. Stop ends the run with what there is; then see whether " +
+        "the model's server still works."),
+    );
+  }
+
+  /** How many are before it now. */
+  async place() {
+    const run = await get(path("runs", this.run.run), { signal: this.signal }).catch(() => null);
+    if (run?.state === "waiting" && this.run.state === "waiting") this.run.ahead = run.ahead;
+  }
+
+  tellStill(sentence, remedy = "") {
+    if (this.still.textContent === sentence + remedy) return;
+    if (!this.still.hasChildNodes()) say(sentence);
+    replace(this.still, notice(sentence, remedy));
   }
 
   async end({ currentTarget }) {
@@ -325,8 +394,9 @@ class RunView {
     if (resumed) dispatchEvent(new HashChangeEvent("hashchange"));
   }
 
-  connected(up) {
+  async connected(up) {
     if (this.run.state === "ended") return;
+    if (!up && !(await reachable())) return;
     const said = t("The connection was lost; the run goes on.");
     replace(this.lost, up ? null : notice(said, t("This page takes it up again by itself.")));
   }

@@ -20,6 +20,7 @@ export class RunHead {
     this.stop = button(t("Stop"), stop, { kind: "small", drawn: "stop", title });
     this.resume = button(t("Go on"), goOn, { kind: "small primary" });
     this.deepen = button(t("Deepen"), deepen, { kind: "small", drawn: "branch", hidden: true });
+    this.entered = new Set();
     this.steps = STAGES.map(step);
     // Of a run that had finished all are done: they say nothing, and take room from the report.
     const stages = {
@@ -67,6 +68,8 @@ export class RunHead {
     this.stop.hidden = !live;
     this.resume.hidden = live || !RESUMED.includes(run.status) || Boolean(run.part_of);
     if (live) return;
+    this.finished(run);
+    if (run.status === "failed") replace(this.resume, t("Try again"));
     this.time(run.seconds);
     this.tell(run.usage ?? {});
   }
@@ -87,18 +90,23 @@ export class RunHead {
 
   reached(stage) {
     const reached = STAGES.indexOf(stage);
+    this.entered.add(stage);
     this.steps.forEach((step, place) => {
-      step.className = place < reached ? "done" : place === reached ? "now" : "";
+      const done = place < reached && this.entered.has(STAGES[place]);
+      step.className = done ? "done" : place === reached ? "now" : "";
       if (place === reached) step.setAttribute("aria-current", "step");
       else step.removeAttribute("aria-current");
     });
   }
 
-  finished(status) {
-    for (const step of this.steps) {
-      if (step.className === "now" && status === "finished") step.className = "done";
+  /** Only what was done has a mark: nothing from the stage on in which a run was cut. */
+  finished({ status, cut_in: cut }) {
+    const from = cut ? STAGES.indexOf(cut) : STAGES.length;
+    this.steps.forEach((step, place) => {
+      const written = step.className === "now" && status !== "failed";
+      step.className = place < from && (written || step.className === "done") ? "done" : "";
       step.removeAttribute("aria-current");
-    }
+    });
   }
 }
 

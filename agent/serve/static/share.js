@@ -24,7 +24,7 @@ export function sharing(thread, title) {
   return button(t("Share as one file"), share, { kind: "small", drawn: "down" });
 }
 
-function save(file) {
+export function save(file) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(file);
   link.download = file.name;

@@ -71,8 +71,12 @@ def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, 
     ):
         held: list[Route] = []
         slow.route("**/answer", lambda route: held.append(route))
-        expect(plan_panel(slow).get_by_text("2. Look for a measurement.").first).to_be_visible()
+        expect(
+            plan_panel(slow).locator(".plan").get_by_text("2. Look for a measurement.")
+        ).to_be_visible()
         expect(slow.get_by_text("Waits for you").first).to_be_visible()
+        item = slow.get_by_text("Gives a measured figure for the hits").filter(visible=True)
+        expect(item).to_have_count(1)
         slow.get_by_role("button", name="Follow this plan").click()
         plan_panel(fast).get_by_role("button", name="Follow this plan").click()
         expect(fast.get_by_text("The plan was approved.")).to_be_visible()
@@ -88,6 +92,7 @@ def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
     page: Page, site: pages.Site
 ):
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
+    page.get_by_text("Options", exact=True).click()
     page.get_by_text("Show me the plan before it is followed").click()
     pages.ask(page, f"{pages.QUESTION} slowly")
     plan_panel(page).get_by_role("button", name="Another plan").click()
