@@ -101,6 +101,8 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert done.exit_code == 0, done.output
     assert "1 group in 1 step, 4 rollouts: 4 finished" in done.stdout
     assert "2 reflections, 1 accepted" in done.stdout
+    assert "it may take rollouts: 16 calls" in done.stderr and "rollouts: 8 calls, " in done.stdout
+    assert "mean support of 4 answers: " in done.stdout
     assert "s000-q000-r3: finished, 1 search" in done.stderr
     run = RunDirectory(folder / "run")
     (group,) = run.groups()
