@@ -34,6 +34,7 @@ from rubricem.judge.base import (
     stage_text,
     unread,
 )
+from rubricem.judge.evidence import evidence_of
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import note_usage, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
@@ -73,12 +74,10 @@ class StageView:
         return self.stage is Stage.ANSWER
 
     def __str__(self) -> str:
-        """What a person would be shown: question, answer and passages, fenced, long ones cut."""
-        run = self.trajectory
-        passages = [f"[{s.id}] {s.title}\n{s.text}" for s in run.sources]
-        room = CHARACTERS // (len(passages) + 2)
-        shown = {"question": cut(run.question, room), "answer": cut(answer_text(run), room)}
-        return fence(shown | {"passages": "\n\n".join(cut(text, room) for text in passages)})
+        """What other judges are shown: question, answer, the passages it cites, what code saw."""
+        run, room = self.trajectory, CHARACTERS // 3
+        shown = fence({"question": cut(run.question, room), "answer": cut(answer_text(run), room)})
+        return f"{shown}\n\n{evidence_of(run, CHARACTERS)}".rstrip()
 
 
 class Judged(Rubric):

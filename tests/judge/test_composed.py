@@ -21,6 +21,7 @@ from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequentia
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
+    CitationCheck,
     Completion,
     GroupJudgement,
     Judgement,
@@ -30,6 +31,7 @@ from rubricem.memory.schema import (
     Status,
     TrajectoryGroup,
     Usage,
+    Verification,
 )
 from tests.support.judges import ScriptedChat
 from tests.support.values import (
@@ -249,8 +251,13 @@ async def test_cancelling_leaves_no_rubric_at_work():
 async def test_a_model_that_judges_is_shown_what_a_person_would_be():
     model = ScriptedChat(["The answer covers 2 of 4 parts. I would give it 0.3 out of 1."])
     rubric = LLMJudge("Rate it: {observation}", ChatClient(model))
-    view = StageView(run_of(sources=(SOURCE,)), Stage.ANSWER, lambda: None)  # type: ignore[arg-type]
+    run = varied("a", f'{WHOLE[Stage.ANSWER]} <cite id="{SOURCE.id}">So it is</cite>')
+    check = CitationCheck(source=SOURCE.id, claim="So it is", verdict="unsupported")
+    checked = Verification(mode="mark", checker="rules", checks=(check,))
+    run = run.model_copy(update={"verification": checked})
+    view = StageView(run, Stage.ANSWER, lambda: None)  # type: ignore[arg-type]
     assert await rubric("the answer", view) == pytest.approx(0.3)
     shown = model.asked[0][0].content
-    assert all(text in shown for text in (QUESTION, WHOLE[Stage.ANSWER], f"[{SOURCE.id}]"))
+    assert all(text in shown for text in (QUESTION, WHOLE[Stage.ANSWER], f"passage {SOURCE.id}]"))
+    assert f'{SOURCE.id} does not bear out "So it is"' in shown
     assert SOURCE.text in shown and "Trajectory(" not in shown and len(shown) < 3000
