@@ -57,8 +57,8 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("base_url", "An OpenAI-compatible server to ask instead.", {"metavar": "URL"}),
     (
         "source",
-        "`python`, `web`, `wikipedia`, `scholar`, `searxng:URL`, `git:URL`, `tavily`, `auto`, or a "
-        "folder of documents; repeatable.",
+        "`python`, `web`, `wikipedia`, `scholar`, `arxiv`, `pubmed`, `searxng:URL`, `git:URL`, "
+        "`tavily`, `auto`, or a folder of documents; repeatable.",
         {"multiple": True},
     ),
     ("format", "Form of the answer (long).", {"type": click.Choice(["long", "short", "exact"])}),

@@ -19,7 +19,7 @@ from itertools import takewhile
 
 from rubricem.agent.models.turns import own_functions, read_turn
 from rubricem.agent.research.run import Run
-from rubricem.agent.sources.choice import SCHOLAR, about
+from rubricem.agent.sources.choice import PAPERS, about
 from rubricem.agent.transcript.events import TurnRetried
 from rubricem.agent.transcript.question import (
     NEXT_CALL,
@@ -183,7 +183,7 @@ class FreeDecoder:
         self._short = short
 
     def system(self, run: Run) -> str:
-        papers = SCHOLAR in run.search_tool.name.split("+")
+        papers = not {*PAPERS}.isdisjoint(run.search_tool.name.split("+"))
         offers = run.equipped.offers.values() if run.equipped else ()
         pages, tools = run.opens, [offer.line() for offer in offers]
         limit, short = run.ask.calls, self._short

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import models_on_offer, setup_of_run
-from rubricem.agent.sources.choice import AUTO, HISTORY, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
+from rubricem.agent.sources.choice import AUTO, HISTORY, PAPERS, PYTHON, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
@@ -123,7 +123,7 @@ def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
     return {"error": told}, status
 
 
-BUILT_IN = (PYTHON, WEB, SCHOLAR, WIKIPEDIA, HISTORY, AUTO)
+BUILT_IN = (PYTHON, WEB, *PAPERS, WIKIPEDIA, HISTORY, AUTO)
 UPLOADS = "uploads"
 """folder of the data directory whose folders can be named as sources"""
 UPLOADED = "upload:"

@@ -92,10 +92,10 @@ class Settings(BaseModel):
     api_key: SecretStr | None = None
     """for `base_url`"""
     source: tuple[str, ...] = ("python",)
-    """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`,
-    `searxng:URL`, `git:URL`, `history` (what earlier runs found), `auto`, a package's own, or
-    folders; separated by commas in the environment. If you name a server but no source, it is
-    `auto`."""
+    """what is searched: `python`, `web`, `scholar`, `arxiv`, `pubmed`, `wikipedia`, `wikipedia:de`,
+    `tavily`, `searxng:URL`, `git:URL`, `history` (what earlier runs found), `auto`, a package's
+    own, or folders; separated by commas in the environment. If you name a server but no source, it
+    is `auto`."""
     tavily_key: SecretStr | None = None
     """a key of Tavily's search, for the source `tavily`"""
     allow_hosts: tuple[str, ...] = ()

@@ -29,7 +29,15 @@ from rubricem.agent.sources.index import (
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.past import PastRuns
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.agent.sources.web import Scholar, SearXNG, Tavily, Web, Wikipedia
+from rubricem.agent.sources.web import (
+    ArXiv,
+    PubMed,
+    Scholar,
+    SearXNG,
+    Tavily,
+    Web,
+    Wikipedia,
+)
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
@@ -41,17 +49,21 @@ PYTHON = "python"
 HISTORY = "history"
 WEB = "web"
 SCHOLAR = "scholar"
+PAPERS = (SCHOLAR, ArXiv.name, PubMed.name)
+"""what searches papers, whose passages are abstracts"""
 SEARXNG = "searxng:"
 GIT = "git:"
 WIKIPEDIA = "wikipedia"
 TAVILY = Tavily.name
-SERVICES = (WEB, SCHOLAR, WIKIPEDIA, TAVILY)
+KEYLESS = {kind.name: kind for kind in (Web, Scholar, ArXiv, PubMed)}
+SERVICES = (WEB, *PAPERS, WIKIPEDIA, TAVILY)
 """beyond this machine, except for self-hosted instances"""
 AUTO = "auto"
 """the web if it answers, else `python`"""
 
 ALLOWED = (
-    "A source is `python` (the libraries installed here), `web`, `scholar`, `wikipedia` (or "
+    "A source is `python` (the libraries installed here), `web`, `scholar`, `arxiv`, `pubmed`, "
+    "`wikipedia` (or "
     "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier runs), `auto`, one of "
     "an installed package, or an existing folder with md, txt, rst, html, pdf, docx, pptx, xlsx, "
     "epub or csv files."
@@ -94,7 +106,7 @@ def is_beyond(name: str) -> bool:
 
 def finds_pages(name: str) -> bool:
     """Whether what it finds are pages of the web, of which it shows an excerpt."""
-    return is_beyond(name) and name != SCHOLAR
+    return is_beyond(name) and name not in PAPERS
 
 
 def is_folder(name: str) -> bool:
@@ -169,7 +181,7 @@ class Sources:
 
         tools = await asyncio.to_thread(open_all)
         tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
-        if rerank and self.names != (SCHOLAR,):
+        if rerank and not {*self.names} <= {*PAPERS}:
             tool = Reranked(tool, rerank)
         try:
             if self.tool_servers:
@@ -205,8 +217,8 @@ def open_source(
         rest = name.partition(":")[2]
         if name == TAVILY:
             return Tavily((keys or {}).get(name))
-        if name in (WEB, SCHOLAR):
-            return Web() if name == WEB else Scholar()
+        if kind := KEYLESS.get(name):
+            return kind()
         return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
     if name in parts_of("sources") or name.startswith(OWN):
         own = given(name) if name.startswith(OWN) else own_part("sources", name)
@@ -372,6 +384,8 @@ ABOUT = {
     PYTHON: "python: the documentation of the Python libraries installed here",
     WEB: "web: a web search; the pages that it finds are read",
     SCHOLAR: "scholar: a search of scientific papers, by title and abstract",
+    ArXiv.name: "arxiv: preprints of arXiv, by title and abstract; they can be opened whole",
+    PubMed.name: "pubmed: papers on medicine and life, by title and abstract",
     WIKIPEDIA: "wikipedia: its articles",
     TAVILY: "tavily: a web search; the pages that it finds are read",
     "searxng": "searxng: a web search; the pages that it finds are read",

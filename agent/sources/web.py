@@ -2,7 +2,9 @@
 
 `Web` uses ddgs, which queries several public engines and parses what strangers sent: it runs in a
 process that is ended after a time limit. `Scholar` (Semantic Scholar) gives a paper's abstract or
-one-sentence summary; all callers share one allowance, so calls are made one at a time.
+one-sentence summary; all callers share one allowance, so calls are made one at a time. arXiv may be
+asked once in three seconds, PubMed (NCBI's E-utilities) three times a second without a key; both
+answer in XML, which is read in a process apart.
 
 A reply is read up to a size limit and a hard time limit; redirects are not followed. Results become
 passages: only those with web addresses, each page and each text once.
@@ -15,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
@@ -33,9 +35,11 @@ from rubricem.agent.sources.index import without_near_duplicates
 from rubricem.agent.sources.sandbox.pool import SEARCH_SECONDS, Job, readers, searchers
 from rubricem.agent.transcript.words import Query, read_query
 from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.language import STOP_WORDS
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import one_line
 
+T = TypeVar("T")
 LONGEST = 8000
 """characters kept of one result's text"""
 MOST_BYTES = 10_000_000
@@ -162,6 +166,18 @@ class Service:
         if reply is None:
             raise self._garbled_reply()
         return reply
+
+    async def rows(
+        self, path: str, element: str, fields: Mapping[str, str], **asked: Any
+    ) -> list[dict[str, list[str]]]:
+        """Of a reply in XML: for each `element` the texts at the paths of its `fields`."""
+        reply = await self.fetch(path, **asked)
+        asked = {"packing": reply.packing, "most": MOST_BYTES, "row": element, "fields": {**fields}}
+        try:
+            read = await readers().read(Job("xml", "The reply", asked, reply.content))
+        except SourceError:
+            raise self._garbled_reply() from None
+        return [dict(each) for each in read]
 
     async def fetch(self, path: str, **asked: Any) -> Fetched:
         try:
@@ -313,25 +329,37 @@ class Scholar(Searched):
             params["year"] = asked.years
         if asked.fields:
             params["fieldsOfStudy"] = ",".join(asked.fields)
-        reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
+        params["limit"] = str(min(limit, MOST))
+
+        async def ask() -> dict[str, Any]:
+            return await self._service.get("/paper/search", params=params)
+
+        reply = await patiently(self._service, ask, self._retry)
         return map(_paper_passage, _objects_in(reply, "data"))
 
-    async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
-        """Retry while the service is busy, as long as the waits stay within bounds."""
-        limiter = shared_limiter(self._service.url, 1)
-        waited = 0.0
-        for tried in range(1, self._retry.tries + 1):
-            async with limiter.slot():
-                try:
-                    return await self._service.get("/paper/search", params=params)
-                except SearchRefused as refused:
-                    wait = self._retry.wait(tried, parse_wait(refused.headers), random.random())
-                    waited += wait
-                    last = tried == self._retry.tries or waited > self._retry.total
-                    if last or not is_transient(refused.status):
-                        raise
-                    limiter.pause(wait)
-        raise AssertionError("the last try returns or raises")
+
+async def patiently(
+    service: Service, ask: Callable[[], Awaitable[T]], retry: Retry, gap: float = 0.0
+) -> T:
+    """Ask, one caller at a time, and again while it is busy, as long as the waits stay in bounds.
+
+    `gap`: seconds that pass before anybody's next request.
+    """
+    limiter = shared_limiter(service.url, 1)
+    waited = 0.0
+    for tried in range(1, retry.tries + 1):
+        async with limiter.slot():
+            limiter.pause(gap)
+            try:
+                return await ask()
+            except SearchRefused as refused:
+                wait = retry.wait(tried, parse_wait(refused.headers), random.random())
+                waited += wait
+                last = tried == retry.tries or waited > retry.total
+                if last or not is_transient(refused.status):
+                    raise
+                limiter.pause(wait)
+    raise AssertionError("the last try returns or raises")
 
 
 def _paper_passage(paper: dict[str, Any]) -> Passage:
@@ -368,6 +396,118 @@ def _results(reply: Any, text: str, date: str) -> list[Passage]:
         note = f"published {told[:10]}" if isinstance(told, str) and told else ""
         found.append(row(each.get("title"), each.get("url"), each.get(text), note))
     return found
+
+
+MOST_WORDS = 12
+"""of a query to an archive, of which each narrows what is found"""
+ARXIV_SECONDS, PUBMED_SECONDS = 3.0, 0.34
+"""between two requests"""
+_ENTRY = {
+    "title": "{*}title", "text": "{*}summary", "page": "{*}id", "date": "{*}published",
+    "who": "{*}author/{*}name", "venue": "{*}journal_ref",
+}  # fmt: skip
+_ARTICLE = {
+    "title": ".//ArticleTitle", "text": ".//Abstract/AbstractText", "id": "MedlineCitation/PMID",
+    "who": ".//AuthorList/Author/LastName", "venue": ".//Journal/ISOAbbreviation",
+    "date": ".//JournalIssue/PubDate/*",
+}  # fmt: skip
+Fields = dict[str, list[str]]
+"""of a paper: the texts of each of its elements"""
+
+
+def words_of(query: str) -> list[str]:
+    """The words that an archive is asked for; a hyphen or a quotation mark would be its syntax."""
+    words = re.findall(r"\w+", query)
+    return ([w for w in words if w.lower() not in STOP_WORDS] or words)[:MOST_WORDS]
+
+
+def years_of(asked: Query) -> tuple[str, str] | None:
+    """First and last year; None: of any year."""
+    first, until, last = asked.years.partition("-")
+    return (first or "1900", last or ("2100" if until else first)) if asked.years else None
+
+
+def archived(fields: Fields, address: str, page: str = "") -> Passage:
+    """Its place reads like "Vaswani et al., 2017, Nat. Med., https://..."."""
+    told = {name: " ".join(texts) for name, texts in fields.items()}
+    who = fields["who"]
+    names = " and ".join(who) if len(who) < 3 else f"{who[0]} et al."
+    year = re.search(r"\b(?:1[89]|20)\d\d\b", told["date"])
+    place = (names, year[0] if year else "", *fields["venue"][:1], page)
+    return row(told["title"], address, told["text"], ", ".join(filter(None, place)))
+
+
+class ArXiv(Searched):
+    """arXiv's interface (Atom): abstracts, of papers that can be opened whole."""
+
+    name = "arxiv"
+
+    def __init__(
+        self,
+        url: str = "https://export.arxiv.org/api",
+        retry: Retry = RETRY,
+        gap: float = ARXIV_SECONDS,
+    ) -> None:
+        self._service, self._retry, self._gap = Service("arXiv", url), retry, gap
+
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        found: list[Fields] = []
+        for joint in (" AND ", " OR "):  # all of the words, or else any
+            query = joint.join(f"all:{word}" for word in words_of(asked.text))
+            if years := years_of(asked):
+                query = f"({query}) AND submittedDate:[{years[0]}01010000 TO {years[1]}12312359]"
+            params = {"search_query": query, "max_results": str(min(limit, MOST))}
+            params |= {"sortBy": "relevance", "sortOrder": "descending"}
+
+            async def ask(params: Mapping[str, str] = params) -> list[Fields]:
+                return await self._service.rows("/query", "entry", _ENTRY, params=params)
+
+            if found := await patiently(self._service, ask, self._retry, self._gap):
+                break
+        pages = [" ".join(each["page"]).replace("http://", "https://") for each in found]
+        pairs = zip(found, pages, strict=True)
+        return [archived(each, page.replace("/abs/", "/pdf/"), page) for each, page in pairs]
+
+
+class PubMed(Searched):
+    """NCBI's E-utilities over PubMed: abstracts."""
+
+    name = "pubmed"
+
+    def __init__(
+        self,
+        url: str = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils",
+        retry: Retry = RETRY,
+        gap: float = PUBMED_SECONDS,
+    ) -> None:
+        self._service, self._retry, self._gap = Service("PubMed", url), retry, gap
+
+    async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
+        usual = {"db": "pubmed", "tool": "rubricem"}
+        wanted = {"term": " ".join(words_of(asked.text)), "retmax": str(min(limit, MOST))}
+        wanted |= {"retmode": "json", "sort": "relevance", **usual}
+        if years := years_of(asked):
+            wanted |= {"datetype": "pdat", "mindate": years[0], "maxdate": years[1]}
+
+        async def search() -> dict[str, Any]:
+            return await self._service.get("/esearch.fcgi", params=wanted)
+
+        reply = (await patiently(self._service, search, self._retry, self._gap)).get(
+            "esearchresult"
+        )
+        ids = reply.get("idlist") if isinstance(reply, dict) else None
+        if not isinstance(ids, list) or not ids:
+            return []
+        chosen = {"id": ",".join(map(str, ids)), "retmode": "xml", **usual}
+
+        async def fetch() -> list[Fields]:
+            return await self._service.rows(
+                "/efetch.fcgi", "PubmedArticle", _ARTICLE, params=chosen
+            )
+
+        found = await patiently(self._service, fetch, self._retry, self._gap)
+        place = "https://pubmed.ncbi.nlm.nih.gov/"
+        return [archived(each, f"{place}{' '.join(each['id'])}/") for each in found]
 
 
 class Tavily(Searched):

@@ -9,6 +9,8 @@ const NAMES = {
   python: t("Python documentation"),
   web: t("Web"),
   scholar: t("Papers"),
+  arxiv: "arXiv",
+  pubmed: "PubMed",
   wikipedia: t("Wikipedia"),
   history: t("Earlier runs"),
   auto: t("Automatic"),

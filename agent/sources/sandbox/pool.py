@@ -49,7 +49,7 @@ class Job:
     which of those of a file of questions match the text in `content`.
     """
 
-    kind: Literal["page", "document", "json", "engines", "patterns"]
+    kind: Literal["page", "document", "json", "xml", "engines", "patterns"]
     name: str
     """what it is called where it could not be read, at the beginning of a sentence"""
     fields: Mapping[str, Any]

@@ -18,6 +18,8 @@ from ddgs.engines.duckduckgo import Duckduckgo
 from rubricem.agent.models.limits import Retry
 from rubricem.agent.sources.sandbox.web_text import ask_engines
 from rubricem.agent.sources.web import (
+    ArXiv,
+    PubMed,
     Rows,
     Scholar,
     SearXNG,
@@ -395,3 +397,66 @@ def test_repeated_pages_and_repeated_texts_are_found_once() -> None:
         "https://wasps.org/",
     ]
     assert len(citable_passages(rows, 1)) == 1
+
+
+FEED = """<?xml version="1.0" encoding="UTF-8"?>
+<feed xmlns="http://www.w3.org/2005/Atom" xmlns:arxiv="http://arxiv.org/schemas/atom">
+  <title>arXiv Query</title>
+  <entry>
+    <id>http://arxiv.org/abs/2301.00001v2</id><published>2023-01-01T00:00:00Z</published>
+    <title>How bees
+      dance</title><summary>  Bees dance in eights of
+      &lt;10 cm. </summary>
+    <author><name>Ann Beck</name></author><author><name>Bo Carl</name></author>
+    <author><name>Di Eck</name></author><arxiv:journal_ref>J. Bees 4</arxiv:journal_ref>
+  </entry>
+</feed>"""
+NONE = '<feed xmlns="http://www.w3.org/2005/Atom"><title>arXiv Query</title></feed>'
+ARTICLES = """<?xml version="1.0"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD" "http://127.0.0.1:9/no.dtd" [<!ENTITY e "x">]>
+<PubmedArticleSet><PubmedArticle><MedlineCitation><PMID Version="1">38000001</PMID><Article>
+<Journal><JournalIssue><PubDate><MedlineDate>2024 Mar-Apr</MedlineDate></PubDate></JournalIssue>
+<Title>Bees</Title><ISOAbbreviation>J Bees</ISOAbbreviation></Journal>
+<ArticleTitle>Dance of <i>Apis</i>.</ArticleTitle><Abstract>
+<AbstractText Label="AIM">Why they dance.</AbstractText>
+<AbstractText>They tell&e; where.</AbstractText>
+</Abstract><AuthorList><Author><LastName>Beck</LastName></Author></AuthorList></Article>
+</MedlineCitation></PubmedArticle></PubmedArticleSet>"""
+
+
+async def test_arxiv_is_asked_for_all_words_and_then_for_any() -> None:
+    with JsonSite(Sent(NONE), Sent(FEED)) as site:
+        found = await ArXiv(site.url, gap=0.0).search('"bee-dance" of AND year:2019-2021', 500)
+    assert [asked.params["search_query"] for asked in site.asked] == [
+        f"({words}) AND submittedDate:[201901010000 TO 202112312359]"
+        for words in ("all:bee AND all:dance", "all:bee OR all:dance")
+    ]
+    assert {asked.params["max_results"] for asked in site.asked} == {"100"}
+    place = "Ann Beck et al., 2023, J. Bees 4, https://arxiv.org/abs/2301.00001v2"
+    pdf = "https://arxiv.org/pdf/2301.00001v2"
+    assert found == [Passage("How bees dance", pdf, place, "Bees dance in eights of <10 cm.")]
+
+
+async def test_pubmed_is_asked_for_the_abstracts_of_what_it_found() -> None:
+    ids, none = ({"esearchresult": {"idlist": each}} for each in (["38000001"], []))
+    with JsonSite(Sent(ids), Sent(ARTICLES), Sent(none), Sent({"error": 3})) as site:
+        pubmed = PubMed(site.url, gap=0.0)
+        (found,) = await pubmed.search("bee dance year:2020-", 5)
+        assert [await pubmed.search("wasps", 5) for _ in range(2)] == [[], []]
+    first, second, *_ = site.asked
+    assert (first.path, second.path) == ("/esearch.fcgi", "/efetch.fcgi")
+    assert (first.params["term"], first.params["mindate"]) == ("bee dance", "2020")
+    assert second.params["id"] == "38000001" and second.params["tool"] == "rubricem"
+    address = "https://pubmed.ncbi.nlm.nih.gov/38000001/"
+    text = "Why they dance. They tell&e; where."  # what is declared is not put in
+    assert found == Passage("Dance of Apis.", address, "Beck, 2024, J Bees", text)
+
+
+async def test_archives_are_asked_no_faster_than_they_allow_and_say_what_is_wrong() -> None:
+    with JsonSite(Sent(FEED), Sent(FEED), Sent("<html>", status=503), Sent("no XML")) as site:
+        archive, began = ArXiv(site.url, retry=SOON, gap=0.2), time.monotonic()
+        await asyncio.gather(archive.search("bees", 5), archive.search("wasps", 5))
+        assert time.monotonic() - began >= 0.2
+        with pytest.raises(SourceError, match="no search result of arXiv"):
+            await archive.search("ants", 5)
+    assert len(site.asked) == 4
