@@ -38,6 +38,8 @@ from rubricem.agent.sources.index import (
     without_near_duplicates,
     write_segment,
 )
+from rubricem.agent.sources.sandbox import NoText
+from rubricem.agent.sources.sandbox.browser import browser_path, draw
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
@@ -393,14 +395,19 @@ def _is_old(path: Path) -> bool:
 class WebPages:
     """The `PageReader` of the web."""
 
-    def __init__(self, fetcher: Fetcher, cache: PageCache) -> None:
+    def __init__(
+        self, fetcher: Fetcher, cache: PageCache, allowed: Sequence[str] | None = None
+    ) -> None:
+        """`allowed`: None, or private hosts of which also what scripts draw is read."""
         self._fetcher = fetcher
         self._cache = cache
+        self._allowed = allowed
 
     @classmethod
     def of(cls, folder: Path, allowed: Sequence[str] = ()) -> Self:
         """A reader that caches pages in a folder; `allowed` hosts may be private."""
-        return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed))
+        drawn = allowed if browser_path() else None
+        return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed), drawn)
 
     async def read(self, address: str) -> list[Passage]:
         wanted = normal(address)
@@ -415,8 +422,22 @@ class WebPages:
         asked = {"address": page.address, "declared": page.content_type, "packing": page.packing}
         most = {"most": self._fetcher.limits.bytes}
         job = Job("page", "The page", {**asked, **most}, page.content, remedy="Name another one.")
-        read = await readers().read(job)
+        try:
+            read = await readers().read(job)
+        except NoText:
+            if self._allowed is None:
+                raise
+            drawn = await draw(page.address, self._for_scripts(page.address))
+            fields = {**asked, **most, "packing": "", "declared": "text/html; charset=utf-8"}
+            read = await readers().read(Job("page", "The page", fields, drawn))
         return [Passage(read["title"], page.address, *piece) for piece in read["passages"]]
+
+    def _for_scripts(self, address: str) -> Fetcher:
+        """What answers a page's scripts: of private hosts they reach the page's own alone."""
+        url = _parse(address)
+        own = f"{url.host}:{url.port or PORTS[url.scheme]}"
+        allowed = (own,) if {own, url.host} & {*(self._allowed or ())} else ()
+        return Fetcher(AddressGuard(allowed), self._fetcher.limits)
 
 
 READ_AT_ONCE, OF_A_HOST = 10, 2

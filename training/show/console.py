@@ -86,7 +86,7 @@ def open_tracker(tracker: Tracker, out: Path, record: Mapping[str, Any]) -> Any:
     Raises SettingsError if it is not installed or does not begin, StoreError if the folder cannot
     be used.
     """
-    import_extra(tracker, "tensorboard" if tracker == "tensorboard" else None, "That tracker")
+    import_extra(tracker, "train" if tracker == "tensorboard" else None, "That tracker")
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
     if tracker == "tensorboard":

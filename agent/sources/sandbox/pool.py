@@ -25,6 +25,7 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any, Literal
 
+from rubricem.agent.sources.sandbox import NoText
 from rubricem.agent.sources.sandbox.worker import REPLY, REQUEST
 from rubricem.memory.errors import SourceError
 
@@ -36,7 +37,7 @@ MEGABYTES = 256
 """that a process may fill with a piece of work"""
 MOST_REPLY = 128_000_000
 """bytes of a reply"""
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH", "HOME")
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH", "HOME")
 """of the environment: a reader needs no keys"""
 _COMMAND = ("-P", "-W", "ignore", "-m", f"{__package__}.worker")
 
@@ -76,7 +77,7 @@ class Reader:
 
     def __init__(self, clock_seconds: float = CLOCK_SECONDS, passed: tuple[str, ...] = ()) -> None:
         self._clock_seconds = clock_seconds
-        names = (*_KEPT, *passed)
+        names = (*KEPT, *passed)
         kept = {name: os.environ[name] for name in names if name in os.environ}
         path = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
@@ -105,7 +106,8 @@ class Reader:
             return read, not worn
         told = json.loads(read)
         whole = "said" in told
-        failure = SourceError(told["said"], told["remedy"]) if whole else job.failure(told["how"])
+        kind = NoText if told.get("textless") else SourceError
+        failure = kind(told["said"], told["remedy"]) if whole else job.failure(told["how"])
         return failure, not worn
 
     def end(self) -> None:

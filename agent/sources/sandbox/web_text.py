@@ -25,6 +25,7 @@ from rubricem.agent.sources.readers.pages.markup import read_html
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.readers.plain.markdown import read_markdown
+from rubricem.agent.sources.sandbox import NoText
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
 
@@ -91,7 +92,8 @@ def document_of(
             outline.add(BlockKind.PARAGRAPH, text)
             document = Document(name, outline.sections(), note)
     if not any(section.text.strip() for section in document.sections):
-        raise SourceError("The page has no text; it may be drawn by a script.")
+        failure = NoText if kind_of(content) == "html" else SourceError
+        raise failure("The page has no text; it may be drawn by a script.")
     return document
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from rubricem.agent.sources.sandbox import NoText
 from rubricem.memory.errors import SourceError
 
 try:
@@ -211,7 +212,8 @@ def answer(asked: Mapping[str, Any], content: bytes) -> tuple[Any, bool]:
     try:
         return _KINDS[asked["kind"]](asked, content, limits), False
     except SourceError as error:
-        return {"said": str(error), "remedy": error.remedy}, True
+        textless = isinstance(error, NoText)
+        return {"said": str(error), "remedy": error.remedy, "textless": textless}, True
     except Unread as error:
         return {"how": str(error)}, True
     except Exception as error:
