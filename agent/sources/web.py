@@ -16,6 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -400,8 +401,6 @@ def _results(reply: Any, text: str, date: str) -> list[Passage]:
 
 MOST_WORDS = 12
 """of a query to an archive, of which each narrows what is found"""
-ARXIV_SECONDS, PUBMED_SECONDS = 3.0, 0.34
-"""between two requests"""
 _ENTRY = {
     "title": "{*}title", "text": "{*}summary", "page": "{*}id", "date": "{*}published",
     "who": "{*}author/{*}name", "venue": "{*}journal_ref",
@@ -437,18 +436,26 @@ def archived(fields: Fields, address: str, page: str = "") -> Passage:
     return row(told["title"], address, told["text"], ", ".join(filter(None, place)))
 
 
-class ArXiv(Searched):
-    """arXiv's interface (Atom): abstracts, of papers that can be opened whole."""
+class Archive(Searched):
+    """An archive of papers; all who ask it wait for one another."""
 
-    name = "arxiv"
+    named: tuple[str, str]
+    """for messages, and where its interface is"""
+    gap: float
+    """seconds between two requests"""
 
-    def __init__(
-        self,
-        url: str = "https://export.arxiv.org/api",
-        retry: Retry = RETRY,
-        gap: float = ARXIV_SECONDS,
-    ) -> None:
-        self._service, self._retry, self._gap = Service("arXiv", url), retry, gap
+    def __init__(self, url: str = "", retry: Retry = RETRY, gap: float | None = None) -> None:
+        self._service, self._retry = Service(self.named[0], url or self.named[1]), retry
+        self._gap = self.gap if gap is None else gap
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(self._service, ask, self._retry, self._gap)
+
+
+class ArXiv(Archive):
+    """Abstracts, of papers that can be opened whole; by arXiv's interface, in Atom."""
+
+    name, named, gap = "arxiv", ("arXiv", "https://export.arxiv.org/api"), 3.0
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         found: list[Fields] = []
@@ -456,31 +463,20 @@ class ArXiv(Searched):
             query = joint.join(f"all:{word}" for word in words_of(asked.text))
             if years := years_of(asked):
                 query = f"({query}) AND submittedDate:[{years[0]}01010000 TO {years[1]}12312359]"
-            params = {"search_query": query, "max_results": str(min(limit, MOST))}
-            params |= {"sortBy": "relevance", "sortOrder": "descending"}
-
-            async def ask(params: Mapping[str, str] = params) -> list[Fields]:
-                return await self._service.rows("/query", "entry", _ENTRY, params=params)
-
-            if found := await patiently(self._service, ask, self._retry, self._gap):
+            wanted = {"search_query": query, "max_results": str(min(limit, MOST))}
+            get = partial(self._service.rows, "/query", "entry", _ENTRY, params=wanted)
+            if found := await self._patiently(get):
                 break
         pages = [" ".join(each["page"]).replace("http://", "https://") for each in found]
         pairs = zip(found, pages, strict=True)
         return [archived(each, page.replace("/abs/", "/pdf/"), page) for each, page in pairs]
 
 
-class PubMed(Searched):
-    """NCBI's E-utilities over PubMed: abstracts."""
+class PubMed(Archive):
+    """Abstracts, by NCBI's E-utilities: what is found, and then the text of that."""
 
-    name = "pubmed"
-
-    def __init__(
-        self,
-        url: str = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils",
-        retry: Retry = RETRY,
-        gap: float = PUBMED_SECONDS,
-    ) -> None:
-        self._service, self._retry, self._gap = Service("PubMed", url), retry, gap
+    name, named = "pubmed", ("PubMed", "https://eutils.ncbi.nlm.nih.gov/entrez/eutils")
+    gap = 0.34
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         usual = {"db": "pubmed", "tool": "rubricem"}
@@ -488,25 +484,17 @@ class PubMed(Searched):
         wanted |= {"retmode": "json", "sort": "relevance", **usual}
         if years := years_of(asked):
             wanted |= {"datetype": "pdat", "mindate": years[0], "maxdate": years[1]}
-
-        async def search() -> dict[str, Any]:
-            return await self._service.get("/esearch.fcgi", params=wanted)
-
-        reply = (await patiently(self._service, search, self._retry, self._gap)).get(
-            "esearchresult"
-        )
-        ids = reply.get("idlist") if isinstance(reply, dict) else None
+        get = partial(self._service.get, "/esearch.fcgi", params=wanted)
+        told = (await self._patiently(get)).get("esearchresult")
+        ids = told.get("idlist") if isinstance(told, dict) else None
         if not isinstance(ids, list) or not ids:
             return []
-        chosen = {"id": ",".join(map(str, ids)), "retmode": "xml", **usual}
-
-        async def fetch() -> list[Fields]:
-            return await self._service.rows(
-                "/efetch.fcgi", "PubmedArticle", _ARTICLE, params=chosen
-            )
-
-        found = await patiently(self._service, fetch, self._retry, self._gap)
+        wanted = {"id": ",".join(map(str, ids)), "retmode": "xml", **usual}
+        fetch = partial(
+            self._service.rows, "/efetch.fcgi", "PubmedArticle", _ARTICLE, params=wanted
+        )
         place = "https://pubmed.ncbi.nlm.nih.gov/"
+        found = await self._patiently(fetch)
         return [archived(each, f"{place}{' '.join(each['id'])}/") for each in found]
 
 
