@@ -145,8 +145,10 @@ class Evidence:
         shown = [source for source in self.sources.values() if source.id in seen]
         unseen = list[Passage]()
         for passage in found:
-            known = self._numbers.get((passage.location, passage.place, passage.text)) in seen
-            if not known and not any(_holds(each, passage) for each in (*shown, *unseen)):
+            number = self._numbers.get((passage.location, passage.place, passage.text))
+            known = number is not None and number in seen
+            held: list[Source | Passage] = [*shown, *unseen]
+            if not known and not any(_holds(each, passage) for each in held):
                 unseen.append(passage)
         return unseen[:limit] or list(found[:limit])
 

@@ -105,15 +105,15 @@ async def test_a_call_in_flight_ends_with_its_budget_of_seconds():
 
 
 async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp_path: Path):
-    # Two calls of 120 tokens are 240, and two more are kept back: 500 - 240 = 260 is enough.
+    # A call of 120 tokens, and a second one whose beginning was sent before, are more than half.
     turns = [plan("one"), search("two"), answer()]
     with ScriptedServer(turns) as server:
-        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=470))
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=280))
         told = contents(server.requests[-1].body)[-1][1]
     assert "No further search is possible" in told
     assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", None)
     assert cited_answer(run).text() == "It is an unbounded cache [1]."
-    assert "the budget of 470 tokens ran low" in markdown(run)
+    assert "the budget of 280 tokens ran low" in markdown(run)
     assert all(cut_off(run, stage) == "" for stage in Stage)
 
 
