@@ -8,7 +8,8 @@ were written by somebody who knew neither code nor manuals as they stand here, 7
 (`--split third`), 28 after those (`--split fourth`), then 24 (`--split fifth`), then 20 on
 topics that were drawn by chance (`--split sixth`), then 20 on topics that none of them has
 (`--split seventh`), then 20 by somebody who knew none of the code (`--split eighth`), then 24 by
-another who knew none of it (`--split ninth`). Each is asked as `rubricem ask` asks it.
+another who knew none of it (`--split ninth`), then 20 before what they ask for was looked at
+(`--split tenth`). Each is asked as `rubricem ask` asks it.
 Whether an answer is useful is for a reader to say: `useful` of a question says what it must tell,
 this program prints each answer with its citations, and the reader's verdicts are joined in from
 `results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
@@ -46,8 +47,7 @@ READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
 HALVES = ("train", "dev")
 """of the 30"""
-OTHERS = ("other", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
-OTHER, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = OTHERS
+OTHERS = ("other", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 """those by somebody else, and those of `seventh` by whoever mended what came before"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""

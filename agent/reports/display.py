@@ -36,6 +36,7 @@ from rubricem.agent.reports.report import (
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE
 from rubricem.agent.transcript.scaffold import parse
+from rubricem.agent.transcript.words import closest_sentence
 from rubricem.judge.evaluation.report import PairReport, shares_of
 from rubricem.memory.schema import (
     Judgement,
@@ -54,6 +55,8 @@ RUBRIC_TAIL = 20_000
 """characters of a plan that are searched for its rubric"""
 SHOWN = 8
 """most rubric items shown during a run"""
+PASSAGES, SAID = 3, 300
+"""of the first search, and characters of a sentence of each"""
 WIDEST = 100
 _MARK = re.compile(r"(?<!\w)(?:\[\d+\])+")
 _DOUBT = re.compile(r"\[(?:\d+:[a-z\s]+|no\s+source|claim\s+removed)\]")
@@ -93,8 +96,8 @@ class ProgressLines:
         self._task = bar.add_task("") if bar else None
         self._stage: Stage | None = None
         self._plan = ""
-        self._first = True
-        """no tool was called yet"""
+        self._planned = False
+        """its rubric was shown"""
         self._calls = deque[events.ToolCalled]()
         """those that have not returned: they return in their order"""
         self._parts: dict[int, _Part] = {}
@@ -130,12 +133,14 @@ class ProgressLines:
             case events.StageStarted(stage) if stage is not self._stage:
                 self._stage = stage
                 self._tell_progress(stage.value) if self._bar else None
-                return stage.value
+                return f"{stage.value}\n{self._rubric()}".rstrip("\n")
             case events.ToolCalled():
                 self._calls.append(event)
                 return self._rubric()
             case events.ToolReturned() if self._calls:
-                return _call_line(self._calls.popleft(), event)
+                called = self._calls.popleft()
+                told = _passages(called.query, event.sources) if called.number == 1 else []
+                return "\n".join([_call_line(called, event), *told])
             case events.TurnRetried(reason):
                 self._plan = ""
                 return f"asked again: {one_line(reason)}"
@@ -143,9 +148,9 @@ class ProgressLines:
                 return ""
 
     def _rubric(self) -> str:
-        """The items of the plan, before the first call that follows it."""
-        first, self._first = self._first, False
-        rubric = latest_rubric(parse(printable(self._plan))) if first else []
+        """The items of the plan, when it has been written; once."""
+        rubric = [] if self._planned else latest_rubric(parse(printable(self._plan)))
+        self._planned = self._planned or bool(rubric)
         return "\n".join(f"  - {one_line(item)}" for item in rubric[:SHOWN])
 
     def _tell_part(self, part: "_Part", event: events.Event) -> None:
@@ -204,6 +209,12 @@ class _Part:
 def _call_line(called: events.ToolCalled, returned: events.ToolReturned) -> str:
     doing = {OPEN_PAGE: "page", INVESTIGATE: "report"}.get(called.name, "search")
     return f"{doing} {called.number}: {one_line(called.query)} ({_outcome(returned)})"
+
+
+def _passages(query: str, sources: Sequence[Source]) -> list[str]:
+    """What the documents say: of the best passages the sentence nearest to what was asked."""
+    said = [(source.title, closest_sentence(query, source.text)) for source in sources[:PASSAGES]]
+    return [f"  {one_line(title)}: {one_line(text)[:SAID]}" for title, text in said if text]
 
 
 def _line_beside(event: events.Event) -> str:

@@ -5,9 +5,11 @@ wrote is POLICY text: the plan, in the transcript and by a grammar, and what it 
 transcript, where it is shown nothing but what that takes (`reading`). Rows of such runs can be used
 for SFT, never for a policy-gradient ratio.
 
-The plan is a list of look-ups (`plans`), which code follows: each is searched in its own words,
-answered by a span of a passage, and put into those that refer to it. One that finds nothing is
-searched once more, with the model's own words beside. What is not found or not certain is data
+The question itself is searched first, before the plan, and what that finds is read for the whole of
+it: for its parts where they are to be answered in words, else for an answer that the plan must
+better. The plan is a list of look-ups (`plans`), which code follows: each is searched in its own
+words, answered by a span of a passage, and put into those that refer to it. One that finds nothing
+is searched once more, with the model's own words beside. What is not found or not certain is data
 (`Lookups.past`), and the answer marks it.
 
 MCP tools are not called: a small model calls them when it should not, or calls whatever it is
@@ -15,8 +17,10 @@ offered. Free decoding calls them.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
-from rubricem.agent.research.lookups import Finding, Lookups
+from rubricem.agent.research.lookups import Finding
 from rubricem.agent.research.plans import Lookup, PlanOperation, plan_grammar, read_plan
 from rubricem.agent.research.reading import PassageReader, conclude, mean_logprob
 from rubricem.agent.research.run import Run
@@ -24,6 +28,7 @@ from rubricem.agent.research.tuned import TUNED
 from rubricem.agent.transcript.events import SourceProgress
 from rubricem.agent.transcript.question import Found, RunCut, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, template
+from rubricem.agent.transcript.words import overlap
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.language import NAMES, is_foreign, language_of
 from rubricem.memory.schema import (
@@ -34,6 +39,7 @@ from rubricem.memory.schema import (
     Embedder,
     Ending,
     Sampling,
+    Source,
     Stage,
     Status,
 )
@@ -70,9 +76,14 @@ class ForcedDecoder:
         return asked
 
     async def plan(self, run: Run) -> str:
-        """Write the plan and return the query of its first look-up."""
+        """Search the question, so that its passages are shown at once; then write the plan.
+
+        The query returned is the question, whose passages are read first.
+        """
         if run.equipped and run.equipped.offers:
             run.listener(SourceProgress("the embedded model calls no tools of MCP servers"))
+        question = _one_line(run.alone)
+        await self.search(run, question)
         await run.prompt(Stage.PLAN, "<think>\n1.")
         written = await run.write(Stage.PLAN, PLAN, live=False, slot="think")
         drafted = neutralise(written.text.rstrip())
@@ -80,14 +91,14 @@ class ForcedDecoder:
         plan = read_plan(f"1.{drafted}", run.alone)
         needed = (step for step in plan.steps if step.number in plan.needed)
         items = "".join(f"\n- Answers: {neutralise(step.text)}" for step in needed)
-        told = f"\n<deep_analysis>{plan.outline()}</deep_analysis>\n<rubric>{items}\n</rubric>"
+        told = f"\n<deep_analysis>Look-ups: {len(plan.steps)}.</deep_analysis>"
+        told += f"\n<rubric>{items}\n</rubric>"
         steps = f"\n<research_plan>\n{neutralise(plan.text())}\n</research_plan>"
         text = f"\n</think>\n<structured_plan>{told}{steps}\n</structured_plan>\n"
         await run.prompt(Stage.PLAN, text)
-        run.lookups = Lookups()
         self._follow(run)
-        first = run.lookups.plan.step(run.lookups.at)
-        return await self._call(run, self._question(run, first))
+        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{question}</call_tool>\n')
+        return question
 
     def _follow(self, run: Run) -> None:
         """Take up the plan as it stands in the transcript last: a person may have changed it."""
@@ -113,17 +124,19 @@ class ForcedDecoder:
 
     async def search(self, run: Run, query: str) -> Found:
         """Passages that were read for another look-up may answer this one, too."""
-        lookups = run.lookups
-        return await run.search(
-            query, seen=lookups.read.get(lookups.at, set()), beside=lookups.beside
-        )
+        at = run.lookups.at
+        least = 0 if at else TUNED.read_first
+        return await run.search(query, seen=run.lookups.read.get(at, set()), least=least)
 
     async def observe(self, run: Run, found: Found) -> None:
+        lookups, asked = run.lookups, _one_line(run.alone)
         if run.turn == 1:
             self._follow(run)
-        lookups = run.lookups
-        asked = self._question(run, lookups.plan.step(lookups.at))
-        lookups.queries.setdefault(lookups.at, [asked])
+            # It was searched before the plan, and nothing of it stands in the transcript yet.
+            new = {source.id for source in found.sources} - run.evidence.background.by_id.keys()
+            found = replace(found, new=frozenset(new))
+        else:
+            asked = self._question(run, lookups.plan.step(lookups.at))
         # What the conversation before quoted is never found anew, but it may answer.
         quoted = (i for i in run.sources if i in run.evidence.background.by_id)
         lookups.show([*(source.id for source in found.sources), *quoted])
@@ -133,80 +146,91 @@ class ForcedDecoder:
 
     async def research(self, run: Run) -> str | None:
         """Read what was found; return the next query, or None to go on."""
-        lookups = run.lookups
-        step = lookups.plan.step(lookups.at)
-        asked = self._question(run, step)
-        await run.prompt(Stage.RESEARCH, f"<state_evaluation>\n[{step.number}] {asked}")
+        lookups, plan = run.lookups, run.lookups.plan
         sources = [run.sources[identifier] for identifier in lookups.shown]
+        await run.prompt(Stage.RESEARCH, "<state_evaluation>")
+        if lookups.at:
+            await self._read(run, plan.step(lookups.at), sources)
+        elif plan.apart:
+            for step in plan.steps:
+                lookups.queries.setdefault(step.number, [_one_line(run.alone)])
+                await self._read(run, step, sources[: TUNED.read])
+        else:
+            lookups.whole = await self._read_whole(run, sources)
+            await self._tell(run, 0, _one_line(run.alone), lookups.whole)
+        left = (s.number for s in lookups.open() if s.number in plan.needed)
+        told = ", ".join(f"[{number}]" for number in left) or "nothing"
+        await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
+        following = None if lookups.settled else lookups.next()
+        if following and run.turn > run.ask.tool_calls:
+            run.ended_by = run.ended_by or "tool_calls"
+            return None
+        if not following or await run.runs_low():
+            return None
+        lookups.at = following.number
+        return await self._call(run, following)
+
+    async def _read_whole(self, run: Run, sources: Sequence[Source]) -> Finding | None:
+        """What the question's own passages answer: a span for an exact answer, else a sentence."""
+        question, first = _one_line(run.alone), sources[: TUNED.read]
+        if run.ask.answer_format is not AnswerFormat.EXACT:
+            return await self._reader.read(run, first, question, AnswerKind.WORDS)
+        compares = run.lookups.plan.operation is not PlanOperation.NONE
+        return await self._reader.read_whole(run, sources, question, decides=compares)
+
+    async def _read(self, run: Run, step: Lookup, sources: Sequence[Source]) -> None:
+        """Read a look-up out of passages, and say what was found."""
+        lookups, asked = run.lookups, self._question(run, step)
+        read = lookups.read.setdefault(step.number, set())
+        read |= {source.id for source in sources}
         part = self._in_context(run, step, asked)
         finding = await self._reader.read(run, sources, part, step.kind)
-        if finding and finding.chance > lookups.chance_alone(step.number):
+        worded = step.kind is AnswerKind.WORDS or run.ask.answer_format is AnswerFormat.EXACT
+        doubted = finding is None or finding.chance < TUNED.certain
+        if doubted and lookups.plan.apart and not worded:
+            # Small models mistake the kind, and a sentence need not be of any.
+            finding = await self._reader.read(run, sources, part, AnswerKind.WORDS) or finding
+        if finding is None and lookups.plan.apart and not lookups.left(step.number):
+            near = [source for source in run.sources.values() if source.id in read]
+            finding = await self._reader.nearest(run, near, part)
+        if finding:
             lookups.found[step.number] = finding
-        finding = lookups.found.get(step.number)
+        await self._tell(run, step.number, asked, finding)
+
+    async def _tell(self, run: Run, number: int, asked: str, finding: Finding | None) -> None:
+        await run.prompt(Stage.RESEARCH, f"\n[{number}] {asked}")
         if finding:
             await run.keep_edited(Stage.RESEARCH, f" {finding.text}")
         told = f"({finding.source})" if finding else NOT_FOUND
         await run.prompt(Stage.RESEARCH, f" {told}")
-        left = (s.number for s in lookups.open() if s.number in lookups.plan.needed)
-        told = ", ".join(f"[{number}]" for number in left) or "nothing"
-        await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
-        query = await self._next_query(run, step)
-        if query and run.turn > run.ask.tool_calls:
-            run.ended_by = run.ended_by or "tool_calls"
-            return None
-        if not query or await run.runs_low():
-            return None
-        return await self._call(run, query)
 
-    async def _next_query(self, run: Run, step: Lookup) -> str:
-        """What is to be searched next: the look-up in other words, or the next one; "": nothing."""
-        lookups = run.lookups
-        tried = len(lookups.queries[step.number])
-        if step.number not in lookups.found and tried < TUNED.tries:
-            return self._question(run, step)
-        following = lookups.next()
-        if following is None:
-            return ""
-        lookups.at = following.number
-        return self._question(run, following)
+    async def _call(self, run: Run, step: Lookup) -> str:
+        """A search in the words of a look-up, and after its first those of the model beside them.
 
-    async def _call(self, run: Run, query: str) -> str:
-        """A search in the words of a look-up, and beside them in those of the model.
-
-        The model's own where an answer in words is asked for, which a page seldom puts as a person
-        does, and where the look-up's words found nothing.
+        An answer in words has the model's at once: a page seldom puts it as a person asks.
         """
-        lookups = run.lookups
-        asked = lookups.queries.setdefault(lookups.at, [])
+        query, tried = self._question(run, step), run.lookups.queries.setdefault(step.number, [])
         await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{query}')
-        lookups.beside = ""
-        step = lookups.plan.step(lookups.at)
-        if asked or step.kind is AnswerKind.WORDS:
-            whole = self._in_context(run, step, query)
-            words = await self._reader.reword(run, whole)
-            if whole != query:  # the question itself is always searched, too
-                lookups.beside = _one_line(run.alone)
-                await run.prompt(Stage.RESEARCH, f" {lookups.beside}")
+        if tried or step.kind is AnswerKind.WORDS:
+            words = await self._reader.reword(run, self._in_context(run, step, query))
             await run.keep_edited(Stage.RESEARCH, f" {words}")
-            lookups.beside = f"{lookups.beside} {words}".strip()
+            query = f"{query} {words}".rstrip()
         await run.prompt(Stage.RESEARCH, "</call_tool>\n")
-        asked.append(f"{query} {lookups.beside}".strip())
-        return asked[-1]
+        tried.append(query)
+        return query
 
     async def review(self, run: Run) -> str | None:
         """Hold every item of the rubric, which is a look-up, against what was found."""
         lookups = run.lookups
-        marks = [
-            f"\n- Answers: {neutralise(step.text)} "
-            + (f"[met: {lookups.found[step.number].source}]" if step.number in lookups.found
-               else "[missing]")
-            for step in lookups.plan.steps
-            if step.number in lookups.plan.needed
-        ]  # fmt: skip
+        marks = ""
+        for step in (step for step in lookups.plan.steps if step.number in lookups.plan.needed):
+            met = lookups.found.get(step.number) or (lookups.whole if lookups.settled else None)
+            told = f"met: {met.source}" if met else "missing"
+            marks += f"\n- Answers: {neutralise(step.text)} [{told}]"
         found = ", ".join(f"[{n}] from {f.source}" for n, f in lookups.found.items())
         await run.prompt(
             Stage.REVIEW,
-            f"<review>\n<rubric_review>{''.join(marks)}\n</rubric_review>\n"
+            f"<review>\n<rubric_review>{marks}\n</rubric_review>\n"
             f"<writing_plan>{found or 'What was not found'}.</writing_plan>\n</review>\n",
         )
         return None
@@ -215,20 +239,22 @@ class ForcedDecoder:
         """A cited claim for each look-up, what was not found, and the conclusion."""
         await run.prompt(Stage.ANSWER, "<answer>")
         lookups, exact = run.lookups, run.ask.answer_format is AnswerFormat.EXACT
-        for number, finding in lookups.found.items():
-            await self._claim(run, number, finding)
+        unmet = set() if lookups.settled else lookups.plan.needed - {*lookups.found}
+        bare, chance, said = await self._claims(run, met=not unmet)
+        if run.ended_by and not said:  # before anything was read
+            first, question = [*run.sources.values()][: TUNED.read], _one_line(run.alone)
+            for source, quote in await self._reader.nearest_in(first, question, most=TUNED.quoted):
+                near = Finding(quote, source, quote, AnswerKind.WORDS, 0.0)
+                await self._claim(run, near, said, sure=False)
         if not run.sources and run.search_error:
             await run.prompt(Stage.ANSWER, "\nThe search failed.")
         tried = {*lookups.queries} | lookups.plan.needed
-        left = (step for step in lookups.open() if step.number in tried)
+        left = [s for s in lookups.open() if s.number in tried and not lookups.settled]
         missing = [asked for step in left if (asked := lookups.resolve(step))]
         for asked in missing:
             await run.prompt(Stage.ANSWER, f"\n\nNot found: {neutralise(asked)}")
-        unmet = lookups.plan.needed - {*lookups.found}
-        bare, chance = await self._bare(run)
-        chance = 0.0 if unmet else chance
         if chance < lookups.threshold(*lookups.plan.ends) and not run.search_error:
-            status = Status.PARTIAL if lookups.found else Status.NO_EVIDENCE
+            status = Status.PARTIAL if said else Status.NO_EVIDENCE
             about = [*missing, _one_line(run.ask.question)][0]
             by: Ending = "not_found" if unmet and not bare else "uncertain"
             run.end_early(about, status, by=run.ended_by or by)
@@ -243,17 +269,46 @@ class ForcedDecoder:
             await run.keep_edited(Stage.ANSWER, f" {bare}")
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
-    async def _claim(self, run: Run, number: int, finding: Finding) -> None:
-        """What a source says, by its own sentence, and before it what was drafted from it."""
-        sure = run.lookups.certainty(number) is Certainty.CERTAIN
+    async def _claims(self, run: Run, *, met: bool) -> tuple[str, float, set[str]]:
+        """State what was found; return the bare answer, its chance to be right, and what was said.
+
+        What the question's passages say comes first, in words; as an exact answer it stands where
+        the look-ups did not better it, and alone it is not certain. `met`: all needed were found.
+        """
+        lookups, exact = run.lookups, run.ask.answer_format is AnswerFormat.EXACT
+        whole, said = lookups.whole, set[str]()
+        bare, chance = await self._bare(run)
+        chance = chance if met else 0.0
+        if whole and not exact:
+            await self._claim(run, whole, said, sure=whole.chance >= TUNED.supported)
+            chance = whole.chance if lookups.settled else chance
+        for number, finding in lookups.found.items():
+            sure = lookups.certainty(number) is Certainty.CERTAIN
+            await self._claim(run, finding, said, sure=sure)
+        if whole and exact and (whole.text == bare or whole.chance > chance):
+            sure = whole.text == bare and max(whole.chance, chance) >= TUNED.certain
+            bare, chance = whole.text, max(whole.chance, chance) if sure else 0.0
+            await self._claim(run, whole, said, sure=sure)
+        return bare, chance, said
+
+    async def _claim(self, run: Run, finding: Finding, said: set[str], *, sure: bool) -> None:
+        """What a source says, by its own sentence, and before it what was drafted from it.
+
+        Nothing is `said` twice: a draft that has the sentence's words gives way to it.
+        """
         mark = "" if sure else f' certainty="{Certainty.UNCERTAIN}"'
         cite = f'\n\n<cite id="{finding.source}"{mark}>'
-        if finding.kind is AnswerKind.WORDS and finding.text != finding.quote:
+        drafted = finding.text if finding.kind is AnswerKind.WORDS else ""
+        if drafted and drafted not in said and overlap(drafted, finding.quote) < TUNED.same:
             await run.prompt(Stage.ANSWER, cite)
-            await run.keep_edited(Stage.ANSWER, finding.text)
+            await run.keep_edited(Stage.ANSWER, drafted)
             await run.prompt(Stage.ANSWER, "</cite>")
-        if finding.quote:
-            await run.prompt(Stage.ANSWER, f"{cite}{finding.quote}</cite>")
+        for source, quote in ((finding.source, finding.quote), *finding.near):
+            if quote and quote not in said:
+                cite = f'\n\n<cite id="{source}"{mark}>'
+                await run.prompt(Stage.ANSWER, f"{cite}{quote}</cite>")
+                said.add(quote)
+        said |= {drafted} - {""}
 
     async def _bare(self, run: Run) -> tuple[str, float]:
         """The bare answer, and how likely it is right: a span of what the plan led to.

@@ -29,6 +29,8 @@ class Finding:
     kind: AnswerKind
     chance: float
     """that it is right, by what was read for it alone, 0 to 1"""
+    near: tuple[tuple[str, str], ...] = ()
+    """ids and sentences of sources that are nearly as near, where only a sentence was found"""
 
 
 @dataclass
@@ -37,25 +39,25 @@ class Lookups:
 
     plan: Plan = field(default_factory=lambda: Plan(()))
     at: int = 0
-    """number of the look-up that is being searched"""
+    """number of the look-up that is being searched; 0: the question itself, which comes first"""
+    whole: Finding | None = None
+    """the answer to the question from its own passages, which those of the look-ups must better"""
     found: dict[int, Finding] = field(default_factory=dict)
     queries: dict[int, list[str]] = field(default_factory=dict)
     read: dict[int, set[str]] = field(default_factory=dict)
     """ids of the sources that were read"""
     shown: tuple[str, ...] = ()
     """ids of the sources that the last search brought and that were not read for this look-up"""
-    beside: str = ""
-    """the present query in the model's words, which is searched beside it; "": none"""
 
     def begin(self, plan: Plan) -> None:
         self.plan, self.found, self.queries, self.read = plan, {}, {}, {}
-        first = self.next()
-        self.at = first.number if first else 1
+        self.at, self.whole = 0, None
 
     def show(self, ids: Iterable[str]) -> None:
         """Note what the search for the present look-up brought."""
         read = self.read.setdefault(self.at, set())
-        self.shown = tuple(i for i in dict.fromkeys(ids) if i not in read)[: TUNED.read]
+        most = TUNED.read if self.at else TUNED.read_first
+        self.shown = tuple(i for i in dict.fromkeys(ids) if i not in read)[:most]
         read |= {*self.shown}
 
     def resolve(self, step: Lookup) -> str | None:
@@ -69,18 +71,31 @@ class Lookups:
         return [step for step in self.plan.steps if step.number not in self.found]
 
     def next(self) -> Lookup | None:
-        """The first that can be searched and was not, those first on which the answer rests.
+        """The first that can still be searched, those first on which the answer rests.
 
         The others only where one of these was not found.
         """
-        fresh = [s for s in self.open() if s.number not in self.queries and self.resolve(s)]
+        fresh = [s for s in self.open() if self.left(s.number) and self.resolve(s)]
         needed = [step for step in fresh if step.number in self.plan.needed]
         rests = needed if self.plan.needed <= {*self.found} else needed or fresh
         return next(iter(rests), None)
 
-    def chance_alone(self, number: int) -> float:
-        """That a finding is right, by what was read for it alone; 0 where there is none."""
-        return self.found[number].chance if number in self.found else 0.0
+    @property
+    def settled(self) -> bool:
+        """Whether the question's own passages answer it in words, and no look-up rests on another.
+
+        What is compared is left to the look-ups, too.
+        """
+        if self.whole is None or self.whole.kind is not AnswerKind.WORDS:
+            return False
+        alone = not any(step.refers for step in self.plan.steps)
+        compared = {PlanOperation.EARLIER, PlanOperation.LATER, PlanOperation.SAME}
+        plain = alone and self.plan.operation not in compared
+        return plain and self.whole.chance >= TUNED.supported
+
+    def left(self, number: int) -> bool:
+        """Whether a look-up may be searched again."""
+        return len(self.queries.get(number, ())) < TUNED.tries
 
     def chance(self, number: int) -> float:
         """That a finding is right and all that it rests on, 0 to 1; 0 where nothing was found."""
@@ -100,7 +115,8 @@ class Lookups:
 
         What is drafted is weighed by the model alone, without the fitted null.
         """
-        drafted = all(self.plan.step(number).kind is AnswerKind.WORDS for number in numbers)
+        held = (self.found.get(number) or self.plan.step(number) for number in numbers)
+        drafted = all(each.kind is AnswerKind.WORDS for each in held)
         return TUNED.supported if drafted else TUNED.certain
 
     def past(self) -> tuple[PastLookup, ...]:

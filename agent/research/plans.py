@@ -76,6 +76,12 @@ class Plan:
             todo += self.step(number).refers
         return frozenset(held)
 
+    @property
+    def apart(self) -> bool:
+        """Whether the question's own passages may answer each look-up: one, or parts in words."""
+        words = all(step.kind is AnswerKind.WORDS and not step.refers for step in self.steps)
+        return len(self.steps) == 1 or (words and self.operation is PlanOperation.NONE)
+
     def step(self, number: int) -> Lookup:
         return next(step for step in self.steps if step.number == number)
 
@@ -84,17 +90,6 @@ class Plan:
         lines = [f"{step.number}. {step.text} | {step.kind}" for step in self.steps]
         of = " and ".join(f"[{number}]" for number in self.of)
         return "\n".join([*lines, f"Then: {self.operation} {of}".rstrip()])
-
-    def outline(self) -> str:
-        """How the look-ups hang together, in a sentence."""
-        count = len(self.steps)
-        told = ["One look-up" if count == 1 else f"{count} look-ups"]
-        told += [
-            f"[{s.number}] needs {' and '.join(f'[{n}]' for n in s.refers)}"
-            for s in self.steps
-            if s.refers
-        ]
-        return "; ".join(told) + "."
 
 
 def read_plan(text: str, question: str) -> Plan:

@@ -7,8 +7,9 @@ question, of that of the span being right, and of the span's log-probability. It
 fitted on labelled pairs (`tuned`).
 
 An answer in words is drafted from all the passages at once, and is as likely as the model says,
-shown the passage that it rests on; a draft that is not borne out gives way to the sentence that is
-nearest, which is never certain.
+shown the passage that it rests on; a draft that is not borne out gives way to the sentences that
+are nearest, which are never certain. A question of several look-ups is read as a whole, too: a span
+of what is drafted from all the passages, which the look-ups have to better.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ from rubricem.agent.research.tuned import TUNED
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
-    closest_sentence,
-    content_words,
+    ADDRESS,
+    SIGNATURE,
     exact_names,
     overlap,
     part_about,
@@ -76,9 +77,9 @@ def chance_right(answers: float, right: float, mean_logprob: float) -> float:
     return 1 / (1 + math.exp(-score))
 
 
-def passage_of(source: Source, question: str) -> str:
+def passage_of(source: Source, question: str, words: int = TUNED.words) -> str:
     """A source as the reader is shown it: its title, and its part about the question."""
-    part = part_about(statements_of(source).text, TUNED.words, question)
+    part = part_about(statements_of(source).text, words, question)
     return neutralise(f"{source.title}\n{part}")
 
 
@@ -107,7 +108,7 @@ class PassageReader:
     ) -> Finding | None:
         """What of these sources answers a question; None: nothing does."""
         if kind is AnswerKind.WORDS:
-            return await self._draft(run, sources, question)
+            return await self._words(run, sources, question)
         best: Finding | None = None
         for source in sources:
             finding = await self._read_one(run, source, question, kind)
@@ -145,52 +146,96 @@ class PassageReader:
         quote = await self._quote(source, question, "" if text in ("yes", "no") else text)
         return Finding(text, source.id, quote, kind, chance)
 
-    async def _draft(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
-        """An answer in a sentence, or the sentence nearest to the question, which is in doubt."""
-        if not sources:
+    async def read_whole(
+        self, run: Run, sources: Sequence[Source], question: str, *, decides: bool
+    ) -> Finding | None:
+        """The bare answer to a question of several look-ups, from its passages alone.
+
+        As likely as the passage that it rests on says it, by the null.
+        """
+        drafted, source = await self._draft(run, sources, question, run.passage_words)
+        written = await conclude(run, drafted, [drafted], decides=decides) if source else None
+        if source is None or written is None:
             return None
-        passages = [passage_of(source, question) for source in sources]
+        text, head = written.text.strip(), heading(passage_of(source, question), question)
+        answers = await _chance(run, "read", head + ANSWERS)
+        right = await _chance(run, "read", head + checking(text))
+        chance = chance_right(answers, right, mean_logprob(written))
+        quote = await self._quote(source, drafted, text)
+        return Finding(text, source.id, quote, AnswerKind.THING, chance)
+
+    async def _draft(
+        self, run: Run, sources: Sequence[Source], question: str, words: int
+    ) -> tuple[str, Source | None]:
+        """A sentence written from all the passages, and the source that it rests on most.
+
+        None where it names exactly what that does not.
+        """
+        if not sources:
+            return "", None
+        passages = [passage_of(source, question, words) for source in sources]
         told = "\n\n".join(f"[{at}] {passage}" for at, passage in enumerate(passages, start=1))
         head = f"{told}\n\nQuestion: {neutralise(question)}\n"
         shown = [Message("system", template("draft")), Message("user", head)]
         written = await run.aside(Stage.RESEARCH, shown, SENTENCE, "draft")
         drafted = _first_sentence(written)
         at = max(range(len(sources)), key=lambda i: overlap(drafted, passages[i]))
-        source, passage = sources[at], passages[at]
-        stand = all(stands(name, told) for name in exact_names(drafted, question))
-        if drafted and stand:
-            head = heading(passage, question)
-            chance = await _chance(run, "read", head + checking(drafted))
-            if chance >= TUNED.drafted:
-                quote = await self._quote(source, drafted)
-                return Finding(drafted, source.id, quote, AnswerKind.WORDS, chance)
-        return await self._nearest(run, sources, question)
+        whole = f"{sources[at].title}\n{sources[at].text}"
+        stand = all(stands(name, whole) for name in exact_names(drafted, question))
+        return drafted, sources[at] if drafted and stand else None
 
-    async def _nearest(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
-        """The sentence that is nearest to a question, if the model sees an answer in it."""
-        told = [(source, await self._quote(source, question)) for source in sources]
-        asked = content_words(question)
-        source, quote = max(told, key=lambda each: len(asked & content_words(each[1])))
-        if not quote:
+    async def _words(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
+        """An answer in a sentence that the model confirms."""
+        drafted, source = await self._draft(run, sources, question, TUNED.words)
+        if source is None:
             return None
-        chance = await _chance(run, "read", heading(quote, question) + ANSWERS)
+        head = heading(passage_of(source, question), question)
+        chance = await _chance(run, "read", head + checking(drafted))
+        if chance < TUNED.drafted:
+            return None
+        quote = await self._quote(source, drafted)
+        return Finding(drafted, source.id, quote, AnswerKind.WORDS, chance)
+
+    async def nearest(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
+        """The sentences nearest to a question, if the model sees an answer in them."""
+        told = await self.nearest_in(sources, question, most=TUNED.quoted)
+        if not told:
+            return None
+        shown = "\n".join(quote for _, quote in told)
+        chance = await _chance(run, "read", heading(shown, question) + ANSWERS)
         if chance < TUNED.found:
             return None
+        [(first, quote), *more] = told
         chance = min(chance, TUNED.drafted)
-        return Finding(quote, source.id, quote, AnswerKind.WORDS, chance)
+        return Finding(quote, first, quote, AnswerKind.WORDS, chance, tuple(more))
 
     async def _quote(self, source: Source, about: str, span: str = "") -> str:
         """The sentence of a source that has a span and is nearest to a text; "" without one."""
-        plain = [
-            neutralise(" ".join(said.split())) for said in sentences(statements_of(source).text)
+        [*told] = await self.nearest_in([source], about, span)
+        return told[0][1] if told else ""
+
+    async def nearest_in(
+        self, sources: Sequence[Source], about: str, span: str = "", most: int = 1
+    ) -> list[tuple[str, str]]:
+        """The sentences of sources, with their ids, that are nearest to a text, in words and, with
+        an embedder, in meaning; those that have a span, and a bare signature only for want of
+        others.
+        """
+        told = [
+            (source, neutralise(" ".join(said.split())))
+            for source in sources
+            for said in sentences(statements_of(source).text)
         ]
-        held = [said for said in plain if span in said] or plain
-        if self._embedder is None or not held:
-            said = closest_sentence(f"{about} {span}", "\n\n".join(held)) or next(iter(held), "")
-        else:
-            [(at, _), *_] = await asyncio.to_thread(by_meaning, self._embedder, [about], held)
-            said = held[at]
-        return said[:QUOTE_CHARACTERS]
+        told = [each for each in told if span in each[1]] or told
+        told = [each for each in told if not SIGNATURE.fullmatch(each[1])] or told
+        plain = [ADDRESS.sub(" ", said) for _, said in told]
+        worth = [TUNED.worded * overlap(about, said) for said in plain]
+        if self._embedder is not None and told:
+            titled = [f"{told[at][0].title}: {said}" for at, said in enumerate(plain)]
+            for at, near in await asyncio.to_thread(by_meaning, self._embedder, [about], titled):
+                worth[at] += near
+        best = sorted(range(len(told)), key=lambda at: (-worth[at], len(told[at][1])))
+        return [(told[at][0].id, told[at][1][:QUOTE_CHARACTERS]) for at in best[:most]]
 
 
 def mean_logprob(written: Completion) -> float:

@@ -29,7 +29,7 @@ from rubricem.agent.research.deep.parts import Inquiries
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
-from rubricem.agent.sources.choice import around, is_beyond, search_any
+from rubricem.agent.sources.choice import around
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
@@ -593,25 +593,23 @@ class Run:
         return self.search_tool if isinstance(self.search_tool, Equipped) else None
 
     async def search(
-        self, query: str, *, seen: Collection[str] | None = None, beside: str = ""
+        self, query: str, *, seen: Collection[str] | None = None, least: int = 0
     ) -> Found:
-        """Search once; a query asked before gets what it found then.
+        """Search once, for at least so many passages; a query asked before gets what it found then.
 
         The passages shown are those without `seen` ids, if there are any (None: of whatever the run
-        has found). Of a query that ends in other words for it (`beside`) both are searched.
+        has found).
         """
-        tool, limit, all_seen = self.search_tool, self.ask.passages, seen is None
+        tool, all_seen = self.search_tool, seen is None
+        limit = max(self.ask.passages, least)
         seen = {*self.sources} if seen is None else seen
         place = PLACE.get()
-        alone = query.removesuffix(beside).rstrip()
-        apart = alone not in ("", query.rstrip()) and not any(map(is_beyond, tool.name.split("+")))
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
             wide = self.decoding is Decoding.FREE
             most = (WIDE * limit if wide else limit) * (1 + place.number) + len(seen)
-            parts = search_any(tool, [alone, beside], most) if apart else None
-            found = await (parts or tool.search(query, most))
+            found = await tool.search(query, most)
             if wide:
                 found = await around(tool, found, self.passage_words)
             await place.reached.wait()

@@ -353,11 +353,6 @@ async def page(tool: SearchTool, location: str) -> list[Passage]:
     return await tool.page(location) if isinstance(tool, Widening) else []
 
 
-async def search_any(tool: SearchTool, queries: Sequence[str], limit: int) -> list[Passage]:
-    """What any of the queries finds, the best of each before the second best of any."""
-    return _interleave([await tool.search(each, limit) for each in queries], limit)
-
-
 def _interleave(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
     """The results of several searches, the best of each before the second best of any."""
     ranked = chain.from_iterable(zip_longest(*found))

@@ -47,7 +47,7 @@ from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
-DOCS_VERSION = 8
+DOCS_VERSION = 9
 """Part of each key: raise it if the same libraries give other passages."""
 STANDARD = "the standard library"
 READING = "Reading the documentation of the installed libraries"

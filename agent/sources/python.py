@@ -31,6 +31,7 @@ from rubricem.agent.sources.python_api import (
     Documented,
     ModuleSource,
     PublicApi,
+    defaults_in,
     is_private,
 )
 from rubricem.agent.sources.readers.passages import split_passages
@@ -161,9 +162,9 @@ def documentation(modules: Sequence[ModuleSource]) -> Documentation:
 
 
 def object_passages(public: str, item: Documented, location: str) -> list[Passage]:
-    """The object's passages; the first begins with its signature, which holds the defaults."""
+    """The object's passages; the first begins with its signature, and its defaults in words."""
     named = f"{public}{item.signature}" if item.signature else ""
-    text = "\n\n".join(filter(None, (named, item.text)))
+    text = "\n\n".join(filter(None, (named, item.text and defaults_in(item.signature), item.text)))
     return [Passage(public, location, public, piece) for piece in split_passages(text)]
 
 

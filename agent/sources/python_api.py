@@ -16,6 +16,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +33,9 @@ _VERSION_NOTE = re.compile(
 """Notes on the past of a function, which crowd out what it does."""
 
 _EXTENDED = re.compile(r"\b__all__(?:\.(?:append|extend|insert)\b|\s*\+=)")
+
+_MARKED = re.compile(r":[a-z][\w:+-]*:`[~!]?([^`<]+?)(?:\s*<[^`>]*>)?`|[ \t]*# doctest:[^\n]*")
+"""a role of reStructuredText around a name, and what is told the doctest module alone"""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Home = tuple[str, str]
@@ -74,6 +78,7 @@ class ModuleSource:
 
     def add(self, item: Documented) -> None:
         text = _VERSION_NOTE.sub("", inspect.cleandoc(item.text)).strip()
+        text = _MARKED.sub(lambda found: f"`{found[1]}`" if found[1] else "", text)
         text = text if len(text) >= FEWEST_CHARACTERS else ""
         # A method without a word is left out; so is a module.
         if text or ("." not in item.name and item.signature):
@@ -319,6 +324,19 @@ def signature(node: Function, method: bool) -> str:
             arg.annotation = None
         full = ast.unparse(args)
     return f"({_shorten(full)})"
+
+
+def defaults_in(signature: str) -> str:
+    """`By default, n is 3 and cutoff is 0.6.`; "" where it has none or cannot be parsed."""
+    with suppress(SyntaxError, ValueError, RecursionError):
+        [node] = ast.parse(f"def f{signature}: ...").body if "=" in signature else [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            args, named = node.args, [*node.args.posonlyargs, *node.args.args]
+            pairs = [*zip(named[len(named) - len(args.defaults) :], args.defaults, strict=True)]
+            pairs += [(a, v) for a, v in zip(args.kwonlyargs, args.kw_defaults, strict=True) if v]
+            *told, last = [f"{arg.arg} is {ast.unparse(value)}" for arg, value in pairs] or [""]
+            return f"By default, {', '.join(told)}{' and ' if told else ''}{last}." if last else ""
+    return ""
 
 
 def _shorten(text: str) -> str:

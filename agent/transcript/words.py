@@ -29,7 +29,7 @@ from rubricem.memory.language import (
 )
 from rubricem.memory.schema import Passage
 
-_ADDRESS = re.compile(r"https?://\S+")
+ADDRESS = re.compile(r"https?://\S+")
 _DOTTED = rf"(?:{LETTER}|\.)+"
 SIGNATURE = re.compile(rf"{_DOTTED}\([^\n]*\)(?:[ ]->[^\n]*)?|{_DOTTED}")
 
@@ -53,7 +53,7 @@ def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...
     """The sentences of a passage, each with its content words but for those of addresses."""
     language = language or language_of(passage)
     return tuple(
-        (part, content_words(_ADDRESS.sub(" ", part), language)) for part in sentences(passage)
+        (part, content_words(ADDRESS.sub(" ", part), language)) for part in sentences(passage)
     )
 
 

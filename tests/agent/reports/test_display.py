@@ -74,6 +74,23 @@ def test_lines_are_one_for_each_stage_rubric_item_and_search():
     ]
 
 
+def test_the_first_search_shows_what_the_documents_say_before_any_plan():
+    console = pipe()
+    listen = ProgressLines(console)
+    found = ToolReturned((source(1, f"f(a) \x1b[31m\n\nIt evicts.\n\n{BOUND}"),), 0.1)
+    for event in (
+        StageStarted(Stage.PLAN),
+        ToolCalled("search", "How can the cache grow?", 1), found,
+        TextWritten(Stage.PLAN, PLAN), StageStarted(Stage.RESEARCH),
+        ToolCalled("search", "How can the cache grow?", 2), found,
+    ):  # fmt: skip
+        listen(event)
+    first, said, stage, *rest = written(console).splitlines()[1:]
+    assert first.startswith("search 1") and said == f"  lru_cache: {BOUND.partition('. ')[0]}."
+    assert (stage, rest[:2]) == ("research", ["  - Names the rule", "  - Names the default"])
+    assert len(rest) == 3, "passages of the first search alone"
+
+
 def test_a_plan_that_is_asked_again_is_read_afresh():
     console = pipe()
     listen = ProgressLines(console)

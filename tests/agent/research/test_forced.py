@@ -31,7 +31,6 @@ from rubricem.memory.schema import (
 )
 from tests.support.policies import QUESTION, FixedSearch, new_run
 from tests.support.slots import (
-    GROWS,
     UNSURE,
     Filling,
     Library,
@@ -54,13 +53,14 @@ BORN = (
     " Who directed The Paper Kite? | person\n2. Who directed The Iris? | person\n"
     "3. When was [1] born? | date\n4. When was [2] born? | date\nThen: later [3] and [4]"
 )
+BOUND = "If maxsize is None the cache can grow without bound."
 BIRTHS = ("4 May 1894", "2 June 1901", "Mira Holt", "Abel Quist")
 
 
 async def chained(folder: Path, *finds: str, **limits: object) -> tuple[Run, Library]:
     """A run whose second look-up needs what the first one finds."""
     search = Library(FILMS)
-    filling = Filling(plan=DIRECTED, finds=finds or ("Turin", "Mira Holt"))
+    filling = Filling(plan=DIRECTED, finds=finds or ("Turin", "Mira Holt"), drafts="")
     return await forced(folder, filling, search, CHAIN, **limits), search
 
 
@@ -102,7 +102,7 @@ async def test_the_question_is_searched_where_the_plan_has_no_look_up(tmp_path: 
 
 async def test_a_chain_is_followed_with_what_was_found(tmp_path: Path):
     run, search = await chained(tmp_path)
-    assert search.queries == ["Who directed The Paper Kite?", "Where did Mira Holt die?"]
+    assert search.queries == [CHAIN, "Who directed The Paper Kite?", "Where did Mira Holt die?"]
     assert run.status is Status.FINISHED
     assert [s.id for s in run.evidence.own] == ["S1", "S2"]
     assert re.findall(r'<cite id="(\w+)">', answer_of(run)) == ["S1", "S2"]
@@ -123,6 +123,24 @@ async def test_an_exact_answer_ends_with_a_span_of_what_was_found(
     run, _ = await chained(tmp_path, answer_format=form)
     assert cited_answer(run.trajectory("t")).bare == bare
     assert "Turin" in answer_of(run)
+
+
+@pytest.mark.parametrize(
+    ("plan", "searches"),
+    [(" Who directed it? | person\n2. Which name has it? | work\nThen: both [1] and [2]", 1),
+     (DIRECTED, 3), (BORN, 5)],
+    ids=["look-ups side by side", "a chain", "a comparison"],
+)  # fmt: skip
+async def test_what_the_question_finds_in_words_is_told_first_and_ends_the_search_of_plain_plans(
+    tmp_path: Path, plan: str, searches: int
+):
+    draft = "The Paper Kite is a film by Mira Holt, directed with Tom Reyes."
+    search = Library(FILMS)
+    finds = ("Turin", "Mira Holt", "Abel Quist", "4 May 1894", "2 June 1901")
+    run = await forced(tmp_path, Filling(plan=plan, drafts=draft, finds=finds), search, LATER)
+    assert len(search.queries) == searches
+    assert cited_answer(run.trajectory("t")).citations[0].claim == KITE.text
+    assert "Not found" not in answer_of(run) and "[missing]" not in run.text
 
 
 async def test_dates_are_compared_by_code_and_the_model_names_what_is_meant(tmp_path: Path):
@@ -160,7 +178,7 @@ async def test_a_look_up_that_finds_nothing_is_searched_once_more_and_then_named
     doubts = {f"Question: {asked}": UNSURE}
     filling = Filling(plan=DIRECTED, finds=("Turin", "Mira Holt"), chances=doubts)
     run = await forced(tmp_path, filling, search, CHAIN)
-    assert search.queries[1:] == [asked, asked, "unbounded cache"], "the last two are one search"
+    assert search.queries[2:] == [asked, f"{asked} unbounded cache"]
     assert (run.status, run.ended_by, run.reason) == (Status.PARTIAL, "not_found", asked)
     assert answer_of(run).strip().endswith(f"Not found: {asked}")
     assert run.trajectory("t").lookups[1].certainty is Certainty.NOT_FOUND
@@ -201,11 +219,68 @@ async def test_a_plan_that_a_person_changed_is_followed(tmp_path: Path):
     assert run.lookups.found[1].text == "Lyon"
 
 
-async def test_an_answer_in_words_is_searched_in_the_models_words_beside(tmp_path: Path):
+async def test_the_question_is_searched_before_the_plan_and_answered_from_what_that_finds(
+    tmp_path: Path,
+):
     search = FixedSearch()
     run = await forced(tmp_path, None, search)
-    assert search.queries == [QUESTION, "unbounded cache"]
-    assert GROWS in answer_of(run) and run.status is Status.FINISHED
+    assert search.queries == [QUESTION] and run.tool_calls == 1
+    first = next(s for s in run.segments if s.author is Author.TOOL)
+    assert "Shown above" not in first.text, "what was found before the plan is shown behind it"
+    assert re.findall(r"[^>]*bound[^<]*", answer_of(run)) == [BOUND], "not the draft beside it"
+    assert run.status is Status.FINISHED
+
+
+@pytest.mark.parametrize("kind", ["words", "number"])
+async def test_at_the_last_try_the_nearest_sentences_stand_in_and_are_not_certain(
+    tmp_path: Path, kind: str
+):
+    filling = Filling(
+        plan=f" {QUESTION} | {kind}\nThen: none",
+        chances={"Does the passage answer": 0.4, "": UNSURE},
+    )
+    search = FixedSearch()
+    run = await forced(tmp_path, filling, search)
+    assert search.queries == [QUESTION, f"{QUESTION} unbounded cache"], "the model's words beside"
+    assert f'<cite id="S1" certainty="uncertain">{BOUND}</cite>' in answer_of(run)
+    assert (run.status, run.ended_by) == (Status.PARTIAL, "uncertain")
+
+
+async def test_where_the_kind_was_mistaken_a_sentence_answers_all_the_same(tmp_path: Path):
+    plan = f" {QUESTION} | person\nThen: none"
+    run = await forced(tmp_path, Filling(plan=plan))
+    assert f'<cite id="S1">{BOUND}</cite>' in answer_of(run)
+    assert run.status is Status.FINISHED and run.tool_calls == 1
+
+
+async def test_parts_in_words_are_read_from_what_the_whole_question_found(tmp_path: Path):
+    plan = " What does it do? | words\n2. Why does it? | words\nThen: none"
+    search = FixedSearch()
+    doubts = {"part: Why does it?": UNSURE}
+    run = await forced(tmp_path, Filling(plan=plan, chances=doubts), search)
+    assert search.queries == [QUESTION, "Why does it? unbounded cache"], "one part is answered"
+    assert answer_of(run).count(BOUND) == 1, "nothing is said twice"
+    assert "Not found: Why does it?" in answer_of(run)
+
+
+@pytest.mark.parametrize(
+    ("finds", "whole", "bare", "ended"),
+    [
+        (("Turin", "Mira Holt"), "Turin", "Turin", ""),
+        ((), "Tom Reyes", "Tom Reyes", "uncertain"),
+        ((), "nobody", "not found", "not_found"),
+    ],
+    ids=["the look-ups say the same", "they find nothing", "nor does the question"],
+)
+async def test_what_the_question_finds_as_a_whole_stands_until_the_look_ups_better_it(
+    tmp_path: Path, finds: tuple[str, ...], whole: str, bare: str, ended: str
+):
+    draft = "It is a film with Tom Reyes in Turin."
+    chances = {f"Answer: {whole}": 0.9, "Passage: The Paper Kite": 0.8} if not finds else {}
+    filling = Filling(plan=DIRECTED, finds=finds, concludes=[whole], drafts=draft, chances=chances)
+    run = await forced(tmp_path, filling, Library(FILMS), CHAIN, answer_format=AnswerFormat.EXACT)
+    assert cited_answer(run.trajectory("t")).bare == bare
+    assert run.ended_by == ended
 
 
 async def test_tags_and_quotes_are_prompt_and_slots_are_policy(tmp_path: Path):
@@ -219,7 +294,7 @@ async def test_where_a_runs_time_went_is_kept_by_slot_and_all_of_it(tmp_path: Pa
     run, _ = await chained(tmp_path)
     spent = {each.slot: each for each in run.trajectory("t").spent}
     assert {"think", "reading"} <= spent.keys()
-    assert spent[run.search_tool.name].calls == 2
+    assert spent[run.search_tool.name].calls == 3
     usage = run.trajectory("t").usage
     assert sum(each.written for each in spent.values()) == usage.completion_tokens > 0
     read = usage.prompt_tokens - usage.cached_tokens
@@ -232,7 +307,7 @@ async def test_a_question_too_long_for_the_context_is_one_sentence(tmp_path: Pat
 
 
 async def ask_within(folder: Path, budgets: Budgets) -> Trajectory:
-    policy = SmallModel(Filling(plan=DIRECTED, finds=("Turin", "Mira Holt")))
+    policy = SmallModel(Filling(plan=DIRECTED, finds=("Turin", "Mira Holt"), drafts=""))
     researcher = Researcher(
         policy, ForcedDecoder(), Decoding.FORCED, Library(FILMS), RunStore(folder), Ask("")
     )
@@ -242,7 +317,7 @@ async def ask_within(folder: Path, budgets: Budgets) -> Trajectory:
 async def test_a_budget_cut_at_any_call_leaves_a_report_and_closed_tags(tmp_path: Path):
     whole = await ask_within(tmp_path / "all", UNLIMITED)
     tokens = whole.usage.prompt_tokens + whole.usage.completion_tokens
-    for limit in range(tokens // 10, tokens, tokens // 10):
+    for limit in range(tokens // 10, tokens * 19 // 20, tokens // 10):
         run = await ask_within(tmp_path / str(limit), Budgets(tokens=limit))
         assert (run.status, run.ended_by) == (Status.PARTIAL, "tokens"), limit
         assert parse(run.transcript()).find("answer")[-1].closed
@@ -252,8 +327,8 @@ async def test_a_budget_cut_at_any_call_leaves_a_report_and_closed_tags(tmp_path
 
 
 async def test_a_forced_run_says_that_its_searches_were_spent(tmp_path: Path):
-    run, search = await chained(tmp_path, tool_calls=1)
-    assert (len(search.queries), run.ended_by) == (1, "tool_calls")
+    run, search = await chained(tmp_path, tool_calls=2)
+    assert (len(search.queries), run.ended_by) == (2, "tool_calls")
     assert run.status is Status.PARTIAL
 
 

@@ -33,8 +33,9 @@ def test_what_was_found_stands_in_the_place_of_its_reference():
 
 def test_the_next_look_up_is_the_first_that_is_known_enough_and_was_not_searched():
     lookups = begun("Where did the director die?", "Who directed The Kite?", "Where did [2] die?")
-    assert lookups.at == 2, "the answer does not rest on the first"
-    lookups.queries[2] = ["Who directed The Kite?"]
+    assert lookups.at == 0, "the question itself"
+    assert lookups.next() == lookups.plan.step(2), "the answer does not rest on the first"
+    lookups.queries[2] = ["Who directed The Kite?"] * TUNED.tries
     assert lookups.next() == lookups.plan.step(1)
     lookups.found[2] = finding("Mira Holt")
     assert lookups.next() == lookups.plan.step(3)
@@ -44,6 +45,9 @@ def test_the_next_look_up_is_the_first_that_is_known_enough_and_was_not_searched
 
 def test_a_source_is_shown_for_a_look_up_once_and_only_so_many():
     lookups = begun(*CHAIN)
+    lookups.show(["S1", "S2", "S3", "S4", "S5", "S6"])
+    assert len(lookups.shown) == TUNED.read_first
+    lookups.at = 1
     lookups.show(["S1", "S2", "S1"])
     assert lookups.shown == ("S1", "S2")
     lookups.show(["S2", "S3", "S4", "S5", "S6"])

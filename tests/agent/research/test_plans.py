@@ -28,7 +28,7 @@ def test_a_plan_is_its_lines_with_kinds_references_and_what_is_done_with_them():
     assert (plan.operation, plan.of) == (PlanOperation.EARLIER, (3, 4))
     assert (plan.leaves, plan.ends, plan.needed) == ((3, 4), (3, 4), {1, 2, 3, 4})
     assert read_plan(plan.text(), QUESTION) == plan
-    assert plan.outline() == "4 look-ups; [3] needs [1]; [4] needs [2]."
+    assert not plan.apart
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,10 @@ async def read(
     run = new_run(folder, policy, None, Decoding.FORCED)
     await run.open("system", "question")
     sources = [source(f"S{at}", "Page", text) for at, text in enumerate(texts, start=1)]
-    finding = await PassageReader(embedder).read(run, sources, question, kind)
+    reader = PassageReader(embedder)
+    finding = await reader.read(run, sources, question, kind)
+    if finding is None and kind is AnswerKind.WORDS:
+        finding = await reader.nearest(run, sources, question)
     assert isinstance(policy.reader, Beside)
     return finding, policy.reader
 
@@ -129,6 +132,44 @@ async def test_with_an_embedder_the_sentence_nearest_in_meaning_is_quoted(tmp_pa
         tmp_path, filling, [text], "How do I undo it?", AnswerKind.WORDS, Meanings()
     )
     assert found is not None and found.quote == "Nothing of it changes with --soft."
+
+
+async def test_the_three_nearest_sentences_of_all_passages_stand_in_for_a_draft(tmp_path: Path):
+    texts = [f"undo(tree, soft=False)\n\n{text}" for text in ("Undo it by one.", "Undo by two.")]
+    texts.append("Kites fly. Nobody knows why. Some undo the line.")
+    filling = Filling(drafts="Nobody.", chances={"Does the passage answer": 0.9, "": UNSURE})
+    found, beside = await read(
+        tmp_path, filling, texts, "How do I undo?", AnswerKind.WORDS, Meanings()
+    )
+    assert found is not None
+    quotes = {found.source: found.quote, **dict(found.near)}
+    assert quotes == {"S1": "Undo it by one.", "S2": "Undo by two.", "S3": "Some undo the line."}
+    assert "undo(tree" not in beside.asked[-1][1], "no signature in place of a sentence"
+
+
+async def test_a_sentence_with_an_address_is_no_nearer_for_its_words(tmp_path: Path):
+    text = "See https://kites.test/how_mira_holt_did_die for more. Mira died at sea."
+    filling = Filling(drafts="Nobody.", chances={"Does the passage answer": 0.9, "": UNSURE})
+    found, _ = await read(tmp_path, filling, [text], "How did Mira Holt die?", AnswerKind.WORDS)
+    assert found is not None and found.quote == "Mira died at sea."
+
+
+async def test_a_question_is_read_as_a_whole_from_all_passages(tmp_path: Path):
+    filling = Filling(drafts="She died at home in Turin.", concludes=["Turin"], finds=["Turin"])
+    policy = SmallModel(filling)
+    run = new_run(tmp_path, policy, None, Decoding.FORCED)
+    await run.open("system", "question")
+    sources = [source("S1", "Kite", OTHER), source("S2", "Mira", MIRA)]
+    reading = PassageReader().read_whole
+    found = await reading(run, sources, "Where did she die?", decides=False)
+    assert found is not None
+    assert (found.text, found.source, found.quote) == ("Turin", "S2", MIRA.split(". ")[1])
+    assert found.chance >= TUNED.certain
+    filling.chances = {"": UNSURE}
+    found = await reading(run, sources, "Where did she live?", decides=False)
+    assert found is not None and found.chance < TUNED.found
+    filling.drafts = "She used `--mourn-all` in Turin."
+    assert not await reading(run, sources, "Where was it?", decides=False)
 
 
 async def test_what_tells_its_reader_to_say_something_is_not_read(tmp_path: Path):

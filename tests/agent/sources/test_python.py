@@ -86,7 +86,8 @@ def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_user
     names = "Toy toy toy.Kite toy.Kite.tail toy.Kite.fly toy.Kite.land toy.gust"
     assert passages.keys() == set(names.split())
     kite = passages["toy.Kite"]
-    assert kite.text == "toy.Kite(line: float, *, colour='red')\n\nA thing that flies on a line."
+    told = "toy.Kite(line: float, *, colour='red')\n\nBy default, colour is 'red'.\n\n"
+    assert kite.text == f"{told}A thing that flies on a line."
     assert (kite.title, kite.location) == ("toy.Kite", "toy/_kite.py")
     assert passages["toy.Kite.fly"].text.startswith("toy.Kite.fly(height=100)\n")
     assert passages["toy.gust"].text == "toy.gust(force)\n\nBlow once, and hard."

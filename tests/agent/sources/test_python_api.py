@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.sources.python import read_modules
-from rubricem.agent.sources.python_api import ModuleSource, PublicApi
+from rubricem.agent.sources.python_api import ModuleSource, PublicApi, defaults_in
 
 
 def read(folder: Path, files: dict[str, str]) -> PublicApi:
@@ -88,3 +88,27 @@ def test_many_names_are_resolved_in_time(tmp_path: Path) -> None:
     files = {f"toy/m{i}.py": f"{stars}def f{i}(): pass\n" for i in range(40)}
     files["toy/__init__.py"] = stars + "from .m0 import nothing\n"
     assert len(texts(read(tmp_path, files))) == 40
+
+
+@pytest.mark.parametrize(
+    ("signature", "told"),
+    [
+        ("(word, possibilities, n=3, cutoff=0.6)", "By default, n is 3 and cutoff is 0.6."),
+        ("(a, /, b: int=1, *args, c, d=None, e='x', **kw)",
+         "By default, b is 1, d is None and e is 'x'."),
+        ("(a: Literal['='])", ""),
+        ("(a, b=1…", ""),
+        (": a class made of Kite", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_defaults_are_told_in_words(signature: str, told: str) -> None:
+    assert defaults_in(signature) == told
+
+
+def test_markup_of_docstrings_is_taken_off(tmp_path: Path) -> None:
+    text = "Makes a :class:`~toy.Kite`, see :ref:`how <k>`.\n\n>>> fly()  # doctest: +SKIP"
+    files = {"toy/__init__.py": f'def fly():\n    """{text}"""'}
+    assert texts(read(tmp_path, files))["toy.fly"] == (
+        "Makes a `toy.Kite`, see `how`.\n\n>>> fly()"
+    )

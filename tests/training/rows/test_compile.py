@@ -102,7 +102,8 @@ async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
     filled = Filling(plan=CHAIN, finds=FOUND)
     trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
     assert isinstance(demonstrate(trace), Demonstration)
-    _, second, third = (piece.text for piece in recast(trace).parts if piece.own)
+    _, whole, second, third = (piece.text for piece in recast(trace).parts if piece.own)
+    assert whole.startswith("<think>\nS1 answers [0].") and "Who directed" in whole
     assert second.startswith("<think>\nS1 answers [1].\n</think>\n\n")
     assert second.endswith('<call_tool name="search">Where did Mira Holt die?</call_tool>')
     assert third.startswith("<think>\nS2 answers [2].")
