@@ -49,8 +49,11 @@ export class AskPanel {
   /** Somebody answered, here or elsewhere. */
   answered(id, decision) {
     if (id !== this.asked?.id) return;
+    const { asked } = this;
     this.asked = null;
-    replace(this.element, notice(SAID[decision] ?? t("It was answered."), "", "good"));
+    const said = notice(SAID[decision] ?? t("It was answered."), "", "good");
+    const followed = asked.kind === "plan" && decision === "approve";
+    replace(this.element, followed && el("div", { class: "card" }, planShown(asked)), said);
   }
 
   /** Bring into view what is still asked. */

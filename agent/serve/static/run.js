@@ -225,6 +225,13 @@ class RunView {
 
   /** What waits for a person stands where the reading has got to. */
   on_ask(asked) {
+    // The plan that is asked about stands once: with the question, and no more above it.
+    const planned = ".written-rubric, .written-research_plan";
+    if (asked.kind === "plan") {
+      for (const block of this.feed.element.querySelectorAll(planned)) {
+        block.classList.add("asked-below");
+      }
+    }
     this.feed.add(this.asked.ask(asked));
     this.at("asking");
     requestAnimationFrame(() => this.asked.show());
@@ -248,6 +255,10 @@ class RunView {
   async over() {
     if (this.signal.aborted) return;
     this.feed.settle();
+    if (this.asked.asked) {
+      const hidden = this.feed.element.querySelectorAll(".asked-below");
+      for (const block of hidden) block.classList.remove("asked-below");
+    }
     this.asked.over();
     const live = this.run.state !== "ended";
     try {

@@ -98,7 +98,7 @@ export class SourcePicker {
     files.tabIndex = -1;
     files.addEventListener("change", async () => {
       if (!files.files.length) return;
-      const added = await attempt(this.failed, this.press, () => sent(files.files));
+      const added = await attempt(this.failed, this.press, () => sent(files.files, this.chips));
       files.value = "";
       if (!added) return;
       this.add(added.source, true);
@@ -139,10 +139,23 @@ export class SourcePicker {
   }
 }
 
-function sent(files) {
+const LONGEST_STEM = 40;
+
+/** Documents are kept under the name of the first, and under another one than what is there. */
+function folderOf(files, taken) {
+  const plain = files[0].name.normalize("NFKC").replace(/\.[^.]*$/, "");
+  const stem = plain.replace(/[/\\:*?"<>|\p{C}]/gu, " ").slice(0, LONGEST_STEM);
+  const named = stem.replace(/^[. ]+|[. ]+$/g, "") || t("Documents");
+  const whole = files.length > 1 ? t("{0} and {1} more", named, files.length - 1) : named;
+  const used = new Set([...taken.keys()].map((name) => shownName(name).toLowerCase()));
+  let [folder, number] = [whole, 1];
+  while (used.has(folder.toLowerCase())) folder = `${whole} ${(number += 1)}`;
+  return folder;
+}
+
+function sent(files, taken) {
   const body = new FormData();
-  const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[T:]/g, "-");
-  body.append("folder", `documents-${stamp}`);
+  body.append("folder", folderOf(files, taken));
   for (const file of files) body.append("documents", file, file.name);
   return call("POST", "/api/uploads", body);
 }
