@@ -42,7 +42,7 @@ Token = tuple[str, str]
 def show(value: str, code: str, *, since_1904: bool = False) -> str:
     """A number as its format shows it; as it is kept, where either is no such thing."""
     if code in ("", "General") and len(value) <= _MOST_DIGITS:
-        return value
+        return value.replace("e", "E")
     try:
         # As it is computed with: 15 digits of what may be kept with 17.
         number = Decimal(f"{float(value):.{_MOST_DIGITS}g}")
