@@ -314,8 +314,10 @@ class Telling:
 
 PAUSE = 0.25
 """seconds for which events are gathered"""
-_LATEST = ("usage", "rubric", "investigation", "remarks")
-"""of several (by number, where they have one) only the last matters; of notes, in a row alone"""
+_LATEST = ("usage", "investigation", "remarks")
+"""of several (by number, where they have one) only the last matters"""
+_IN_A_ROW = ("note", "rubric")
+"""the same of those between which nothing else is told"""
 
 
 class Coalescer:
@@ -331,7 +333,7 @@ class Coalescer:
         if name == last == "text" and held["stage"] == data["stage"]:
             held["text"] += data["text"]
             return
-        if name == last == "note":
+        if name == last and name in _IN_A_ROW:
             self._queue.pop()
         if name in _LATEST:
             same = name, data.get("number")
