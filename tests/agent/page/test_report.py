@@ -308,7 +308,7 @@ def test_a_run_is_judged_and_stands_beside_another(
 ):
     second = pages.finished(site, "What is the other cache?")["run"]
     page.goto(f"{site.url}#/judge")
-    page.get_by_label("Run").select_option(asked["run"])
+    page.get_by_label("Run", exact=True).select_option(asked["run"])
     page.get_by_role("button", name="Judge this run").click()
     answer = page.get_by_role("region", name=OWN).get_by_role("region", name="Answer")
     expect(answer).to_contain_text("Answers both parts")
