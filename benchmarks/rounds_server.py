@@ -144,7 +144,7 @@ def _write(asked: Mapping[str, Any]) -> str:
     if prompt[0] == REFLECT:
         return REFLECTION.format(seed % 7)
     turn = TURNS[min(prompt.count(TOOL), len(TURNS) - 1)]
-    return turn.replace(OPENINGS[0], OPENINGS[seed % len(OPENINGS)])
+    return turn.replace(OPENINGS[0], OPENINGS[seed // 31 % len(OPENINGS)])
 
 
 def _reviews(asked: Mapping[str, Any]) -> str:

@@ -38,7 +38,9 @@ def test_a_question_is_answered_end_to_end(
     report = json.loads(done.stdout)
     certain = {0: "finished", 3: "partial"}
     assert (done.stderr, report["status"]) == ("", certain[done.exit_code])
-    assert report["ended_by"] == ("" if done.exit_code == 0 else "uncertain")
+    # With one search allowed, what it would look up further is cut.
+    ends = ("",) if done.exit_code == 0 else ("uncertain", "tool_calls")
+    assert report["ended_by"] in ends
     assert report["dropped_citations"] == 0
     assert "without bound" in report["answer"]
     assert [stage["stage"] for stage in report["stages"]] == [

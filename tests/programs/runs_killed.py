@@ -55,10 +55,14 @@ class AskingReflections(ManyReflections):
         self._model = model
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int,
+        beside: Trajectory | None = None,
     ) -> Reflected:
         await self._model.chat([Message("user", f"Reflect with {seed}.")], Sampling())
-        return await super().__call__(trajectory, judgement, seed)
+        return await super().__call__(trajectory, judgement, seed, beside)
 
 
 class LoggedChat:

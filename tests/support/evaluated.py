@@ -21,6 +21,7 @@ PLAIN = "Answer: It is an unbounded cache [S1]."
 def answers(body: dict[str, Any], number: int) -> Scripted:
     """One search in stages, one in the plain loop; the model alone does not know."""
     system, last = (body["messages"][at]["content"] for at in (0, -1))
+    last = last.removesuffix("\n</tool_response>")
     said = sum(message["role"] == "assistant" for message in body["messages"])
     if 'begins with "Search:"' in system:
         return "a cache without bound" if last.endswith("Answer:") else PLAIN

@@ -394,12 +394,16 @@ class LateReflections(ManyReflections):
         self.written: list[str] = []
 
     async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        seed: int,
+        beside: Trajectory | None = None,
     ) -> Reflected:
         while "0" in trajectory.question and not self.there():
             await asyncio.sleep(0.01)
         self.written.append(trajectory.question)
-        return await super().__call__(trajectory, judgement, seed)
+        return await super().__call__(trajectory, judgement, seed, beside)
 
 
 async def test_the_bank_is_filled_in_the_order_of_rounds_and_seen_as_it_was_at_their_beginning(

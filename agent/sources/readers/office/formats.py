@@ -36,13 +36,14 @@ _NO_LEAP_DAY = 60
 _LONGEST_FORMAT = 255
 
 Token = tuple[str, str]
+_POWER = re.compile(r"-?[\d.]+e[-+]?\d+")
 """("text", literal), ("part", what stands for digits or for a part of a date), ("gone", hours)"""
 
 
 def show(value: str, code: str, *, since_1904: bool = False) -> str:
     """A number as its format shows it; as it is kept, where either is no such thing."""
     if code in ("", "General") and len(value) <= _MOST_DIGITS:
-        return value.replace("e", "E")
+        return value.upper() if _POWER.fullmatch(value) else value
     try:
         # As it is computed with: 15 digits of what may be kept with 17.
         number = Decimal(f"{float(value):.{_MOST_DIGITS}g}")
