@@ -207,7 +207,7 @@ def of_pair(each: str) -> None:
 def of_question(each: str) -> None:
     language.read_query(each)
     language.exact_names(each, each)
-    plans.read_plan(each, each).outline()
+    plans.read_plan(each, each).text()
     part_about(each, 60, each[:200])
     for kind in (AnswerKind.PERSON, AnswerKind.DATE, AnswerKind.THING):
         spans.span_grammar([each[:4000]], kind)
