@@ -690,7 +690,8 @@ class Run:
             cut_in=self.cut_in,
             policy=self.policy.name,
             policy_version=self.policy.version,
-            usage=self.spending.usage,
+            # What investigations spent that were cut off is spent all the same.
+            usage=self.spending.usage + self.parts.used,
             spent=tuple(self.spending.slots.values()),
             tool_calls=self.tool_calls,
             left_out=self.left_out,

@@ -44,7 +44,7 @@ LARGEST_RESERVE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """EffortLimits of one run; None: no limit."""
+    """Limits of one run; None: no limit."""
 
     tokens: int | None = None
     seconds: float | None = None
@@ -301,7 +301,7 @@ class Ask:
     serves: tuple[str, ...] = ()
     """of an investigation: the items of the whole question's rubric that it is for"""
     whole: str = ""
-    """of an investigation: the whole question; "": this is one"""
+    """of an investigation: the whole question; "": this is no part of another"""
 
     @property
     def leads(self) -> bool:

@@ -135,9 +135,9 @@ class LeadDecoder(FreeDecoder):
         texts = list[str]()
         cut: RunCut | None = None
         for section, text in zip(sections, written, strict=True):
-            if isinstance(text, str):
+            if isinstance(text, str) and text:
                 texts.append(_headed(section, text))
-            elif isinstance(text, RunCut | PolicyError):
+            elif isinstance(text, str | RunCut | PolicyError):
                 cut = text if isinstance(text, RunCut) else cut
                 run.end_early(f"the section {section.title!r} was not written", by="failure")
                 texts.append(_headed(section, _in_short(run, section.ids)))
@@ -164,7 +164,12 @@ class LeadDecoder(FreeDecoder):
             try:
                 messages = [Message("system", system), asked]
                 said = await run.aside(Stage.ANSWER, messages, sampling, "section")
-                return text_of(said.text, section.title)
+                text = text_of(said.text, section.title)
+                if text and said.stop_reason == "length":
+                    reason = f"the section {section.title!r} reached its limit of tokens"
+                    run.end_early(reason, by="max_tokens")
+                    text += "\n\n(This section breaks off here.)"
+                return text
             except PolicyError as error:
                 if error.kind != "context" or len(ids) < 2:
                     run.charge(error)

@@ -23,6 +23,7 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Passage, Status, Trajectory
 from tests.support.policies import client
 from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.scripted_server import Reply as Given
 from tests.support.scripted_server import Reply as Native
 
 FIRST = asyncio.FIRST_COMPLETED
@@ -276,6 +277,25 @@ async def test_a_section_that_fails_is_told_in_the_words_of_what_was_found(tmp_p
     assert "'Bela'" in run.reason and "Bela weighs 77 kilograms" in text
 
 
+@pytest.mark.parametrize(
+    ("reply", "by", "told"),
+    [
+        ("<think>I only think.</think>", "failure", "Bela weighs 77 kilograms"),
+        (Given("Bela weighs 77 kilo", finish="length"), "max_tokens", "breaks off here"),
+    ],
+    ids=["empty", "cut"],
+)
+async def test_a_section_that_is_empty_or_cut_is_told(
+    reply: Any, by: str, told: str, tmp_path: Path
+):
+    def script(who: str, said: str, turns: int) -> Any:
+        return reply if who == "section" and "section is: Bela" in said else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert (run.status, run.ended_by) == (Status.PARTIAL, by) and "'Bela'" in run.reason
+    assert told in cited_answer(run).text()
+
+
 async def test_an_edit_that_fails_leaves_the_report_as_it_was_written(tmp_path: Path):
     def script(who: str, said: str, turns: int) -> Reply | None:
         return Fault(400, "no") if who == "edit" else None
@@ -294,6 +314,8 @@ async def test_a_stop_gives_a_report_of_what_the_parts_had_found(tmp_path: Path)
     run, _ = await ask_deeply(nothing_else, tmp_path, hear, stop)
     assert (run.status, run.ended_by) == (Status.PARTIAL, "interrupt")
     assert "kilograms" in cited_answer(run).text()
+    parts = [RunStore(tmp_path).load(part.thread).usage for part in run.investigations]
+    assert run.usage.calls == 1 + sum(usage.calls for usage in parts), "what was cut off is paid"
     with scripted(nothing_else) as server:
         async with leading(server, tmp_path) as researcher:
             whole = await researcher.ask(Ask(QUESTION, effort=Effort.DEEP, length=4000), "t")
