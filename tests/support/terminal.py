@@ -70,6 +70,14 @@ class Session:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
+    def interrupt(self, text: str) -> None:
+        """Press ^C until the text is shown: readline misses one that comes as it begins to wait."""
+        until = time.monotonic() + PATIENCE
+        while self.seen.find(text, self._read_to) < 0 and time.monotonic() < until:
+            self.type(CTRL_C)
+            self._more(1.0)
+        self.expect(text)
+
     def enter(self, line: str) -> None:
         self.type(line)
         # What is shown is the line that the prompt has, so Enter does not overtake it.

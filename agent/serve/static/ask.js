@@ -210,7 +210,7 @@ function limitFields(limits) {
 /** What the server offers, and what it does where nothing else is said. */
 async function offered(options) {
   // What a person chose before the server answered is theirs.
-  const touched = new Set();
+  const touched = options.touched = new Set();
   const { format, effort, verify, memory, approve, clarify } = options;
   for (const control of [format, effort, verify, memory, approve, clarify]) {
     control.addEventListener("change", () => touched.add(control), { once: true });
@@ -250,12 +250,13 @@ function showLimits({ limits, effort, efforts }) {
 
 /** The body of the request; what was left as it is, is left to the server. */
 function asked(question, options) {
-  const body = { question: question.trim(), format: options.format.value() };
-  if (!options.effort.hidden) body.effort = options.effort.value();
-  body.approve_plan = options.approve.box.checked;
-  body.clarify = options.clarify.box.checked;
-  body.verify = options.verify.value();
-  body.memory = options.memory.value();
+  const body = { question: question.trim() };
+  for (const name of ["format", "effort", "verify", "memory", "approve", "clarify"]) {
+    const control = options[name];
+    // Before the server has told its defaults, only what a person chose is known.
+    if (control.hidden || !(options.efforts || options.touched.has(control))) continue;
+    body[name === "approve" ? "approve_plan" : name] = control.box?.checked ?? control.value();
+  }
   if (options.model.value) body.model = options.model.value;
   const source = options.sources.changed();
   if (source) body.source = source;

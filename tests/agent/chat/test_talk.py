@@ -105,8 +105,8 @@ def test_a_question_is_asked_at_a_prompt_whose_history_is_its_owners_alone(
         chat.expect("1>")
         chat.type("/he" + terminal.TAB)
         chat.expect("/help")
-        chat.type(terminal.CTRL_C)
-        chat.ask(terminal.QUESTION, 1)
+        chat.interrupt("1>")
+        chat.enter(terminal.QUESTION)
         chat.expect("unbounded cache [1].", "2>")
         chat.type(terminal.CTRL_D)
         assert chat.end() == 0

@@ -238,3 +238,12 @@ def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site)
     page.reload()
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     expect(page.get_by_text("Uploaded documents")).to_be_hidden()
+
+
+def test_what_the_server_has_not_told_yet_is_left_to_it(page: Page):
+    page.route("**/api/status", lambda route: None)
+    page.reload()
+    page.get_by_role("radiogroup", name="Form of the answer").get_by_text("Short answer").click()
+    with page.expect_request(lambda sent: sent.method == "POST") as asking:
+        pages.ask(page)
+    assert asking.value.post_data_json == {"question": pages.QUESTION, "format": "short"}
