@@ -77,8 +77,8 @@ def serve(
 ) -> None:
     """Serve the web page, and interfaces for programs.
 
-    Only this machine can reach it, and it needs a token, which is printed when it is made. Open the
-    page with --open, or with the link that is printed. Runs go on when their page is closed; those
+    Only this machine can reach it, and it needs a token. Open the page with --open, or with the
+    link that is shown on a terminal. Runs go on when their page is closed; those
     that are unfinished when the server ends go on when it starts again. Budgets apply to each
     question that sets none.
     """
@@ -164,9 +164,8 @@ def add_user(name: str, **allowance: Any) -> None:
 @users.command("rm")
 @click.argument("name")
 def rm_user(name: str) -> None:
-    """Revoke the token of NAME; what they asked stays."""
+    """Revoke the token of NAME; what they asked stays, and no later NAME sees it."""
     from rubricem.agent.settings.users import Users
 
-    found = Users(load_settings().data_dir)
-    found.drop(name)
-    click.echo(f"{name} has no token any more; what they asked is in {found.folder(name)}")
+    left = Users(load_settings().data_dir).drop(name)
+    click.echo(f"{name} has no token any more; what they asked is in {left}: delete it, or keep it")

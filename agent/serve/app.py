@@ -18,8 +18,9 @@ import ssl
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from html import escape
 from http import HTTPStatus
 from importlib import import_module
 from importlib.metadata import version
@@ -64,7 +65,7 @@ from rubricem.agent.serve.security import (
 )
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
-from rubricem.agent.settings.users import Users
+from rubricem.agent.settings.users import UserBudget, Users
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import hold_lock, keep_private, writable
 
@@ -128,7 +129,8 @@ class UserApps:
     def __init__(self, desk: RunDesk, security: Security) -> None:
         self.desks = {OWNER: desk}
         self._security = security
-        self._begun: dict[str, asyncio.Future[FastAPI]] = {}
+        self._begun: dict[Path, asyncio.Future[FastAPI]] = {}
+        """by their folders: one who is given a name of before is another user"""
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
 
@@ -146,35 +148,39 @@ class UserApps:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def of(self, name: str) -> FastAPI:
-        if name not in self._begun:
-            begun = self._begun[name] = asyncio.get_running_loop().create_future()
-            self._tasks.append(asyncio.create_task(self._keep(name, begun)))
-        return await asyncio.shield(self._begun[name])
+        assert self._security.users is not None, "only users have names"
+        folder = self._security.users.folder(name)
+        if folder not in self._begun:
+            begun = self._begun[folder] = asyncio.get_running_loop().create_future()
+            self._tasks.append(asyncio.create_task(self._keep(name, folder, begun)))
+        return await asyncio.shield(self._begun[folder])
 
-    async def _keep(self, name: str, begun: "asyncio.Future[FastAPI]") -> None:
+    async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[FastAPI]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
         try:
-            app = self._make_app(name)
+            app = self._make_app(name, folder)
             async with app.router.lifespan_context(app):
                 begun.set_result(app)
                 await self._ending.wait()
         except Exception as error:
             if begun.done():
                 raise
-            del self._begun[name]
+            del self._begun[folder]
             begun.set_exception(error)
 
-    def _make_app(self, name: str) -> FastAPI:
+    def _make_app(self, name: str, folder: Path) -> FastAPI:
         main, users = self.desks[OWNER], self._security.users
         assert users is not None, "only users have names"
-        keep_private(users.folder(name))
-        settings = main.settings.model_copy(update={"data_dir": users.folder(name)})
-        desk = self.desks[name] = RunDesk(
-            settings,
-            main.capacity,
-            shared=main,
-            user=name,
-            allowance=lambda: users.all()[name].allowance,
+        keep_private(folder)
+        settings = main.settings.model_copy(update={"data_dir": folder})
+
+        def allowance() -> UserBudget:
+            if users.folder(name) != folder:
+                raise SettingsError(f"The user {name!r} was removed.", "Nothing more is asked.")
+            return users.all()[name].allowance
+
+        desk = self.desks[folder.name] = RunDesk(
+            settings, main.capacity, shared=main, user=name, allowance=allowance
         )
 
         @asynccontextmanager
@@ -316,23 +322,23 @@ def outward_address(host: str) -> str:
 
 
 def announce(
-    security: Security, place: str, kept: Path, made: bool, ticket: str = ""
+    security: Security, place: str, kept: Path, made: bool, terminal: bool
 ) -> Iterator[str]:
     """What the server prints when it starts, line by line.
 
     `place`: its URL; `kept`: the file of its token; `made`: whether the token is new, and so is
-    shown this once; `ticket`: admits one browser.
+    shown this once; `terminal`: whether a person reads it, and no log keeps it.
     """
     yield f"Serving on {place} (^C stops it; unfinished runs continue at its next start)"
     if security.token is None:
         yield TOKENLESS
         return
-    if made:
+    if made and terminal:
         yield f"Token: {security.token} (it is stored in {kept})"
     else:
         yield f"A token is required; it is stored in {kept}"
-    if ticket:
-        yield f"This link logs one browser in, within the hour: {place}#token={ticket}"
+    if terminal:
+        yield f"This link logs one browser in, within the hour: {place}#token={security.ticket()}"
     if not security.alone and place.startswith("http:"):
         yield WARNING
 
@@ -412,13 +418,38 @@ async def run_server(
         app = create_app(desk, security, results)
         config = security.config(app, lifespan="on", **encryption)
         kept = settings.data_dir / TOKEN_FILE_NAME
-        ticket = security.ticket() if security.token else ""
-        for line in announce(security, place, kept, made, "" if open_page else ticket):
+        for line in announce(security, place, kept, made, sys.stdout.isatty()):
             click.echo(line)
-        if open_page:
-            link = f"{place}#token={ticket}" if ticket else place
-            await asyncio.to_thread(webbrowser.open, link)
-        await PageServer(config, desk).serve([listening])
+        with doorway(settings.data_dir, place, security) as address:
+            if open_page:
+                await asyncio.to_thread(webbrowser.open, address)
+            await PageServer(config, desk).serve([listening])
+
+
+DOORWAY = "open-page.html"
+
+
+@contextmanager
+def doorway(data_dir: Path, place: str, security: Security) -> Iterator[str]:
+    """An address for a browser, which every user of this machine may see among its arguments.
+
+    It is of a file that only its owner can read, and that leads on with a ticket.
+    """
+    if security.token is None:
+        yield place
+        return
+    path = data_dir / DOORWAY
+    link = f"{place}#token={security.ticket()}"
+    with writable(path):
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write('<!doctype html><meta charset="utf-8">')
+            file.write(f'<meta http-equiv="refresh" content="0; url={escape(link)}">')
+    try:
+        yield path.as_uri()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def bind(host: str, port: int) -> socket.socket:

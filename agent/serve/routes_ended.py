@@ -8,6 +8,7 @@ Judging is done in the background, one run after another; clients poll until it 
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from rubricem.agent.learning.scoring import FILE
 from rubricem.agent.reports.page import render
 from rubricem.agent.serve.requests import RequestBody, check_known, conflict, missing, too_many
 from rubricem.agent.settings import Settings
-from rubricem.agent.sources.choice import SEARXNG
+from rubricem.agent.sources.choice import SEARXNG, is_folder
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, value_in
 from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
@@ -212,10 +213,12 @@ def file_name(run: str, kind: Kind) -> str:
 
 def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
     """The run with this machine's folders and the settings' keys removed from all texts."""
-    hidden = _replacements_of(settings)
-    if not hidden:
-        return trajectory
-    pattern = re.compile("|".join(re.escape(text) for text in sorted(hidden, key=len)[::-1]))
+    folders, secret = _folders_of(settings, trajectory), secrets_in(settings)
+    hidden = {**folders, **dict.fromkeys(secret, "***")}
+    longest = sorted(hidden, key=len)[::-1]
+    pattern = re.compile(
+        "|".join(re.escape(each) if each in secret else _path_pattern(each) for each in longest)
+    )
 
     def without(held: object) -> object:
         if not isinstance(held, str):
@@ -225,17 +228,29 @@ def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
     return Trajectory.model_validate(with_leaves(trajectory.model_dump(mode="json"), without))
 
 
-def _replacements_of(settings: Settings) -> dict[str, str]:
-    """Text that must not leave -> its replacement."""
+def _folders_of(settings: Settings, trajectory: Trajectory) -> dict[str, str]:
+    """Each path of this machine that the run may tell -> its replacement."""
+    named = (*settings.source, settings.model or "", settings.embedder)
+    paths = (Path(os.path.abspath(os.path.expanduser(each))) for each in named if is_folder(each))
+    own = {path / "x" for path in paths if os.path.isdir(path)}
+    found = {Path(source.location) for source in trajectory.sources}
+    own |= {path for path in found if path.is_absolute() and os.path.isdir(path.parent)}
     folders = {
+        **{path.parent: "FOLDER" for path in own},
         settings.data_dir: "DATA",
         settings.weights_dir: "WEIGHTS",
         Path.cwd(): "FOLDER",
         Path.home(): "~",
     }
-    # A folder of one part, such as /, /root or /data, would be found in many an innocent text.
-    shown = {str(path): name for path, name in folders.items() if len(path.parts) > 2}
-    return shown | dict.fromkeys(secrets_in(settings), "***")
+    return {str(path): name for path, name in folders.items() if len(path.parts) > 1}
+
+
+def _path_pattern(path: str) -> str:
+    """What matches a path in a text; one as short as /data only where it is whole and absolute."""
+    escaped = re.escape(path)
+    if len(Path(path).parts) > 2:
+        return escaped
+    return rf"(?:(?<![\w./~-])|(?<=file://)){escaped}(?![\w-]|\.\w)"
 
 
 def secrets_in(settings: Settings) -> set[str]:

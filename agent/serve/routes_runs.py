@@ -55,7 +55,7 @@ from rubricem.agent.serve.requests import (
     sources,
 )
 from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others
-from rubricem.agent.serve.security import CSRF_HEADER, Security
+from rubricem.agent.serve.security import BOUND, CSRF_HEADER, Security
 from rubricem.agent.settings import (
     BUDGETS,
     DEFAULT_ORIGIN,
@@ -245,7 +245,7 @@ class _Runs:
             )
         number, log = int(sent), await self.desk.log(run)
         if log.ended and number >= log.last:
-            # An EventSource that is told this does not come back.
+            # An EventSource of a program's that is told this does not come back.
             return Response(status_code=HTTPStatus.NO_CONTENT)
         if number > log.last:
             # Of another run, or lost with the machine: whoever sends it has nothing of this run.
@@ -642,20 +642,19 @@ class _Server:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "That is not the token of this server.",
-                "rubricem serve printed it, and keeps it in the data directory.",
+                "It is in serve-token of the data directory of rubricem serve.",
             )
-        kept = self.security.cookie(who)
-        name = self.security.cookie_name
+        encrypted = request.url.scheme == "https"
         response.set_cookie(
-            name,
-            kept,
+            BOUND * encrypted + self.security.cookie_name,
+            self.security.cookie(who),
             MONTH,
             path="/",
-            secure=request.url.scheme == "https",
+            secure=encrypted,
             httponly=True,
             samesite="strict",
         )
-        return {"login": True}
+        return {"login": True, "key": self.security.key(who)}
 
     async def learn(self) -> dict[str, Any]:
         """Learn from all waiting runs; those already queued keep their places."""

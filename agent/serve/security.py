@@ -30,7 +30,10 @@ from rubricem.agent.serve.requests import RequestRefused, reply_of
 from rubricem.agent.settings.users import Users
 
 CSRF_HEADER = "X-Rubricem"
-COOKIE = "rubricem"
+KEY_HEADER = "X-Rubricem-Key"
+"""with what a login gave the page beside the cookie: the page's storage is of its port alone"""
+COOKIE, BOUND = "rubricem", "__Host-"
+"""a browser takes a cookie whose name begins so by TLS alone, from this very host"""
 GUARDED = ("/api/", "/v1/", "/mcp", "/metrics")
 """what is neither a static file nor a health check"""
 PROGRAMS = ("/v1/", "/mcp")
@@ -107,9 +110,16 @@ class Security:
 
     def cookie(self, name: str = OWNER) -> str:
         """The cookie for a browser that has shown a token; it reveals nothing of the token."""
+        return self._derive(name, self.cookie_name)
+
+    def key(self, name: str = OWNER) -> str:
+        """What its page keeps and sends besides: a cookie goes to every port of this machine."""
+        return self._derive(name, f"{self.cookie_name} page")
+
+    def _derive(self, name: str, use: str) -> str:
         if name and self.users:
-            return f"{name}:{self.users.all()[name].cookie()}"
-        return hmac.new((self.token or "").encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
+            return f"{name}:{self.users.all()[name].derive(use)}"
+        return hmac.new((self.token or "").encode(), use.encode(), hashlib.sha256).hexdigest()
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> str:
         """The user of the request; raises Refused if it is not allowed."""
@@ -123,7 +133,7 @@ class Security:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "This server requires its token.",
-                "Log in with the token that rubricem serve printed, "
+                "Log in with the token in serve-token of the data directory, "
                 "or send it as Authorization: Bearer.",
             )
         if who and path.startswith(OWNERS):
@@ -191,10 +201,16 @@ class Security:
                 return OWNER
             if self.users and (name := self.users.by_token(given.strip())):
                 return name
-        shown = _cookie(headers, self.cookie_name)
-        if shown.isascii() and hmac.compare_digest(shown, self.cookie()):
-            return OWNER
-        return self.users.by_cookie(shown) if self.users else None
+        name = self.cookie_name
+        shown = _cookie(headers, BOUND + name) or _cookie(headers, name)
+        user, colon, _ = shown.partition(":")
+        known = self.users.all() if self.users and colon else {OWNER}
+        who = user if colon else OWNER
+        proofs = (shown, headers.get(KEY_HEADER.casefold(), ""))
+        if who not in known or not all(map(str.isascii, proofs)):
+            return None
+        fits = map(hmac.compare_digest, proofs, (self.cookie(who), self.key(who)))
+        return who if all(fits) else None
 
     def _resolve_user(self, headers: Mapping[str, str]) -> str:
         """The user whose data the owner wants: by a header, or the page's choice."""

@@ -1,10 +1,11 @@
 """The users that a server has beside its owner: named tokens, each with runs, memory and budgets.
 
     users.json      for each user the hash of the token and the budget; no token
-    users/NAME/     a data directory of their own: runs, threads, bank, uploads
+    users/NAME~ID/  a data directory of their own: runs, threads, bank, uploads
 
-A token is shown once, when it is made. A user's daily spending counts from the same time the day
-before, and what runs in progress were granted counts as spent.
+A name that was removed and is given again is another user. A token is shown once, when it is made.
+A user's daily spending counts from the same time the day before, and what runs in progress were
+granted counts as spent.
 """
 
 import hashlib
@@ -89,9 +90,13 @@ class User(Value):
     allowance: UserBudget = UserBudget()
     made_at: datetime
 
-    def cookie(self) -> str:
-        """What a browser stores instead of the token."""
-        return hmac.new(self.token_hash.encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
+    id: str = ""
+    """of this person's folder: whoever is given the same name later has another; "": of a user
+    of an earlier version, whose folder has the name alone"""
+
+    def derive(self, use: str) -> str:
+        """What a browser stores for a use instead of the token."""
+        return hmac.new(self.token_hash.encode(), use.encode(), hashlib.sha256).hexdigest()
 
 
 class Users:
@@ -105,7 +110,11 @@ class Users:
         return value_in(self._data_dir / USERS_FILE, dict[str, User], remedy) or {}
 
     def folder(self, name: str) -> Path:
-        return self._data_dir / FOLDER / name
+        """The data directory of a user. Raises SettingsError if there is none of this name."""
+        if (user := self.all().get(name)) is None:
+            raise SettingsError(f"There is no user {name!r}.", "rubricem users lists them.")
+        # No name has a tilde.
+        return self._data_dir / FOLDER / (f"{name}~{user.id}" if user.id else name)
 
     def put(self, name: str, allowance: UserBudget) -> str:
         """Add a user, or give an existing one a new token; returns the token.
@@ -119,21 +128,27 @@ class Users:
             )
         token = secrets.token_urlsafe(32)
         with folder_locked(self._data_dir):
-            known = self.all()
+            known, identifier = self.all(), secrets.token_hex(4)
             if name in known:
+                identifier = known[name].id
                 given = allowance.model_dump(exclude_none=True)
                 allowance = known[name].allowance.model_copy(update=given)
-            made = User(token_hash=digest_of(token), allowance=allowance, made_at=datetime.now(UTC))
+            made = User(
+                token_hash=digest_of(token),
+                allowance=allowance,
+                made_at=datetime.now(UTC),
+                id=identifier,
+            )
             self._write({**known, name: made})
         return token
 
-    def drop(self, name: str) -> None:
-        """Revoke a user's token; their data stays."""
+    def drop(self, name: str) -> Path:
+        """Revoke a user's token; returns the folder of their data, which nobody opens any more."""
         with folder_locked(self._data_dir):
-            kept = dict(self.all())
-            if kept.pop(name, None) is None:
-                raise SettingsError(f"There is no user {name!r}.", "rubricem users lists them.")
+            folder, kept = self.folder(name), dict(self.all())
+            del kept[name]
             self._write(kept)
+        return folder
 
     def by_token(self, token: str) -> str | None:
         """The name of this token's user."""
@@ -141,12 +156,6 @@ class Users:
         return next(
             (n for n, u in self.all().items() if hmac.compare_digest(u.token_hash, given)), None
         )
-
-    def by_cookie(self, shown: str) -> str | None:
-        name, _, rest = shown.partition(":")
-        user = self.all().get(name)
-        fits = user is not None and rest.isascii() and hmac.compare_digest(user.cookie(), rest)
-        return name if fits else None
 
     def _write(self, users: dict[str, User]) -> None:
         write_atomically(

@@ -12,8 +12,8 @@ with errors told as the server tells them, and the whole behind clients of OpenA
 import asyncio
 import json
 import os
+import pty
 import re
-import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -456,21 +456,30 @@ def run_settings(
 
 @contextmanager
 def begun_server(
-    folder: Path, *options: str, until: str = "Serving", log: IO[str] | None = None
+    folder: Path,
+    *options: str,
+    until: str = "Serving",
+    log: IO[str] | None = None,
+    terminal: bool = False,
+    **variables: str,
 ) -> Iterator[tuple[list[str], Process]]:
     """The command over a folder, and what it says up to a line that begins with `until`.
 
-    Its log goes into `log`.
+    Its log goes into `log`; it may say it on a `terminal`, with `variables` in its environment.
     """
     command = [*COMMAND, "serve", "--port", "0", *options]
-    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
-    pipe = subprocess.PIPE
-    with Process(command, cwd=ROOT, env=environment, stdout=pipe, stderr=log, text=True) as process:
+    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data"), **variables}
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    with (
+        open(reading) as heard,
+        Process(command, cwd=ROOT, env=environment, stdout=writing, stderr=log) as process,
+    ):
+        os.close(writing)
         told: list[str] = []
         try:
             while not told or not told[-1].startswith(until):
-                assert process.stdout is not None and process.poll() is None, told
-                told.append(process.stdout.readline().rstrip("\n"))
+                assert process.poll() is None, told
+                told.append(heard.readline().rstrip("\n"))
             yield told, process
         finally:
             process.kill()

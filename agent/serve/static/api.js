@@ -9,9 +9,24 @@ export class ApiError extends Error {
   }
 }
 
+const KEY = "rubricem-key";
+
+/** What proves a login beside its cookie, which goes to every port of this machine. */
+export function keyed() {
+  const key = localStorage.getItem(KEY);
+  return key ? { "X-Rubricem-Key": key } : {};
+}
+
+/** Log this browser in. Throws ApiError. */
+export async function logIn(token) {
+  const { key } = await post("/api/login", { token });
+  localStorage.setItem(KEY, key);
+  return true;
+}
+
 /** JSON of the reply, or null for an empty one. Throws ApiError with the server's own sentences. */
 export async function call(method, path, body, options = {}) {
-  const headers = { Accept: "application/json" };
+  const headers = { Accept: "application/json", ...keyed() };
   if (method !== "GET") headers["X-Rubricem"] = "1";
   if (body !== undefined && !(body instanceof FormData)) {
     headers["Content-Type"] = "application/json";
@@ -56,52 +71,56 @@ export function query(parameters) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-const EVENTS = [
-  "state", "stage", "text", "plan", "rubric", "tool", "results", "retry", "note", "budget", "recalled",
-  "usage", "investigation", "remarks", "ask", "answered", "verdicts", "finished", "restart", "end",
-];
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
 
 /** Every event of a run once and in order, from its first; `over` once the last one is in.
  *
- * A lost stream is taken up after the last event: by the browser itself (Last-Event-ID), or
- * where it gave up, by `?after=`. `connected` is told when that changes. An end that a restart
- * follows is history: the stream is over when the server closes it behind an end.
+ * A lost stream is taken up after the last event; `connected` is told when that changes. An end
+ * that a restart follows is history: the stream is over when the server closes it behind an end.
  */
 export function follow(run, { hear, over, connected }, signal) {
   let [last, wait, ended] = [0, FIRST_WAIT, false];
-  let stream = null;
-  const open = () => {
+  const take = ({ id, event, data }) => {
+    if (signal.aborted || !event || (id && id <= last)) return;
+    last = id || last;
+    ended = event === "end";
+    hear(event, JSON.parse(data));
+  };
+  const open = async () => {
     if (signal.aborted) return;
-    stream = new EventSource(path("runs", run, "events") + (last ? `?after=${last}` : ""));
-    stream.onopen = () => {
+    const address = path("runs", run, "events") + (last ? `?after=${last}` : "");
+    const reply = await fetch(address, { headers: keyed(), signal }).catch(() => null);
+    if (reply?.status === 200) {
       wait = FIRST_WAIT;
       connected(true);
-    };
-    stream.onerror = lost;
-    for (const name of EVENTS) stream.addEventListener(name, take);
-  };
-  const take = (event) => {
-    const id = Number(event.lastEventId);
-    if (signal.aborted || (id && id <= last)) return;
-    last = id || last;
-    ended = event.type === "end";
-    hear(event.type, JSON.parse(event.data));
-  };
-  const lost = async () => {
-    if (ended) {
-      stream.close();
-      over();
-      return;
+      await streamed(reply.body, take);
     }
+    if (signal.aborted) return;
+    if (ended) return over();
     connected(false);
-    if (stream.readyState !== EventSource.CLOSED) return;
-    const known = await get(path("runs", run), { signal }).catch(() => null);
+    const refused = reply && reply.status !== 200;
+    const known = refused && await get(path("runs", run), { signal }).catch(() => null);
     if (known?.state === "ended") return over();
     setTimeout(open, wait);
     wait = Math.min(2 * wait, LONGEST_WAIT);
   };
-  signal.addEventListener("abort", () => stream?.close());
   open();
+}
+
+/** Each event of a body as it comes, until it ends or breaks off. An EventSource sends no key. */
+async function streamed(body, take) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  while (true) {
+    const { done, value } = await reader.read().catch(() => ({ done: true }));
+    if (done) return;
+    const told = (text + value).split("\n\n");
+    text = told.pop();
+    for (const frame of told) {
+      const fields = frame.split("\n").map((line) => /^(\w+): (.*)$/s.exec(line)?.slice(1) ?? []);
+      const { id, event, data } = Object.fromEntries(fields);
+      take({ id: Number(id ?? 0), event, data });
+    }
+  }
 }

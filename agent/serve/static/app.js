@@ -1,5 +1,5 @@
 // Which view stands for which address, and the frame around all of them.
-import { get, post } from "./api.js";
+import { get, logIn, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
@@ -182,7 +182,7 @@ async function enter() {
   if (!token) return;
   history.replaceState(null, "", "#/");
   // A token of before is refused, and the right one asked for.
-  await post("/api/login", { token: decoded(token) }).catch(() => null);
+  await logIn(decoded(token)).catch(() => null);
 }
 
 for (const named of document.querySelectorAll("#places a, #recent-title, #skip")) {

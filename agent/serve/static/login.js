@@ -1,5 +1,5 @@
 // The server wants its token, unless it was started without one.
-import { post } from "./api.js";
+import { logIn } from "./api.js";
 import { el, fresh } from "./dom.js";
 import { attempt, button, field, input } from "./parts.js";
 import { t } from "./texts.js";
@@ -16,7 +16,7 @@ export function login(done) {
     const said = await attempt(
       failed,
       enter,
-      async () => (await post("/api/login", { token: token.value.trim() })) ?? true,
+      () => logIn(token.value.trim()),
     );
     if (said) shown.close();
   };
@@ -24,8 +24,8 @@ export function login(done) {
   const lead = el(
     "p",
     { class: "soft" },
-    t("It was printed where the server was first started, and is kept in serve-token of the data " +
-      "directory. The link that the server prints at each start enters without it, once."),
+    t("It is kept in serve-token of the server's data directory. The link that the server prints " +
+      "on a terminal at each start enters without it, once."),
   );
   const form = el(
     "form",

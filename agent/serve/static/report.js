@@ -1,5 +1,5 @@
 // The report: its citations open, what checking them came to, and what can be done with it.
-import { path, post } from "./api.js";
+import { keyed, path, post } from "./api.js";
 import { CitationSheet, VERDICTS, doubtful } from "./citation.js";
 import { el, replace, say } from "./dom.js";
 import { counted, share, whereabouts } from "./format.js";
@@ -204,7 +204,7 @@ function copying(report) {
 /** The report as a file, or why there is none of this kind. */
 async function exported(address, name, failed) {
   replace(failed);
-  const reply = await fetch(address).catch(() => null);
+  const reply = await fetch(address, { headers: keyed() }).catch(() => null);
   if (reply?.ok) return save(new File([await reply.blob()], name));
   const { error, remedy } = (await reply?.json().catch(() => null)) ?? {};
   return replace(failed, notice(error ?? t("The server cannot be reached."), remedy ?? "", "bad"));

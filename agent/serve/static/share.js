@@ -1,4 +1,5 @@
 // A thread as one file for anywhere: given to the system where that shares files, or saved.
+import { keyed } from "./api.js";
 import { say } from "./dom.js";
 import { button } from "./parts.js";
 import { t } from "./texts.js";
@@ -9,7 +10,7 @@ const TYPE = "text/html";
 export function sharing(thread, title) {
   const address = `/api/threads/${encodeURIComponent(thread)}/export/html`;
   const share = async () => {
-    const reply = await fetch(address);
+    const reply = await fetch(address, { headers: keyed() });
     if (!reply.ok) return say(t("The thread could not be written."));
     const name = `rubricem-${thread}.html`;
     const file = new File([await reply.blob()], name, { type: TYPE });

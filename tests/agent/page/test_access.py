@@ -143,6 +143,8 @@ def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(
             expect(page.locator("#side-foot").get_by_text("scripted")).to_be_visible()
             expect(page.get_by_text("notes", exact=True)).to_be_visible()
             assert "right-token" not in page.content()
+            pages.ask(page)
+            expect(page.get_by_role("article")).to_contain_text("can grow without bound")
         with pages.opened(browser, guarded, "#token=right-token") as page:
             expect(page.locator("#side-foot").get_by_text("scripted")).to_be_visible()
             assert page.url.endswith("/#/")

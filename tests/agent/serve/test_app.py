@@ -26,6 +26,7 @@ from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.pages import begun_server, served
 from tests.support.values import run_of
+from tests.support.waiting import wait_for
 
 STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
@@ -140,7 +141,7 @@ def login(address: str, token: str) -> int:
 
 def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp_path: Path):
     options = ("--host", "0.0.0.0", "--base-url", "http://127.0.0.1:9/v1", "--source", "python")
-    with begun_server(tmp_path, *options, until="Warning") as (lines, _):
+    with begun_server(tmp_path, *options, until="Warning", terminal=True) as (lines, _):
         told = [found[0] for line in lines if (found := re.search(r"http://\S+/(?=$| \()", line))]
         assert told and not any("0.0.0.0" in each for each in told)
         assert lines[-1] == WARNING
@@ -148,11 +149,32 @@ def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp
         token = (tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip()
         assert not link.endswith(token) and any(f"Token: {token} " in line for line in lines)
         address, ticket = link.split()[-1].split("#token=")
-        logins = [login(address, ticket) for _ in range(2)]
-        assert logins == [200, 401], "a link that a process list shows is worth nothing once used"
+        assert [login(address, ticket) for _ in range(2)] == [200, 401], "it enters once"
         command = [sys.executable, "-c", OPENED, *told]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.stdout.splitlines() == ["200 401"] * len(told), done.stderr
+
+
+def test_no_argument_and_no_output_but_a_terminals_holds_what_opens_the_page(tmp_path: Path):
+    """Our browser keeps its arguments, as any user of the machine can, and its page."""
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    script = (
+        f'#!/bin/sh\n{{ echo "$@"; stat -c %a "${{1#file://}}"; cat "${{1#file://}}"; }} >{seen}\n'
+    )
+    browser.write_text(script)
+    browser.chmod(0o755)
+    options = ("--open", "--base-url", "http://127.0.0.1:9/v1", "--source", "python")
+    for _ in range(2):
+        seen.unlink(missing_ok=True)
+        with begun_server(tmp_path, *options, until="A token", BROWSER=str(browser)) as (lines, _):
+            wait_for(lambda: seen.exists() and "url=" in seen.read_text())
+            token = (tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip()
+            assert token not in str(lines) and "#token" not in str(lines)
+            arguments, mode, page = seen.read_text().split("\n", 2)
+            address, ticket = page.split("url=")[1].rstrip('">').split("#token=")
+            assert mode == "600" and ticket not in arguments and token not in arguments + page
+            assert [login(address, ticket) for _ in range(2)] == [200, 401]
 
 
 async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):

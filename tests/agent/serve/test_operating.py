@@ -91,7 +91,10 @@ def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
     logs = ("--log-level", "info")
     with (
         (tmp_path / "log").open("w") as log,
-        begun_server(tmp_path, *options, *logs, until="This link", log=log) as (lines, process),
+        begun_server(tmp_path, *options, *logs, until="This link", log=log, terminal=True) as (
+            lines,
+            process,
+        ),
     ):
         address, ticket = lines[-1].split()[-1].split("#token=")
         assert address.startswith("https://127.0.0.1:")
@@ -99,7 +102,10 @@ def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
         with httpx.Client(base_url=address, verify=trusting, timeout=PATIENCE) as http:
             body = {"token": ticket}
             reply = http.post("/api/login?x=s3cret", json=body, headers={"X-Rubricem": "1"})
-            assert reply.status_code == 200 and "; Secure" in reply.headers["set-cookie"]
+            port = httpx.URL(address).port
+            assert reply.headers["set-cookie"].startswith(f"__Host-rubricem-{port}=")
+            assert "; Secure" in reply.headers["set-cookie"]
+            http.headers["X-Rubricem-Key"] = reply.json()["key"]
             assert http.get("/api/runs/%0aforged").status_code == 404
         process.terminate()
         process.wait()

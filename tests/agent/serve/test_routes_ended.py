@@ -142,6 +142,28 @@ async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
         assert hidden not in whole and hidden.encode() not in reply.content
 
 
+def test_short_folders_are_cut_where_they_are_whole_and_what_looks_like_one_stays(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Path, "home", lambda: Path("/anna"))
+    cited = tmp_path / "Acme" / "plan.md"
+    cited.parent.mkdir()
+    (tmp_path / "Named").mkdir()
+    named = {"data_dir": Path("/srv"), "source": (str(tmp_path / "Named"),)}
+    short = settings.model_copy(update=named)
+    source = Source(id="S1", title="x", location=str(cited), text="", tool="folder", query="")
+    said = (
+        "/srv/x, file:///srv, (/anna/y): see https://a.test/srv/x, ./srv, /srv.d/x, /srvs, "
+        f"/annabel, {cited.parent}, {cited} and {tmp_path}/Named/b.md"
+    )
+    told = for_others(run_of(sources=(source,)).model_copy(update={"question": said}), short)
+    assert told.question == (
+        "DATA/x, file://DATA, (~/y): see https://a.test/srv/x, ./srv, /srv.d/x, /srvs, "
+        "/annabel, FOLDER, FOLDER/plan.md and FOLDER/b.md"
+    )
+    assert told.sources[0].location == "FOLDER/plan.md"
+
+
 def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Settings):
     assert {"api_key", "tavily_key"} <= set(KEYS)
     left = for_others(run_of().model_copy(update={"question": HIDDEN}), settings)

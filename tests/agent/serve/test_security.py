@@ -106,9 +106,15 @@ def test_a_server_that_others_can_reach_asks_for_its_token(
     assert refused(security, "GET", path, {"host": "evil.example", **headers}) == 403
 
 
+def logged_in(security: Security, headers: dict[str, str], before: str = "a=b") -> dict[str, str]:
+    """The headers of a page that has logged in."""
+    cookie = f"{before}; {security.cookie_name}={security.cookie()}"
+    return {**headers, "cookie": cookie, "x-rubricem-key": security.key()}
+
+
 def test_the_cookie_of_a_login_admits_and_does_not_hold_the_token():
     security = Security("192.168.1.2", TOKEN)
-    headers = {"host": "192.168.1.2", "cookie": f"a=b; {COOKIE}={security.cookie()}"}
+    headers = logged_in(security, {"host": "192.168.1.2"})
     assert refused(security, "GET", "/api/status", headers) is None
     assert TOKEN not in security.cookie()
     assert TOKEN not in repr(security)
@@ -136,7 +142,7 @@ def test_a_token_is_asked_for_but_on_this_machine_where_none_is_wanted(
 )
 def test_a_cookie_is_read_in_the_time_that_its_length_takes(value: str):
     security = Security("0.0.0.0", TOKEN)
-    headers = {"host": "192.168.1.2", "cookie": f"a={value}; {COOKIE}={security.cookie()}"}
+    headers = logged_in(security, {"host": "192.168.1.2"}, f"a={value}")
     begun = time.process_time()
     assert refused(security, "GET", "/api/status", headers) is None
     assert time.process_time() - begun < 0.5
@@ -151,9 +157,14 @@ def test_a_ticket_enters_once_and_in_its_time_and_a_cookie_is_of_one_port():
     ]  # fmt: skip
     assert not security.admits(security.ticket()), "it is no token"
     other = replace(security, port=8422)
-    shown = {**HERE, "cookie": f"{other.cookie_name}={other.cookie()}"}
+    shown = logged_in(other, HERE)
     assert refused(security, "GET", "/api/status", shown) == 401
     assert refused(other, "GET", "/api/status", shown) is None
+    # A browser sends its cookies to every port of this machine, whose servers can replay them.
+    for key in ("", other.cookie(), security.key(), "é"):
+        assert refused(other, "GET", "/api/status", shown | {"x-rubricem-key": key}) == 401
+    keyed = logged_in(other, HERE) | {"cookie": ""}
+    assert refused(other, "GET", "/api/status", keyed) == 401
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
@@ -201,12 +212,15 @@ async def test_a_login_lets_a_browser_in_and_every_reply_forbids_what_its_page_d
                 assert "access-control-allow-origin" not in reply.headers
                 assert "server" not in reply.headers or "uvicorn" in reply.headers["server"]
             assert (await here.http.get("/api/status")).status_code == 401
-            wrong = await here.http.post("/api/login", json={"token": "wrong"})
+            for _ in range(200):  # which keep nobody out who has the right one
+                wrong = await here.http.post("/api/login", json={"token": "wrong"})
             assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
             reply = await here.http.post("/api/login", json={"token": TOKEN})
             cookie = reply.headers["set-cookie"].lower()
             assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
-            assert (await here.http.get("/api/status")).json()["login"] is True
+            assert (await here.http.get("/api/status")).status_code == 401
+            keyed = {"X-Rubricem-Key": reply.json()["key"]}
+            assert (await here.http.get("/api/status", headers=keyed)).json()["login"] is True
 
 
 @pytest.mark.parametrize(
