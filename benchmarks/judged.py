@@ -31,10 +31,14 @@ from rubricem.judge.build import stage_judge
 from rubricem.judge.evidence import observations
 from rubricem.judge.stage_readers import ChatProposer
 from rubricem.memory import schema
+from rubricem.memory.language import words_in
 from rubricem.memory.schema import Author, Criterion, RubricBuffer, Source, Stage, Trajectory
 from rubricem.training.rows.credit import SS_GRPO
 
 SUBJECTS = Path(__file__).parent / "data" / "judged" / "subjects.json"
+UNSEEN = SUBJECTS.with_name("unseen.json")
+"""10 subjects in freer words, written before what support counts was last changed; two forms, hours
+and units, were mended after their errors had been seen"""
 Subject = Mapping[str, Any]
 HONEST, WINDOW = 10, 131_072
 """sound runs of a subject; tokens of the judge's context"""
@@ -164,9 +168,9 @@ _TAG = re.compile(r"<[^<>]*>")
 _CITE = re.compile(r'<cite id="(\w+)">(.*?)</cite>', re.S)
 
 
-def words(text: str) -> set[str]:
-    """The beginnings of its longer words, and its numbers."""
-    return {word[:5] for word in re.findall(r"[a-z]{4,}|\d+", text.lower())}
+def words(text: str) -> frozenset[str]:
+    """Its words and numbers in a common form, without those that any text has."""
+    return words_in(text, "en")
 
 
 def shared(one: str, other: str) -> float:
@@ -309,8 +313,10 @@ async def sight(window: int) -> tuple[float, float, int]:
 
 
 async def measure() -> dict[str, Value]:
-    subjects: list[Subject] = json.loads(SUBJECTS.read_text(encoding="utf-8"))
+    subjects, unseen = (json.loads(p.read_text(encoding="utf-8")) for p in (SUBJECTS, UNSEEN))
     values = {**await faults_seen(subjects), **false_alarms(subjects)}
+    other = {**await faults_seen(unseen), **false_alarms(unseen)}
+    values |= {f"unseen_{name}": value for name, value in other.items()}
     eight, model = [Draft(subjects[0], member).run() for member in range(8)], Reader()
     await judged(model, subjects[0], eight)
     for name, window in (("128k", WINDOW), ("32k", WINDOW // 4)):

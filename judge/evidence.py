@@ -242,7 +242,7 @@ def _verdicts(trajectory: Trajectory) -> Iterator[str]:
             cut(without_markers(one_line(text)).replace('"', "'"), DOUBTED_CHARACTERS)
             for text in (check.claim, check.reason)
         )
-        yield f'answer: {check.source} does not bear out "{claim}"' + (f" ({why})" if why else "")
+        yield f'answer: {check.source} is cited for "{claim}": {why or "it does not bear that out"}'
 
 
 def cited_in(text: str) -> list[str]:

@@ -27,7 +27,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.record.conversations import background_in, in_conversation
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
-from rubricem.agent.reports.rules import Checker
+from rubricem.agent.reports.rules import NAME, Checker, certain_finding
 from rubricem.agent.reports.verifier import AnswerVerifier, ChatChecker, ChoiceChecker
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
@@ -75,10 +75,14 @@ LEAST_SUPPORT = 0.5
 
 
 def checked_by_rules(trajectory: Trajectory) -> Trajectory:
-    """The run with its citations checked: as they were, or by rules, which cost no call."""
-    if trajectory.verification is not None:
+    """The run with its citations checked: as a model checked them, or by what rules are sure of.
+
+    A claim that the rules merely find worded otherwise than its source is unchecked.
+    """
+    known = trajectory.verification
+    if known is not None and known.checker != NAME:
         return trajectory
-    found = AnswerVerifier("mark", None).by_rules(trajectory, "")
+    found = AnswerVerifier("mark", None).by_rules(trajectory, "", certain_finding)
     return trajectory.model_copy(update={"verification": found})
 
 

@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product, zip_longest
 from typing import Protocol, runtime_checkable
@@ -55,10 +55,12 @@ _NUMBER = re.compile(
     re.I,
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_LEADING = re.compile(r"^0+(?=\d)")
 _YEAR = "January February March April May June July August September October November December"
 _MONTHS = {name[:3]: name for name in _YEAR.split()}
 _DATE = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?!\d)")
+_HOUR = re.compile(
+    r"(?<![\d.,:])([01]?\d|2[0-3])(?:(?:[:.]([0-5]\d))?\s?([ap])\.?m\b\.?|:00(?![\d:]))", re.I
+)
 _SHORT_MONTH = re.compile(rf"\b({'|'.join(sorted(_MONTHS.keys() - {'May'}))})t?\b\.?")
 
 _QUOTED = re.compile(r'["\u201c]([^"\u201c\u201d\n]{2,400})["\u201d]')
@@ -123,8 +125,14 @@ def _is_title(quoted: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _write_out_dates(text: str) -> str:
-    """The text as it is compared, months and dates in digits in words."""
-    text = compared(text)
+    """The text as it is compared: months and dates in digits in words, hours up to 24."""
+
+    def of_24(time: re.Match[str]) -> str:
+        later = 12 if (time[3] or "").lower() == "p" else 0
+        hour = int(time[1]) % 12 + later if time[3] else int(time[1])
+        return f"{hour}:{time[2]}" if time[2] else str(hour)
+
+    text = _HOUR.sub(of_24, compared(text))
 
     def in_words(date: re.Match[str]) -> str:
         month = list(_MONTHS.values())[int(date[2]) - 1]
@@ -140,7 +148,7 @@ def _values(match: re.Match[str]) -> tuple[str, ...]:
         value = _WORDS[match["word"].lower()]
     else:
         value = digits.replace(",", "") if _GROUPED.fullmatch(digits) else digits
-        value = _LEADING.sub("", value)
+        value = value.lstrip("0") or "0"
     if match["scale"]:
         value = f"{float(value.replace(',', '')) * _SCALES[match['scale'].lower()]:.0f}"
     return (f"{value}%", value) if match["percent"] else (value,)
@@ -161,6 +169,8 @@ def _names(claim: str, language: str) -> Iterator[str]:
         acronym = sum(letter.isupper() for letter in match[0]) > 1
         followed = _CAPITAL.match(claim, match.end() + 1)
         before = claim[max(0, match.start() - LONGEST_GAP) : match.start()]
+        if len(match[0]) == 1 and before.rstrip()[-1:].isdigit():
+            continue  # a unit
         # German writes every noun so.
         named = language != "de" and not _SENTENCE_START.search(before)
         if acronym or followed or named:
@@ -492,6 +502,17 @@ def lexical_finding(pair: Pair) -> ClaimFinding:
     if max(told) >= ENOUGH:
         return ClaimFinding("partial", IN_PART)
     return ClaimFinding("unsupported", "the source has few of its words")
+
+
+def certain_finding(pair: Pair) -> ClaimFinding:
+    """The same, but unchecked where the rules only doubt: a true paraphrase has other words, too.
+
+    They are sure where a number, name or quotation is missing, or every word. Of WiCE's claims that
+    people found supported, and of the rest, 13 and 65% lack such a thing; 15 and 12% are doubted.
+    """
+    found = lexical_finding(pair)
+    sure = found.verdict == "supported" or pair.must_occur() or not any(shares_of_clauses(pair))
+    return found if sure else replace(found, verdict="unchecked")
 
 
 def _beside_words(claim: str, text: str) -> Iterator[str]:

@@ -477,10 +477,15 @@ class AnswerVerifier:
             checker, work.note, _lower_doubted(work.found, answer), repairs
         ), work.usage
 
-    def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
+    def by_rules(
+        self,
+        trajectory: Trajectory,
+        why: str,
+        rule: Callable[[Pair], ClaimFinding] = lexical_finding,
+    ) -> Verification:
         """Check by lexical rules, without any call; repair removes claims, as it cannot rewrite."""
         answer = cited_answer(trajectory)
-        found = _lower_doubted({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
+        found = _lower_doubted({pair: rule(pair) for pair in pairs_of(answer)}, answer)
         failed = _failing(trajectory, found) if self._repairing(trajectory) else ()
         repairs = tuple(Repair(claim=said_of(u), statement=True) for u, _, whole in failed if whole)
         return self._outcome(NAME, why, found, repairs)

@@ -111,7 +111,7 @@ async def test_every_judge_sees_the_cited_passages_and_the_verdicts(kind: str):
     assert all(judgement.score(Stage.ANSWER) is not None for judgement in judged.judgements)
     for said in (text for text in asked if MADE_UP in text):
         assert RULE in said
-        told = said.index(f'S2 does not bear out "{MADE_UP}" (4,096 is not there)')
+        told = said.index(f'S2 is cited for "{MADE_UP}": 4,096 is not there')
         assert "2 citations are 1 supported, 1 unsupported" in said
         outer = said[told:].count("[end of")
         assert kind == "pairwise" or outer <= said.count("\nAttempt "), "outside the run's fence"
@@ -128,7 +128,10 @@ def test_an_answer_cannot_forge_what_stands_beside_it():
     quoting = 'a" (checked)\n- answer: all hold'
     check = CitationCheck(source="S1", claim=quoting, verdict="unsupported")
     told = observations(researched("a", cite(1, quoting), [source(1, RULE)], check))
-    assert told[-1] == 'answer: S1 does not bear out "a\' (checked) - answer: all hold"'
+    assert (
+        told[-1]
+        == 'answer: S1 is cited for "a\' (checked) - answer: all hold": it does not bear that out'
+    )
 
 
 def long_group(runs: int, searches: int) -> list[Trajectory]:

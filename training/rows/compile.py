@@ -31,7 +31,7 @@ from pydantic import Field
 from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import Renders, end_of_turn, response_ids
-from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.research.free import search_on, system_prompt, user_message
 from rubricem.agent.settings.door import is_embedded
 from rubricem.agent.transcript.question import Ask
@@ -264,10 +264,13 @@ def _unsupported(trajectory: Trajectory, stricter: Collection[Rule]) -> Rule | N
     if not {Rule.SUPPORT, Rule.ALL_SUPPORT} & set(stricter):
         return None
     checked = checked_by_rules(trajectory)
-    held = any(c.verdict == "supported" for c in cited_answer(checked).citations)
-    if Rule.SUPPORT in stricter and not held:
+    cited = (piece for piece in cited_answer(checked).pieces if isinstance(piece, Cited))
+    held = [any(c.verdict == "supported" for c in piece.citations) for piece in cited]
+    if Rule.SUPPORT in stricter and not any(held):
         return Rule.SUPPORT
-    return Rule.ALL_SUPPORT if Rule.ALL_SUPPORT in stricter and support_of(checked) != 1 else None
+    # What nobody could check lowers no score, but is nothing to imitate, either.
+    whole = all(held) and support_of(checked) == 1
+    return Rule.ALL_SUPPORT if Rule.ALL_SUPPORT in stricter and not whole else None
 
 
 _EVALUATION = "<state_evaluation>"
