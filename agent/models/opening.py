@@ -19,6 +19,7 @@ from rubricem.agent.models.limits import (
     AttemptError,
     Endpoint,
     Limiter,
+    Retry,
     Server,
     price_of,
     shared_limiter,
@@ -172,13 +173,15 @@ class ServerChoice:
         return self
 
     @asynccontextmanager
-    async def open_chat(self, *, think_is_reasoning: bool = False) -> AsyncIterator[Any]:
+    async def open_chat(
+        self, *, think_is_reasoning: bool = False, retry: Retry | None = None
+    ) -> AsyncIterator[Any]:
         """The `OpenAIChat`."""
         from rubricem.agent.models.chat_server import OpenAIChat
 
         name, here = await self.resolve_model(), self.base_url
         options: dict[str, Any] = {"prices": self.prices, "timeout": self.timeout}
-        options["think_is_reasoning"] = think_is_reasoning
+        options |= {"think_is_reasoning": think_is_reasoning, "retry": retry}
         if here == LANGCHAIN:
             from rubricem.agent.models.langchain import LangChainChat, open_by_name
 
@@ -269,7 +272,9 @@ class ServerChoice:
         try:
             known: list[str] = await self._http("").model_names()
         except AttemptError as failed:
-            raise PolicyError(str(failed), failed.remedy) from None
+            error = PolicyError(str(failed), failed.remedy)
+            error.away = failed.away
+            raise error from None
         return known
 
     def _http(self, model: str) -> Any:

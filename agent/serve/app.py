@@ -47,6 +47,7 @@ from rubricem.agent.serve import (
     routes_ended,
     routes_mcp,
     routes_runs,
+    routes_settings,
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
@@ -239,10 +240,11 @@ def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iter
         await score_run(desk.setup, run, desk.researchers.reader)
 
     yield routes_runs.router(desk, security)
+    yield routes_settings.router(desk, security)
     yield openai.router(desk)
     yield routes_mcp.router(desk)
     yield routes_bank.router(desk.setup.stores.open_bank())
-    yield routes_ended.router(settings, judge)
+    yield routes_ended.router(lambda: desk.settings, judge)
     yield routes_uploads.router(settings.data_dir)
     yield import_module(RESULTS).router(settings.data_dir, results)
 

@@ -209,6 +209,11 @@ class _Held:
     users: int = 0
 
 
+def _which(model: PolicyChoice) -> tuple[object, ...]:
+    """What tells a model from others: two servers may call theirs the same."""
+    return model.embedded, model.name, getattr(model, "base_url", ""), getattr(model, "api_key", "")
+
+
 class Researchers:
     """Opens what runs need; to be closed when none is in progress."""
 
@@ -216,10 +221,11 @@ class Researchers:
         """`shared`: researchers whose model is used instead of one of their own."""
         self._shared = shared
         self._model = model
-        self._open: dict[tuple[bool, str], Policy] = {}
+        self._open: dict[tuple[object, ...], Policy] = {}
         self._stack = AsyncExitStack()
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._users = 0
         self._lock = asyncio.Lock()
 
     @property
@@ -230,7 +236,7 @@ class Researchers:
     def find_open(self, model: PolicyChoice) -> Policy | None:
         if self._shared is not None:
             return self._shared.find_open(model)
-        return self._open.get((model.embedded, model.name))
+        return self._open.get(_which(model))
 
     @property
     def reader(self) -> LocalModel | None:
@@ -243,6 +249,23 @@ class Researchers:
 
         Raises whatever opening raises; the next caller tries again.
         """
+        self._users += 1
+        try:
+            held = await self._hold(setup)
+        except BaseException:
+            self._users -= 1
+            raise
+        try:
+            while len(self._held) > MOST and (
+                idle := [k for k, h in self._held.items() if not h.users]
+            ):
+                await self._held.pop(idle[0]).opened.aclose()
+            yield held.researcher
+        finally:
+            held.users -= 1
+            self._users -= 1
+
+    async def _hold(self, setup: Setup) -> _Held:
         key = json.dumps(setup.choices, sort_keys=True)
         # One for each: a folder that takes long to read holds up nobody who searches another.
         async with self._opening.setdefault(key, asyncio.Lock()):
@@ -251,24 +274,16 @@ class Researchers:
                 policy = partial(self.open_model, setup.model)
                 opening = open_researcher(setup, tell_current, policy=policy)
                 self._held[key] = _Held(await opened.enter_async_context(opening), opened)
-            held = self._held[key]
-            held.users += 1
-        try:
+            self._held[key].users += 1
             self._held.move_to_end(key)
-            while len(self._held) > MOST and (
-                idle := [k for k, h in self._held.items() if not h.users]
-            ):
-                await self._held.pop(idle[0]).opened.aclose()
-            yield held.researcher
-        finally:
-            held.users -= 1
+            return self._held[key]
 
     async def open_model(self, model: PolicyChoice | None = None) -> Policy:
         """A model, by default the server's own; opened by the first caller that needs it."""
         if self._shared is not None:
             return await self._shared.open_model(model)
         model = model or self._model
-        key = model.embedded, model.name
+        key = _which(model)
         async with self._lock:
             if key not in self._open:
                 opening = model.open_policy(tell_current)
@@ -278,9 +293,14 @@ class Researchers:
                 gc.freeze()
             return self._open[key]
 
+    @property
+    def busy(self) -> bool:
+        return self._users > 0
+
     async def aclose(self) -> None:
         for held in self._held.values():
             await held.opened.aclose()
+        self._held.clear()
         await self._stack.aclose()
 
 
@@ -314,6 +334,12 @@ class Lessons:
             return
         if not why and self.at_once and self._is_ours(trajectory.thread):
             self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
+
+    async def adopt(self, setup: Setup, researchers: Researchers) -> None:
+        """Learn by these from now on; what is being learnt is left to wait."""
+        await self.aclose()
+        self._setup, self._researchers, self._learner = setup, researchers, None
+        self._settled.clear()
 
     async def begin(self) -> None:
         own, _ = await asyncio.to_thread(self._waiting)
@@ -418,6 +444,8 @@ class RunDesk:
         """set when the server ends, so that watchers are let go"""
         self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
         """called for each ended run with its key, its status, and its trajectory if there is one"""
+        self._former: list[Researchers] = []
+        """of earlier settings, for runs that still use them"""
         self._first = shared or self
         self._places: asyncio.Semaphore = (
             shared._places if shared else asyncio.Semaphore(self.capacity.running)
@@ -453,12 +481,41 @@ class RunDesk:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.lessons.aclose()
-            await self.researchers.aclose()
+            for each in (*self._former, self.researchers):
+                await each.aclose()
 
     def close(self) -> None:
         for each in (self, *self.users):
             each.closing.set()
             each.logs.wake()
+
+    async def adopt(self, settings: Settings) -> None:
+        """Have other settings from the next question on, also for users; runs keep theirs."""
+        setups = [setup_of(self._of(desk, settings)) for desk in (self, *self.users)]
+        first = Capacity(min(setups[0].model.at_once, 64), self.capacity.waiting)
+        if first != self.capacity:
+            self.capacity, self._places = first, asyncio.Semaphore(first.running)
+        for desk, setup in zip((self, *self.users), setups, strict=True):
+            desk._former.append(desk.researchers)
+            desk.settings, desk.setup = self._of(desk, settings), setup
+            desk.capacity, desk._places = self.capacity, self._places
+            shared = None if desk is self else self.researchers
+            desk.researchers = Researchers(setup.model, shared)
+            await desk.lessons.adopt(setup, desk.researchers)
+        await self._close_former()
+
+    @staticmethod
+    def _of(desk: "RunDesk", settings: Settings) -> Settings:
+        return settings.model_copy(update={"data_dir": desk.settings.data_dir})
+
+    async def _close_former(self) -> None:
+        """Close what earlier settings opened, once no run uses it; users' first, which share it."""
+        for desk in (*self._first.users, self._first):
+            if desk is self._first and any(user._former for user in desk.users):
+                return
+            for each in [one for one in desk._former if not one.busy]:
+                desk._former.remove(each)
+                await each.aclose()
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
@@ -643,6 +700,7 @@ class RunDesk:
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
         work.end()
+        await self._close_former()
         self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)

@@ -50,7 +50,13 @@ class LogFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        longest = sorted(secrets, key=len, reverse=True)
+        self._hidden: set[str] = set()
+        self.hide(secrets)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Remove these, too, from now on."""
+        self._hidden |= set(secrets)
+        longest = sorted(self._hidden, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest))) if longest else None
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -73,6 +79,13 @@ def log_to(stream: IO[str], level: LogLevel, secrets: Iterable[str]) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
+
+
+def hide(secrets: Collection[str]) -> None:
+    """Remove keys, which came while the server runs, from what is logged from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, LogFormatter):
+            handler.formatter.hide(secrets)
 
 
 SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.settings import Settings
+from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import models_on_offer, setup_of_run
 from rubricem.agent.sources.choice import AUTO, HISTORY, PAPERS, PYTHON, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
@@ -128,6 +128,10 @@ UPLOADS = "uploads"
 """folder of the data directory whose folders can be named as sources"""
 UPLOADED = "upload:"
 MOST_SOURCES = 8
+DEFAULTS = {
+    "effort", "verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values(),
+}  # fmt: skip
+"""settings that a question may change"""
 
 
 class RequestBody(BaseModel):

@@ -56,7 +56,8 @@ class Rated(RequestBody):
     note: str = Field(default="", max_length=MOST_CHARACTERS)
 
 
-def router(settings: Settings, judge: Judge) -> APIRouter:
+def router(settings: Callable[[], Settings], judge: Judge) -> APIRouter:
+    """`settings`: those in force, whose keys are in no export."""
     desk = _EndedRuns(settings, JudgingJobs(judge))
 
     @asynccontextmanager
@@ -76,17 +77,17 @@ def router(settings: Settings, judge: Judge) -> APIRouter:
 class _EndedRuns:
     """The handlers."""
 
-    def __init__(self, settings: Settings, jobs: "JudgingJobs") -> None:
+    def __init__(self, settings: Callable[[], Settings], jobs: "JudgingJobs") -> None:
         self.jobs = jobs
         self._settings = settings
-        self._store = RunStore(settings.data_dir)
+        self._store = RunStore(settings().data_dir)
         # A page set on paper takes a processor for a second: one at a time.
         self._turn = asyncio.Semaphore(1)
 
     async def export(self, run: str, kind: Kind) -> Response:
         trajectory = await asyncio.to_thread(self._load_ended, run)
         async with self._turn:
-            shown = await asyncio.to_thread(for_others, trajectory, self._settings)
+            shown = await asyncio.to_thread(for_others, trajectory, self._settings())
             content = await asyncio.to_thread(render, shown, f".{kind}")
         named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
         return Response(content, media_type=TYPES[kind], headers=named)

@@ -23,7 +23,7 @@ from rubricem.agent.serve.requests import RequestRefused, RunAsked
 from rubricem.agent.serve.routes_ended import for_others
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
+from rubricem.memory.schema import AnswerFormat, LocalModel, SearchTool, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
@@ -98,6 +98,11 @@ class DeskBench(Workbench):
             raise RubricemError(answer.reason)
         trajectory = await asyncio.to_thread(store.load, work.run)
         return await asyncio.to_thread(for_others, trajectory, self._desk.settings)
+
+    async def _sources(self) -> SearchTool:
+        if self._setup is not self._desk.setup:  # others were chosen on the page
+            self._setup, self._tool = self._desk.setup, None
+        return await super()._sources()
 
     @property
     def reader(self) -> LocalModel | None:

@@ -42,6 +42,7 @@ from rubricem.agent.serve.feed import (
     usage_of,
 )
 from rubricem.agent.serve.requests import (
+    DEFAULTS,
     Answered,
     BudgetsAsked,
     RequestBody,
@@ -55,16 +56,10 @@ from rubricem.agent.serve.requests import (
     sources,
 )
 from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others
+from rubricem.agent.serve.routes_settings import is_chosen, lacking
 from rubricem.agent.serve.security import BOUND, CSRF_HEADER, Security
-from rubricem.agent.settings import (
-    BUDGETS,
-    DEFAULT_ORIGIN,
-    PREFIX,
-    Settings,
-    meanings,
-    settings_file,
-)
-from rubricem.agent.settings.door import budgets_of, models_on_offer, redact
+from rubricem.agent.settings import BUDGETS, Settings
+from rubricem.agent.settings.door import budgets_of, models_on_offer
 from rubricem.agent.sources.choice import kept_name
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -78,7 +73,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
     routes = APIRouter(prefix="/api")
     routes.get("/status")(server.status)
-    routes.get("/settings")(server.settings)
     routes.post("/login")(server.login)
     routes.post("/runs", status_code=created)(runs.ask)
     routes.get("/runs")(runs.listed)
@@ -542,10 +536,6 @@ class _Conversations:
 
 
 VERIFY = ("off", "mark", "repair")
-DEFAULTS = {
-    "effort", "verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values(),
-}  # fmt: skip
-ASKED = DEFAULTS | {"answer_format", "model", "source"}
 MONTH = 30 * 86400
 
 
@@ -565,22 +555,6 @@ def _efforts(settings: Settings, embedded: bool) -> dict[str, dict[str, float]]:
         calls = settings.tool_calls or (SMALL if embedded else LIMITS[effort]).tool_calls
         found[effort.value] = {"tool_calls": calls, **left_of(budgets_of(named))}
     return found
-
-
-def _origin(settings: Settings, name: str) -> str:
-    """Where a value came from; "": from whoever started the server in another way."""
-    found = settings.origin(name)
-    return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
-
-
-def _render_value(value: object) -> str:
-    """A setting's value in a line, without secrets."""
-    shown = redact(value)
-    if isinstance(shown, tuple | Mapping):
-        return ", ".join(map(str, shown))
-    if isinstance(shown, bool):
-        return "on" if shown else "off"
-    return "" if shown is None else one_line(str(shown))
 
 
 @dataclass(frozen=True)
@@ -606,35 +580,12 @@ class _Server:
             "defaults": settings.model_dump(include=DEFAULTS)
             | {"format": settings.answer_format.value},
             "memory": settings.memory,
+            "ready": desk.user != "" or is_chosen(settings) or not lacking(desk.setup.model),
             "user": desk.user,
             "csrf": CSRF_HEADER,
             "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in STATES},
-        }
-
-    def settings(self) -> dict[str, Any]:
-        """Every setting in force, its origin and its meaning; no key is shown.
-
-        Users, who are not at the server's machine, see only what a question may change.
-        """
-        settings, user = self.desk.settings, bool(self.desk.user)
-        told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
-        file = None if user else settings_file()
-        return {
-            "settings": [
-                {
-                    "name": name,
-                    "value": _render_value(getattr(settings, name)),
-                    "origin": "" if user else _origin(settings, name),
-                    "set": name in settings.model_fields_set,
-                    "meaning": meanings()[name],
-                    "variable": PREFIX + name.upper(),
-                    "asked": name in ASKED,
-                }
-                for name in told
-            ],
-            "file": str(file) if file else "",
         }
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 Four layers, the first that sets a value wins: flags, the environment (`RUBRICEM_*`), one file, and
 the defaults below. The file is the one that `--config` or `RUBRICEM_CONFIG` names, else the user's
-own `rubricem.toml`; one in the working directory is read only if it is named, since a folder from
-elsewhere may bring it. `OPENAI_BASE_URL` and `OPENAI_API_KEY` come last: they provide a server and
-a key that nothing else names.
+own `rubricem.toml`, and before that the `page.toml` beside it, which the page of a server writes;
+one in the working directory is read only if it is named, since a folder from elsewhere may bring
+it. `OPENAI_BASE_URL` and `OPENAI_API_KEY` come last: they provide a server and a key that nothing
+else names.
 
 An invalid setting is reported in a sentence that shows no key and no password.
 """
@@ -48,7 +49,7 @@ _NOT_SHOWN = {
 """settings whose values may hold a key or a password"""
 
 
-FILE_NAME = "rubricem.toml"
+FILE_NAME, PAGE_FILE_NAME = "rubricem.toml", "page.toml"
 PREFIX = "RUBRICEM_"
 DEFAULT_ORIGIN = "default"
 _FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
@@ -256,13 +257,16 @@ def retired() -> dict[str, str]:
     return tomllib.loads((files(__package__) / "retired.toml").read_text(encoding="utf-8"))
 
 
-def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(
+    flags: Mapping[str, Any] | None = None, page: Mapping[str, Any] | None = None
+) -> Settings:
     """The settings in force; a flag that is None or () counts as not given.
 
-    Raises SettingsError that names the invalid flag, variable or file, and what is allowed.
+    `page`: tried in place of what the page of a server has set. Raises SettingsError that names the
+    invalid flag, variable or file, and what is allowed.
     """
     try:
-        return _load(flags)
+        return _load(flags, page)
     except RuntimeError as cause:
         raise SettingsError(
             "This user has no home directory.",
@@ -281,10 +285,10 @@ def _address(value: str) -> str:
     return value.strip().rstrip("/")
 
 
-def _load(flags: Mapping[str, Any] | None) -> Settings:
+def _load(flags: Mapping[str, Any] | None, page: Mapping[str, Any] | None) -> Settings:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for name, value, origin in _layers(flags or {}):
+    for name, value, origin in _layers(flags or {}, page):
         if name not in values:
             values[name], origins[name] = value, origin
     for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
@@ -334,17 +338,38 @@ def _explain(
 
 def settings_file() -> Path | None:
     """The file that is read, or None. Raises SettingsError if it was named and is not there."""
-    named = NAMED_FILE.get() or os.environ.get(PREFIX + "CONFIG", "").strip()
-    if named:
+    if named := _named_file():
         path = Path(named).expanduser().absolute()
         if not path.is_file():
             raise SettingsError(f"There is no settings file {path}.", "Name one that exists.")
         return path
+    own = _own_file(FILE_NAME)
+    return own if own is not None and own.exists() else None
+
+
+def page_file() -> Path | None:
+    """Where the page of a server writes settings; None where a file was named, or without a home.
+
+    A named file is the whole: nothing that was clicked together elsewhere is added to it.
+    """
+    return None if _named_file() else _own_file(PAGE_FILE_NAME)
+
+
+def page_values() -> dict[str, Any]:
+    """What the page of a server has set."""
+    path = page_file()
+    return _read(path) if path is not None and path.exists() else {}
+
+
+def _named_file() -> str:
+    return str(NAMED_FILE.get() or os.environ.get(PREFIX + "CONFIG", "").strip())
+
+
+def _own_file(name: str) -> Path | None:
     try:
-        path = platformdirs.user_config_path("rubricem", appauthor=False) / FILE_NAME
+        return platformdirs.user_config_path("rubricem", appauthor=False) / name
     except RuntimeError:  # a user without a home
         return None
-    return path if path.exists() else None
 
 
 def notices() -> Iterator[str]:
@@ -361,7 +386,9 @@ def notices() -> Iterator[str]:
             yield f"{variable} names no setting{meant}"
 
 
-def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+def _layers(
+    flags: Mapping[str, Any], page: Mapping[str, Any] | None
+) -> Iterator[tuple[str, Any, str]]:
     """Each setting that a layer names, its value and origin, the first layer first.
 
     An empty variable counts as not set.
@@ -373,6 +400,8 @@ def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         name = variable[len(PREFIX) :].lower()
         if text and _ours(variable) and name in Settings.model_fields:
             yield name, _parse(variable, text) if name in _AS_JSON else text, variable.upper()
+    for name, value in (page_values() if page is None else page).items():
+        yield name, value, str(page_file()) if page is None else name
     if (path := settings_file()) is not None:
         for name, value in _read(path).items():
             yield name, value, str(path)

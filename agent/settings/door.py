@@ -99,7 +99,9 @@ def with_default_source(settings: Settings) -> Settings:
     """The settings with `auto` as their source if a server but no source is named."""
     if "source" in settings.model_fields_set or model_of(settings).embedded:
         return settings
-    return settings.model_copy(update={"source": (AUTO,)})
+    found = settings.model_copy(update={"source": (AUTO,)})
+    found.model_fields_set.discard("source")  # nobody set it
+    return found
 
 
 def model_of(settings: Settings) -> PolicyChoice:

@@ -195,6 +195,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => route(true));
 addEventListener("runs-changed", recent);
+addEventListener("settings-changed", foot);
 addEventListener("keydown", typed);
 addEventListener("back", () => (main.querySelector(".notice.bad") ? route() : recent()));
 addEventListener("locked", () => login(() => Promise.all([foot(), route(true)])));

@@ -43,13 +43,37 @@ export function show() {
   const empty = () => (examples.hidden = box.value.trim() !== "");
   box.addEventListener("input", empty);
   empty();
-  get("/api/status").then(({ source }) => replace(
-    examples,
-    examplesFor(source).map((text) => button(text, () => take(text), { kind: "small example" })),
-  )).catch(() => {}); // the form itself says that the server is away
+  get("/api/status").then(({ source, ready }) => {
+    const shown = (text) => button(text, () => take(text), { kind: "small example" });
+    replace(examples, examplesFor(source).map(shown));
+    if (!ready) choosing(form);
+  }).catch(() => {}); // the form itself says that the server is away
   form.querySelector(".composer").after(examples);
   replace(place, el("header", { class: "view-head" }, title, lead), form);
   return place;
+}
+
+/** Before the first question: nobody has chosen a model, and the usual one is not here yet. */
+async function choosing(form) {
+  const told = await get("/api/settings").catch(() => ({ why: "" }));
+  if (!told.settings || told.why) return;
+  const { ModelForm } = await import("./model.js");
+  const place = el("section", { class: "first stack", "aria-labelledby": "first-title" });
+  const done = () => {
+    place.remove();
+    form.hidden = false;
+    form.querySelector("textarea").focus();
+    dispatchEvent(new Event("settings-changed"));
+  };
+  form.hidden = true;
+  const lead = t("It can be another one at any time, under Settings. Nothing is sent to a server that you do not choose.");
+  replace(
+    place,
+    el("h2", { id: "first-title" }, t("First, which model answers?")),
+    el("p", { class: "soft" }, lead),
+    new ModelForm(told, done, true).element,
+  );
+  form.before(place);
 }
 
 /** Three questions that the usual sources can answer. */

@@ -52,11 +52,11 @@ export function drawReport(run, report) {
 }
 
 function ended({ status, reason }) {
-  return status !== "finished" && reason ? notice(
-    reason.charAt(0).toUpperCase() + reason.slice(1),
-    "",
-    status === "failed" ? "bad" : "warn",
-  ) : null;
+  const failed = status === "failed";
+  return status !== "finished" && reason && [
+    notice(reason.charAt(0).toUpperCase() + reason.slice(1), "", failed ? "bad" : "warn"),
+    failed && el("p", { class: "small" }, el("a", { href: "#/settings" }, t("Model and keys"))),
+  ];
 }
 
 const COUNTED = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rubricem.agent.serve import routes_runs
+from rubricem.agent.serve import routes_settings
 from rubricem.agent.serve.app import (
     TOKEN_FILE_NAME,
     WARNING,
@@ -73,7 +73,7 @@ async def test_settings_say_where_they_come_from_and_no_key(
     (tmp_path / "mine.toml").write_text("tool_calls = 7\n")
     monkeypatch.setenv("RUBRICEM_CONFIG", "mine.toml")
     settings = load_settings({"data_dir": tmp_path / "data", "max_seconds": 60})
-    async with served(routes_runs.router(RunDesk(settings), Security())) as http:
+    async with served(routes_settings.router(RunDesk(settings), Security())) as http:
         told = (await http.get("/api/settings")).json()
     found = {one["name"]: one for one in told["settings"]}
     assert found.keys() == Settings.model_fields.keys()

@@ -96,7 +96,7 @@ async def client(
         async with judging.open() as opened:
             await found.score(opened, stores_of(settings), None)
 
-    async with served(router(settings, judge)) as client:
+    async with served(router(lambda: settings, judge)) as client:
         yield client
 
 

@@ -1,0 +1,247 @@
+"""`/api/settings`: every setting, where it comes from, and changing those that the page sets.
+
+    GET /api/settings           each value with its origin; no key
+    PATCH /api/settings         keeps some of them, and answers the next question by them
+    POST /api/settings/test     asks a model that is not kept yet for one token
+    GET /api/settings/nearby    model servers that answer on this machine
+
+Only the server's owner changes anything, and only where the token tells who that is: else whoever
+reaches the server could send its key to an address of theirs, or read a folder.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from rubricem.agent.models.limits import Retry
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.operating import hide
+from rubricem.agent.serve.requests import DEFAULTS, RequestBody, RequestRefused
+from rubricem.agent.serve.routes_ended import secrets_in
+from rubricem.agent.serve.security import Security
+from rubricem.agent.settings import (
+    DEFAULT_ORIGIN,
+    PREFIX,
+    Settings,
+    meanings,
+    page_file,
+    page_values,
+    settings_file,
+)
+from rubricem.agent.settings.door import model_of, redact
+from rubricem.agent.settings.page import MANAGED, change, is_fixed, tried
+from rubricem.agent.sources.choice import GIT, is_folder
+from rubricem.agent.weights.catalogue import lookup
+from rubricem.agent.weights.store import WeightsStore
+from rubricem.memory.errors import PolicyError, RubricemError, import_extra
+from rubricem.memory.schema import Message, Sampling
+from rubricem.memory.text import one_line
+
+ASKED = DEFAULTS | {"answer_format", "model", "source"}
+NEARBY = {
+    "Ollama": "http://127.0.0.1:11434/v1",
+    "LM Studio": "http://127.0.0.1:1234/v1",
+}
+"""model servers as people install them, where they listen by themselves"""
+NEARBY_SECONDS, TEST_SECONDS, TEST_TOKENS = 2.0, 40.0, 16
+LLAMA = "xllamacpp"
+
+
+class SettingsAsked(RequestBody):
+    """Settings by their names; None: not set here, "": none, whatever the user's file says."""
+
+    values: dict[str, str | float | int | list[str] | None] = Field(max_length=len(MANAGED))
+
+
+def router(desk: RunDesk, security: Security) -> APIRouter:
+    settings = _SettingsPage(desk, security)
+    routes = APIRouter(prefix="/api/settings")
+    routes.get("")(settings.shown)
+    routes.patch("")(settings.change)
+    routes.post("/test")(settings.test)
+    routes.get("/nearby")(settings.nearby)
+    return routes
+
+
+class _SettingsPage:
+    """The handlers."""
+
+    def __init__(self, desk: RunDesk, security: Security) -> None:
+        self._desk = desk
+        self._security = security
+        self._turn = asyncio.Lock()
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting in force, its origin and its meaning; no key is shown.
+
+        Users, who are not at the server's machine, see only what a question may change.
+        """
+        settings, user = self._desk.settings, bool(self._desk.user)
+        told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
+        file, page = None if user else settings_file(), None if user else page_file()
+        why = self._why_not()
+        kept = {} if user or why else page_values()
+        return {
+            "settings": [
+                {
+                    "name": name,
+                    "value": _render_value(getattr(settings, name)),
+                    "origin": "" if user else _origin(settings, name),
+                    "set": name in settings.model_fields_set,
+                    "meaning": meanings()[name],
+                    "variable": PREFIX + name.upper(),
+                    "asked": name in ASKED,
+                    "changeable": not why and name in MANAGED and not is_fixed(settings, name),
+                    "kept": name in kept,
+                }
+                for name in told
+            ],
+            "file": str(file) if file else "",
+            "page_file": str(page) if page and page.exists() else "",
+            "why": why,
+            "embedded": [] if user else _embedded(settings),
+        }
+
+    async def change(self, wanted: SettingsAsked) -> dict[str, Any]:
+        """Keep settings, and have them from the next question on."""
+        self._check(wanted.values)
+        async with self._turn:
+            found = await asyncio.to_thread(change, self._desk.settings, wanted.values)
+            hide(secrets_in(found))
+            await self._desk.adopt(found)
+        return await asyncio.to_thread(self.shown)
+
+    async def test(self, wanted: SettingsAsked) -> dict[str, Any]:
+        """Whether a model answers; nothing is kept. Raises why it does not, with what to do."""
+        self._check(wanted.values)
+        found, _ = await asyncio.to_thread(tried, self._desk.settings, wanted.values)
+        return await try_model(model_of(found))
+
+    async def nearby(self) -> dict[str, Any]:
+        self._check({})
+        names = await asyncio.gather(*map(_listed, NEARBY.values()))
+        found = zip(NEARBY.items(), names, strict=True)
+        told = [{"name": n, "base_url": url, "models": models} for (n, url), models in found]
+        return {"servers": [each for each in told if each["models"] is not None]}
+
+    def _why_not(self) -> str:
+        """Why nothing can be changed here; "" where it can."""
+        if self._desk.user:
+            return "Only whoever runs the server may change its settings."
+        if self._security.token is None:
+            return "This server asks for no token, so it does not know who may change settings."
+        if page_file() is None:
+            return (
+                f"The settings are those of {settings_file()}, which was named; change them there."
+            )
+        return ""
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        if why := self._why_not():
+            raise RequestRefused(HTTPStatus.FORBIDDEN, why, "Ask whoever started it.")
+        named = values.get("source")
+        names = named.split(",") if isinstance(named, str) else named or ()
+        new = {str(name).strip() for name in names} - set(self._desk.settings.source)
+        if not self._security.alone and any(is_folder(name) or _is_near(name) for name in new):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN,
+                "Others can reach this server, so the page names no folder of its machine.",
+                "Name it where the server is started: rubricem serve --source FOLDER.",
+            )
+
+
+def _is_near(name: str) -> bool:
+    """Whether it is a repository that is not fetched over the web."""
+    return name.startswith(GIT) and not name.startswith(f"{GIT}https://")
+
+
+def is_chosen(settings: Settings) -> bool:
+    """Whether somebody chose the model."""
+    return any(_origin(settings, name) != DEFAULT_ORIGIN for name in ("model", "base_url"))
+
+
+def lacking(model: PolicyChoice) -> bool:
+    """Whether something has to be fetched or installed before it answers. Looks for files."""
+    if not isinstance(model, EmbeddedChoice):
+        return False
+    return find_spec(LLAMA) is None or WeightsStore(model.weights_dir).lacks_model(model.name)
+
+
+async def try_model(model: PolicyChoice) -> dict[str, Any]:
+    """What a model lists and how long its first token took. Raises RubricemError, with a remedy."""
+    if isinstance(model, EmbeddedChoice):
+        import_extra(LLAMA, "local", "The embedded model")
+        return {"model": model.name, "models": [], "seconds": None, "lacking": lacking(model)}
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(TEST_SECONDS):
+            names = await _names(model)
+            name = model.model or await model.resolve_model()
+            async with model.open_chat(retry=Retry(tries=1)) as chat:
+                begun = time.monotonic()
+                await _one_token(chat)
+    except TimeoutError:
+        said = f"The model did not answer within {TEST_SECONDS:g} s."
+        raise PolicyError(said, "See whether its server still loads it, and try again.") from None
+    seconds = round(time.monotonic() - begun, 1)
+    return {"model": name, "models": names, "seconds": seconds, "lacking": False}
+
+
+async def _names(model: ServerChoice) -> list[str]:
+    """What the server lists; none where it has no list, which does not keep it from answering."""
+    try:
+        return await model.model_names()
+    except PolicyError as error:
+        if error.away or model.model is None:
+            raise
+        return []
+
+
+async def _one_token(chat: Any) -> None:
+    try:
+        await chat.chat([Message("user", "Say: yes")], Sampling(max_tokens=TEST_TOKENS))
+    except PolicyError as error:
+        if error.kind not in ("thinking", "empty"):  # which is an answer all the same
+            raise
+
+
+async def _listed(base_url: str) -> list[str] | None:
+    """The models of a server on this machine; None where none answers."""
+    try:
+        async with asyncio.timeout(NEARBY_SECONDS):
+            return await ServerChoice(None, base_url).model_names()
+    except (RubricemError, TimeoutError):
+        return None
+
+
+def _embedded(settings: Settings) -> list[dict[str, Any]]:
+    """The models of the catalogue that answer, with what is still to be fetched of each."""
+    store, found = WeightsStore(settings.weights_dir), []
+    for name in ("1.5b", "0.5b"):
+        if (weights := lookup(name)) is not None:
+            lacks = store.lacks_model(weights.name)
+            found.append({"name": name, "bytes": weights.size, "lacking": lacks})
+    return found
+
+
+def _origin(settings: Settings, name: str) -> str:
+    """Where a value came from; "": from whoever started the server in another way."""
+    found = settings.origin(name)
+    return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
+
+
+def _render_value(value: object) -> str:
+    """A setting's value in a line, without secrets."""
+    shown = redact(value)
+    if isinstance(shown, tuple | Mapping):
+        return ", ".join(map(str, shown))
+    if isinstance(shown, bool):
+        return "on" if shown else "off"
+    return "" if shown is None else one_line(str(shown))

@@ -1,0 +1,119 @@
+"""What the page of a server sets: a file beside the user's own settings, which counts before it.
+
+    page.toml       for its owner alone to read, since it may hold keys
+
+The user's own file is never written, so that its comments stay. What a flag, a variable or the
+program itself has set counts before both, and cannot be changed here. A key is for one server: it
+does not go along to the address of another.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from rubricem.agent.models.limits import Endpoint
+from rubricem.agent.settings import (
+    DEFAULT_ORIGIN,
+    Settings,
+    load_settings,
+    page_file,
+    page_values,
+    settings_file,
+)
+from rubricem.agent.settings.door import OPENAI_URL, setup_of, with_default_source
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import write_atomically
+
+MANAGED = (
+    "model", "base_url", "api_key", "tavily_key", "source", "effort",
+    "tool_calls", "max_total_tokens", "max_seconds", "max_cost",
+)  # fmt: skip
+HIDDEN = "***"
+"""what stands in a shown value for a part that is not shown"""
+_HEADER = "# Set on the page of rubricem serve, and read before rubricem.toml.\n"
+
+
+def is_fixed(settings: Settings, name: str) -> bool:
+    """Whether a flag, a variable or the program itself set it, which count before the page."""
+    origin = settings.origin(name)
+    if origin == DEFAULT_ORIGIN:
+        return name in settings.model_fields_set
+    return origin.startswith(("--", "RUBRICEM_"))
+
+
+def tried(settings: Settings, wanted: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """The settings as they would be, and what the file would hold; None of a name: not set here.
+
+    Raises SettingsError for what cannot be.
+    """
+    if page_file() is None:
+        said = f"The settings are those of {settings_file()}, which was named."
+        raise SettingsError(said, "Change them there, or start the server without naming it.")
+    for name, value in wanted.items():
+        if name not in MANAGED:
+            raise SettingsError(f"{name} is not set on the page.", f"It sets {', '.join(MANAGED)}.")
+        if is_fixed(settings, name):
+            where = settings.origin(name)
+            where = "the program that serves it" if where == DEFAULT_ORIGIN else where
+            raise SettingsError(f"{name} is set by {where}.", "Change it there, or leave it out.")
+        if HIDDEN in str(value):
+            raise SettingsError(
+                f"{HIDDEN} in {name} stands for what is not shown.", "Write it anew as a whole."
+            )
+    kept = {**page_values(), **_with_its_key(settings, wanted)}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    found = with_default_source(_loaded(settings, kept))
+    setup_of(found).sources.check()
+    return found, kept
+
+
+def change(settings: Settings, wanted: Mapping[str, Any]) -> Settings:
+    """Keep what was set on the page; returns the settings as they are then.
+
+    Raises SettingsError for what cannot be, StoreError where nothing can be written; then nothing
+    is changed.
+    """
+    _, kept = tried(settings, wanted)
+    path = page_file()
+    assert path is not None, "it was tried"
+    text = _HEADER + "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in kept.items()
+    )
+    try:
+        written = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        written = {}
+    if written != kept:
+        raise SettingsError("A value holds what cannot be written.", "Write plain text.")
+    write_atomically(path, text)
+    return with_default_source(_loaded(settings, None))
+
+
+def _with_its_key(settings: Settings, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wanted, and no key for a server that it was not given for."""
+    if "base_url" not in wanted or wanted.get("api_key") or is_fixed(settings, "api_key"):
+        return dict(wanted)
+    address = str(wanted["base_url"] or "").strip()
+    if address and _host(address) == _host(settings.base_url or OPENAI_URL):
+        return dict(wanted)
+    # Empty, it stands before every other key that nobody gave for this address.
+    return {**wanted, "api_key": "" if address else None}
+
+
+def _host(address: str) -> str:
+    with suppress(SettingsError):
+        return Endpoint.parse(address).host
+    return ""
+
+
+def _loaded(settings: Settings, page: Mapping[str, Any] | None) -> Settings:
+    """The settings loaded again under what this process was started with."""
+    given = {
+        name: getattr(settings, name)
+        for name in Settings.model_fields
+        if settings.origin(name).startswith("--")
+        or (settings.origin(name) == DEFAULT_ORIGIN and name in settings.model_fields_set)
+    }
+    return load_settings(given, page)
