@@ -302,6 +302,9 @@ class Source(Value):
     tool: str
     query: str
     """the query that found it first"""
+    begun_before: bool = False
+    goes_on: bool = False
+    """whether text under the same heading stands before it, and follows"""
     copies: tuple[str, ...] = ()
     """other addresses with nearly the same text"""
 
@@ -863,6 +866,10 @@ class Passage:
     place: str
     """symbol, heading, page or lines inside it"""
     text: str
+    begun_before: bool = False
+    """whether text under the same heading stands before it"""
+    goes_on: bool = False
+    """whether text under the same heading follows"""
 
 
 class SearchTool(Protocol):

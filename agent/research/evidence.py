@@ -31,7 +31,13 @@ def _fields_of(passage: Passage) -> dict[str, Any]:
 
 def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
     """The passages that a tool found, in the form that the journal keeps."""
-    kept = [{name: storable(text) for name, text in _fields_of(each).items()} for each in passages]
+    kept = [
+        {
+            name: storable(value) if isinstance(value, str) else value
+            for name, value in _fields_of(passage).items()
+        }
+        for passage in passages
+    ]
     return {"passages": kept, "error": "", **more}
 
 

@@ -376,7 +376,7 @@ def parts_around(passages: Sequence[Passage], near: Sequence[Passage], words: in
         if at not in taken:
             rows = [row for row in neighbours(passages, at, words) if row not in taken]
             taken.update(rows)
-            parts.append(joined([passages[row] for row in rows], passages[at]))
+            parts.append(joined(passages, rows, at))
     return parts
 
 
@@ -393,7 +393,7 @@ def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[P
             if held > words:
                 break
             end += 1
-        pieces.append(joined(passages[at:end], passages[at]))
+        pieces.append(joined(passages, range(at, end), at))
         at = end
     return pieces, at
 

@@ -482,9 +482,10 @@ class HitReader:
             if passage in taken:
                 continue
             if passage in page:
-                rows = neighbours(page, page.index(passage), words)
+                at = page.index(passage)
+                rows = neighbours(page, at, words)
                 taken.update(page[row] for row in rows)
-                passage = joined([page[row] for row in rows], passage)
+                passage = joined(page, rows, at)
             wide.append(passage)
         return wide
 

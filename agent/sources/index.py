@@ -108,14 +108,32 @@ def neighbours(passages: Sequence[Passage], at: int, words: int) -> range:
     return range(first, last + 1)
 
 
-def joined(passages: Sequence[Passage], chosen: Passage) -> Passage:
-    """Passages in the order of their page as one, under the headings that they stand under."""
-    text, place = "", passages[0].place
-    for passage in passages:
+def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Passage:
+    """Rows of a page in their order as one passage, under the headings that they stand under.
+
+    It is told as cut where the first or the last heading has more text than these rows.
+    """
+    text, place = "", passages[rows[0]].place
+    for row in rows:
+        passage = passages[row]
         new = passage.place != place
         place = passage.place
         text += f"\n\n{place}\n{passage.text}" if new and place else f"\n\n{passage.text}"
-    return replace(chosen, place=passages[0].place, text=text.strip("\n"))
+    return replace(
+        passages[chosen],
+        place=passages[rows[0]].place,
+        text=text.strip("\n"),
+        begun_before=_together(passages, rows[0] - 1, rows[0]),
+        goes_on=_together(passages, rows[-1], rows[-1] + 1),
+    )
+
+
+def _together(passages: Sequence[Passage], row: int, other: int) -> bool:
+    """Whether two rows, if there are both, stand under one heading of a page."""
+    if min(row, other) < 0 or max(row, other) >= len(passages):
+        return False
+    one, next_one = passages[row], passages[other]
+    return (one.location, one.place) == (next_one.location, next_one.place)
 
 
 WORDS_VERSION = 4
@@ -340,7 +358,7 @@ class LexicalIndex:
             elif row not in taken:
                 rows = neighbours(self.passages, row, words)
                 taken.update(rows)
-                wide.append(joined([self.passages[each] for each in rows], passage))
+                wide.append(joined(self.passages, rows, row))
         return wide
 
     def page(self, location: str) -> list[Passage]:

@@ -395,9 +395,12 @@ def snippet(
     source: Source, words: int, *, new: bool = True, about: str = "", placed: bool = False
 ) -> str:
     """The source as the policy reads it: its title, and its first `words` words, or those of it
-    that are most `about` something; `placed`: below the title its file or address and its heading.
+    that are most `about` something; `placed`: below the title its file or address and its heading,
+    and dots where its section begins before, or goes on.
     """
     text = part_about(source.text, words, about) if about else cut_words(source.text, words)
+    if placed:
+        text = f"{'... ' * source.begun_before}{text}{' ...' * source.goes_on}"
     where = ", ".join(filter(None, (source.location, source.place))) if placed else ""
     body = "\n".join(filter(None, (source.title, where, text))) if new else "Shown above."
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'

@@ -237,14 +237,15 @@ def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_
     ]
     index = build_index(page, tmp_path, "pump", "a")
     (found,) = index.search("seal failed second", 1)
-    assert index.around([found], 15)[0].text == (
-        "The seal failed in the second trial.\n\nThe third trial was called off."
-    )
+    (cut,) = index.around([found], 15)
+    assert cut.text == "The seal failed in the second trial.\n\nThe third trial was called off."
+    assert (cut.begun_before, cut.goes_on) == (True, False)
     (wide,) = index.around([found], 20)
     assert wide.text.startswith("The first trial") and wide.text.endswith("called off.")
     (whole,) = index.around([found], 40)
     assert whole.text.endswith("called off.\n\nCosts\nA seal costs four euros.")
     assert (whole.place, whole.location) == ("Trials", "pump.md")
+    assert not (wide.goes_on or whole.begun_before or whole.goes_on)
     both = index.search("trial", 2)
     assert len(both) == 2 and len(index.around(both, 40)) == 1, "one section is shown once"
     assert index.page("pump.md") == page[:4] and index.page("gone.md") == []
