@@ -174,7 +174,8 @@ class Sources:
 
         def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", read, self.keys, self.whole
-            opened = [open_source(name, *rest) for name in self.names]
+            below = _told_apart([n for n in self.names if n.startswith(GIT) or is_folder(n)])
+            opened = [open_source(name, *rest, below.get(name, "")) for name in self.names]
             pages = self.open_pages(data_dir)
             found = zip(self.names, opened, strict=True)
             return [HitReader(t, pages) if finds_pages(name) else t for name, t in found]
@@ -203,11 +204,12 @@ def open_source(
     on_progress: OnProgress | None = None,
     keys: Mapping[str, str] | None = None,
     whole: bool = False,
+    below: str = "",
 ) -> SearchTool:
     """The source called `name`; if it is on this machine, it is indexed when it is prepared.
 
-    `auto` is no source here: it has been replaced before. Raises SettingsError for an unknown
-    source.
+    `auto` is no source here: it has been replaced before. `below`: what the paths of a folder's
+    files begin with. Raises SettingsError for an unknown source.
     """
     if name == PYTHON:
         return PythonDocs(cache_dir, on_progress, whole)
@@ -231,8 +233,30 @@ def open_source(
             on_progress(0, 0, "fetching the repository")
         folder = fetch_repository(name.removeprefix(GIT), cache_dir.parent / "repositories")
     if name and folder.is_dir():
-        return Folder(folder, cache_dir, on_progress)
+        return Folder(folder, cache_dir, on_progress, label=_parts(name)[-1], below=below)
     raise _unknown(name)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The names along the way to a folder, or in a repository's address."""
+    if name.startswith(GIT):
+        address = name.removeprefix(GIT).partition("#")[0].rstrip("/").removesuffix(".git")
+        return tuple(address.replace(":", "/").split("/"))
+    path = Path(name).expanduser().absolute()
+    return path.parts[1:] or (str(path),)
+
+
+def _told_apart(names: Sequence[str]) -> dict[str, str]:
+    """For each of several folders the last of its names that no other has; nothing for one."""
+    ways = {name: _parts(name) for name in dict.fromkeys(names)}
+    if len(ways) < 2:
+        return {}
+    longest = max(map(len, ways.values()))
+    told = {name: way[-1:] for name, way in ways.items()}
+    for count in range(2, longest + 1):
+        times = Counter(told.values())
+        told = {name: ways[name][-count:] if times[t] > 1 else t for name, t in told.items()}
+    return {name: "/".join(way) for name, way in told.items()}
 
 
 class Retrieved:

@@ -208,8 +208,11 @@ class FolderFiles:
     """one of them"""
 
 
-def find_files(root: Path) -> FolderFiles:
-    """The files under `root`, without hidden ones and links that lead out of it."""
+def find_files(root: Path, below: str = "") -> FolderFiles:
+    """The files under `root`, without hidden ones and links that lead out of it.
+
+    `below`: what their locations begin with.
+    """
     inside, found, left = root.resolve(), list[FoundFile](), 0
     unread, first, closed = Counter[str](), "", list[OSError]()
     for folder, folders, names in os.walk(root, onerror=closed.append):
@@ -237,7 +240,7 @@ def find_files(root: Path) -> FolderFiles:
                 continue
             if not stat.S_ISREG(state.st_mode):
                 continue
-            location = (place / name).as_posix()
+            location = (Path(below) / place / name).as_posix()
             if kind := _unread_kind(path):
                 unread[kind] += 1
                 first = min(filter(None, (first, location)))
@@ -455,14 +458,21 @@ class Folder(Indexed):
         cache_dir: Path,
         on_progress: OnProgress | None = None,
         look_again: float = 5.0,
+        label: str = "",
+        below: str = "",
     ) -> None:
-        """`look_again`: seconds for which the folder is assumed to be unchanged."""
+        """`look_again`: seconds for which the folder is assumed to be unchanged. `label`: what it
+        is called, by default its own name. `below`: what the paths of its files begin with, where
+        several folders are searched as one.
+        """
         own = digest_of(str(path.resolve()), 16)
         super().__init__(cache_dir / f"folder-{own}", on_progress)
         self._look_again = look_again
         self._root = path
+        self._label, self._below = label or path.name or str(path), below
         self._documents = DocumentCache(self._cache_dir / "documents")
-        self._indexes = IndexCache(self._cache_dir, "passages")
+        named = f"passages_{digest_of(below, 8)}" if below else "passages"
+        self._indexes = IndexCache(self._cache_dir, named)
         self._found = FolderFiles([])
         self._looked = 0.0
 
@@ -470,7 +480,7 @@ class Folder(Indexed):
     def about(self) -> tuple[str, ...]:
         """A line of what is searched, once it was read."""
         kind = "git repository" if (self._root / ".git").exists() else "folder"
-        return (f"{self._root.name}: a {kind} with {len(self._found.files):,} documents",)
+        return (f"{self._label}: a {kind} with {len(self._found.files):,} documents",)
 
     def _is_stale(self) -> bool:
         return time.monotonic() - self._looked > self._look_again
@@ -478,7 +488,7 @@ class Folder(Indexed):
     def _open(self) -> LexicalIndex:
         if not self._root.is_dir():
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
-        found = find_files(self._root)
+        found = find_files(self._root, self._below)
         files = found.files
         if self._index is None or found != self._found:
             failed = self._documents.read(files, self._on_progress)
@@ -520,7 +530,7 @@ class Folder(Indexed):
         if not (unread or partly):
             return ()
         count = len(found.files) - len(failed)
-        told = f"read {count:,} file{'' if count == 1 else 's'} of {self._root.name or self._root}"
+        told = f"read {count:,} file{'' if count == 1 else 's'} of {self._label}"
         missed = [f"not read: {', '.join(unread)}"] if unread else []
         return ("; ".join((told, *missed, *partly)) + ".",)
 

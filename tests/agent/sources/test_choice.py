@@ -11,8 +11,10 @@ from rubricem.agent.sources.choice import (
     Combined,
     Meaning,
     Reranked,
+    Sources,
     kept_name,
     open_source,
+    page,
 )
 from rubricem.agent.sources.documents import Folder
 from rubricem.memory.errors import SettingsError, SourceError
@@ -148,3 +150,17 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
     meaning.embedder = None
     with pytest.raises(AssertionError):
         await ranked.search("an old ship", 2)
+
+
+async def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path: Path):
+    for place, said in (("a/docs", "The pump leaks oil."), ("b/docs", "The pump leaks water.")):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "pump.md").write_text(said)
+    names = (str(tmp_path / "a/docs"), str(tmp_path / "b/docs"))
+    async with Sources(names).open(tmp_path / "data") as tool:
+        found = await tool.search("what does the pump leak", 2)
+        assert {each.location for each in found} == {"a/docs/pump.md", "b/docs/pump.md"}
+        for each in found:
+            assert [p.text for p in await page(tool, each.location)] == [each.text]
+    async with Sources(names[:1]).open(tmp_path / "data") as tool:
+        assert [p.location for p in await tool.search("pump", 2)] == ["pump.md"]

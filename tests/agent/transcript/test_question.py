@@ -230,7 +230,9 @@ def test_of_a_long_passage_the_sentences_about_the_question_are_shown():
 
 
 def test_a_section_that_was_cut_shows_it_where_sources_are_placed():
-    source = Source(id="S1", title="Pump", location="pump.md", text="It leaks.", tool="t", query="q")
+    source = Source(
+        id="S1", title="Pump", location="pump.md", text="It leaks.", tool="t", query="q"
+    )
     cut = source.model_copy(update={"begun_before": True, "goes_on": True})
     assert "\n... It leaks. ...\n" in snippet(cut, 100, placed=True)
     assert "\nIt leaks.\n" in snippet(source, 100, placed=True)
