@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx2
 
-from rubricem.agent.models.policy import learn_markers
+from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
@@ -214,7 +214,7 @@ class LlamaPolicy:
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         listed = {"messages": [asdict(message) for message in messages]}
-        rendered = (await self._post("/apply-template", listed))["prompt"]
+        rendered = before_thought((await self._post("/apply-template", listed))["prompt"])
         if self._states is not None and len(messages) > 1 and messages[0].role == "system":
             head, said, _ = rendered.rpartition(messages[1].content)
             if said:

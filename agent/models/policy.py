@@ -12,6 +12,7 @@ reply is then forgotten.
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -104,6 +105,17 @@ def as_response(text: str) -> str:
     Behind any other message of a user, Qwen3's leaves out the thinking of all turns before.
     """
     return f"<tool_response>\n{text.strip()}\n</tool_response>"
+
+
+_OPENED = re.compile(r"(?:<think>\s*)?(?:</think>\s*)?\Z")
+
+
+def before_thought(prompt: str) -> str:
+    """A prompt without the thinking that its chat template opens at the end, or leaves empty there.
+
+    A transcript opens its own: so it has one form however the template's switch stands.
+    """
+    return _OPENED.sub("", prompt, count=1)
 
 
 async def response_ids(model: Renders, text: str) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from rubricem.agent.models.limits import (
 )
 from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
-from rubricem.agent.models.policy import learn_markers
+from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
@@ -343,12 +343,14 @@ class TokenServer:
         price: Price | None = None,
         timeout: float = 300.0,
         retry: Retry | None = None,
+        opened: tuple[int, ...] = (),
     ) -> None:
+        """`opened`: the thinking that its template opens, or leaves empty, before a reply."""
         self.name = f"{http.server.model}@{http.server.endpoint.host}"
         self.version = version
         self.context_tokens = context_tokens
         self.price = price
-        self._http = http
+        self._http, self._opened = http, opened
         self._dialect = dialect
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
@@ -358,7 +360,10 @@ class TokenServer:
         return f"TokenServer({self.name!r})"
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return await self._aside(lambda: self._dialect.render(messages))
+        """As `before_thought` leaves it."""
+        ids = await self._aside(lambda: self._dialect.render(messages))
+        end = len(ids) - len(self._opened)
+        return ids[:end] if ids[end:] == self._opened else ids
 
     async def encode(self, text: str) -> tuple[int, ...]:
         """Ids of plain text. Servers parse special tokens in it: neutralise it before."""
@@ -505,11 +510,15 @@ async def open_tokens(
     try:
         if (dialect := await find_dialect(http)) is None:
             return None
+        opened: tuple[int, ...] = ()
         try:
             # A server that renders has shown that it tokenises.
             asked = await dialect.render([Message("user", "?")])
             with suppress(AttemptError, *UNREADABLE):  # some tokenise, and give no text back
-                await learn_markers(await dialect.decode(asked), dialect.encode)
+                text = await dialect.decode(asked)
+                await learn_markers(text, dialect.encode)
+                if thought := text[len(before_thought(text)) :]:
+                    opened = await dialect.encode(thought)
             version, length = await dialect.facts()
         except UNREADABLE as error:
             raise http.server.unexpected_reply(error) from None
@@ -528,4 +537,5 @@ async def open_tokens(
         price=price,
         timeout=timeout,
         retry=retry,
+        opened=opened,
     )

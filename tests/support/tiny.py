@@ -1,4 +1,4 @@
-"""A Qwen2 of 0.1 million random weights as a GGUF file, which torch and llama.cpp both load.
+"""A model of 0.1 million random weights as a GGUF file, which torch and llama.cpp both load.
 
 Beside it a small sentence-transformers model in a folder, with prompts of its own for queries.
 """
@@ -28,9 +28,12 @@ def vocabulary() -> list[str]:
     return [*ascii_bytes, "th", "<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 
 
-def write_tiny(path: Path, seed: int = 0) -> Path:
-    """Write the model; weights are large enough that its probabilities are far from uniform."""
-    writer = gguf.GGUFWriter(str(path), "qwen2")
+def write_tiny(path: Path, seed: int = 0, kind: str = "qwen2") -> Path:
+    """Write the model; weights are large enough that its probabilities are far from uniform.
+
+    `kind`: qwen2, qwen3 or llama.
+    """
+    writer = gguf.GGUFWriter(str(path), kind)
     writer.add_name("tiny")
     writer.add_context_length(16384)
     writer.add_embedding_length(HIDDEN)
@@ -40,9 +43,13 @@ def write_tiny(path: Path, seed: int = 0) -> Path:
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(10000.0)
+    if kind != "qwen2":
+        writer.add_rope_dimension_count(HIDDEN // HEADS)
+        writer.add_key_length(HIDDEN // HEADS)
+        writer.add_value_length(HIDDEN // HEADS)
     _add_tokenizer(writer)
     random = np.random.default_rng(seed)
-    for name, shape in shapes().items():
+    for name, shape in shapes(kind).items():
         writer.add_tensor(name, _values(name, shape, random))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -51,7 +58,7 @@ def write_tiny(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
+def shapes(kind: str = "qwen2") -> dict[str, tuple[int, ...]]:
     words, kv = len(vocabulary()), HIDDEN * KV_HEADS // HEADS
     found: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (words, HIDDEN),
@@ -73,6 +80,10 @@ def shapes() -> dict[str, tuple[int, ...]]:
             "ffn_up.weight": (INNER, HIDDEN),
             "ffn_down.weight": (HIDDEN, INNER),
         }
+        if kind != "qwen2":
+            parts = {name: shape for name, shape in parts.items() if not name.endswith("bias")}
+        if kind == "qwen3":
+            parts |= {f"attn_{part}_norm.weight": (HIDDEN // HEADS,) for part in "qk"}
         found |= {f"blk.{block}.{name}": shape for name, shape in parts.items()}
     return found
 

@@ -27,12 +27,12 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint
+from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, gguf_fields
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
-from rubricem.training.local.retired import check_record
+from rubricem.training.local.local_config import retired
 from rubricem.training.show.training import (
     LOCK,
     RECORD,
@@ -62,7 +62,7 @@ class Saved:
     place: Mapping[str, Any] = field(default_factory=dict)
     """the caller's position: in its curriculum, its round"""
     template: Path | None = None
-    """full: the file under whose metadata all weights are also written for llama.cpp"""
+    """the GGUF file that it is written for llama.cpp beside; None: it is not"""
 
 
 def write_files(folder: Path, saved: Saved) -> None:
@@ -70,8 +70,8 @@ def write_files(folder: Path, saved: Saved) -> None:
     note, kind = saved.note, saved.note.adaptation
     weights = folder / WEIGHTS[kind]
     save_file(dict(saved.weights), weights, metadata={"format": "pt"})
-    if kind == "lora" and note.served:
-        _write_adapter(folder / ADAPTER, saved.weights, note.alpha)
+    if kind == "lora" and saved.template is not None:
+        _write_adapter(folder / ADAPTER, saved.template, saved.weights, note.alpha)
         weights = folder / ADAPTER
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
@@ -154,7 +154,7 @@ MOST_BLOCKS = 256
 
 @cache
 def _names() -> gguf.TensorNameMap:
-    return gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, MOST_BLOCKS)
+    return gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, MOST_BLOCKS)  # and so those of SERVED
 
 
 def llama_name(weight: str) -> str | None:
@@ -162,14 +162,49 @@ def llama_name(weight: str) -> str | None:
     return _names().get_name(weight, (".weight", ".bias"))
 
 
-def _write_adapter(path: Path, state: Mapping[str, Tensor], alpha: float) -> None:
+SERVED = ("qwen2", "qwen3", "llama")
+"""architectures whose tensors are written for llama.cpp"""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorOrder:
+    """How llama.cpp lays the weights of a GGUF file's architecture out."""
+
+    architecture: str
+    heads: Mapping[str, int] = field(default_factory=dict)
+    """by the tensors whose rows stand in another order than transformers': of Llama's rotary
+    positions, the two halves of each head alternate"""
+
+    @classmethod
+    def of(cls, path: Path) -> "TensorOrder":
+        names = [b"general.architecture", b"llama.attention.head_count"]
+        with path.open("rb") as file:
+            found = gguf_fields(file, [*names, names[1] + b"_kv"])
+        if (architecture := found[names[0]].decode()) != "llama":
+            return cls(architecture)
+        many = int.from_bytes(found[names[1]], "little")
+        few = int.from_bytes(found.get(names[1] + b"_kv", found[names[1]]), "little")
+        return cls(architecture, {"attn_q": many, "attn_k": few})
+
+    def rows(self, tensor: str, values: Tensor) -> np.ndarray:
+        """The values of a tensor, or of an adapter's matrix beside it, in float32."""
+        named, values = tensor.split("."), values.float()
+        heads = self.heads.get(named[2], 0) if len(named) > 2 and named[-1] != "lora_a" else 0
+        if heads:
+            halves = values.reshape(heads, 2, -1, *values.shape[1:])
+            values = halves.transpose(1, 2).reshape(values.shape)
+        return np.ascontiguousarray(values.numpy())
+
+
+def _write_adapter(path: Path, base: Path, state: Mapping[str, Tensor], alpha: float) -> None:
     """Write an adapter's state, by peft's names. Raises ValueError for a layer outside a block."""
-    writer = gguf.GGUFWriter(str(path), "qwen2")
+    layout = TensorOrder.of(base)
+    writer = gguf.GGUFWriter(str(path), layout.architecture)
     writer.add_type(gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
     for name, tensor in state.items():
-        writer.add_tensor(tensor_name(name), np.ascontiguousarray(tensor.float().numpy()))
+        writer.add_tensor(tensor_name(name), layout.rows(tensor_name(name), tensor))
     _finish(writer)
 
 
@@ -184,9 +219,8 @@ def tensor_name(name: str) -> str:
 
 def _write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> None:
     """Write all weights, with transformers' names. Raises SettingsError if one is missing."""
-    reader = gguf.GGUFReader(template)
-    architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
-    writer = gguf.GGUFWriter(str(path), architecture)
+    reader, layout = gguf.GGUFReader(template), TensorOrder.of(template)
+    writer = gguf.GGUFWriter(str(path), layout.architecture)
     keys = gguf.Keys.General
     own = (keys.ARCHITECTURE, keys.FILE_TYPE, keys.QUANTIZATION_VERSION)
     for told in reader.fields.values():
@@ -198,7 +232,7 @@ def _write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> Non
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     named = {llama_name(name): values for name, values in state.items()}
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, values_of(tensor.name, named))
+        writer.add_tensor(tensor.name, values_of(tensor.name, named, layout))
     _finish(writer)
 
 
@@ -209,14 +243,14 @@ def _finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def values_of(tensor: str, named: Mapping[str | None, Tensor]) -> np.ndarray:
+def values_of(tensor: str, named: Mapping[str | None, Tensor], layout: TensorOrder) -> np.ndarray:
     """The values written for a tensor, from weights by llama.cpp's names."""
     if tensor not in named:
         raise SettingsError(
             f"the trained model has nothing that the tensor {tensor} is made of.",
             "Train an adapter, which llama.cpp applies to the file as it is.",
         )
-    values = named[tensor].float().numpy()
+    values = layout.rows(tensor, named[tensor])
     return values.astype(np.float16) if values.ndim > 1 else values
 
 
@@ -295,6 +329,23 @@ class SteppedBank:
             BufferStore(self.data_dir / BUFFERS).go_back_to(checkpoint / BUFFERS)
 
 
+def without_retired(held: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A run's record, of any version. Raises SettingsError if what is gone changed the run."""
+    kept: dict[str, Any] = {}
+    for name, value in held.items():
+        gone = retired().get(name.rpartition(".")[2])
+        if isinstance(value, Mapping):
+            kept[name] = without_retired(value, where)
+        elif gone is None:
+            kept[name] = value
+        elif value is not None and [value] != gone[1:]:
+            raise SettingsError(
+                f"{where} holds a training with {name} = {value!r}, which is gone: {gone[0]}.",
+                "Continue it by the version ec15fe0e of rubricem, or begin in another folder.",
+            )
+    return kept
+
+
 LAST = "last"
 KEPT = 2
 
@@ -317,7 +368,7 @@ class TrainingFolder:
             yield
 
     def _claim(self, record: Mapping[str, Any]) -> None:
-        held = check_record(self.record(), str(self.folder))
+        held = without_retired(self.record(), str(self.folder))
         if not held:
             write_atomically(self.folder / RECORD, json.dumps(record, indent=1))
         elif other := [name for name in record if held.get(name) != record[name]]:

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, gguf_fields, note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import hash_of
-from rubricem.training.local.checkpoints import fault, read_weights, write_whole
+from rubricem.training.local.checkpoints import SERVED, fault, read_weights, write_whole
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.logprobs import PIECE, Score, batch_logprobs
@@ -41,9 +41,6 @@ from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
-
-SERVED = ("qwen2",)
-"""architectures whose tensors have the same layout here and in llama.cpp"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +99,13 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    check_decoder(path)
     if path.is_file():
         model = _from_gguf(path)
     else:
         kind, more = getattr(torch, dtype), {**HERE, "use_safetensors": True}
         with _reading(str(path)):
-            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, **more)
+            model = _whole(AutoModelForCausalLM, path, dtype=kind, **more)
     for module in model.modules():
         # Passes over one row must agree, also where a layer is told to train for checkpointing.
         for name, value in vars(module).items():
@@ -156,7 +154,38 @@ def config_in(path: Path) -> Any:
 def _gguf_config(path: Path, changed: int, size: int) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(str(path.parent), **HERE, gguf_file=path.name)
+    found = AutoConfig.from_pretrained(str(path.parent), **HERE, gguf_file=path.name)
+    named = f"{found.model_type}.attention.key_length".encode()
+    with path.open("rb") as file:
+        if told := gguf_fields(file, [named]):  # transformers passes it over
+            found.head_dim = int.from_bytes(told[named], "little")
+    return found
+
+
+def _whole(kind: Any, path: Path, **more: Any) -> Any:
+    """The model of a path, all of whose weights were there and of its configuration's shapes."""
+    model, told = kind.from_pretrained(str(path), output_loading_info=True, **more)
+    lacking = sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"])))
+    if lacking:  # they would be drawn at random
+        raise WeightsError(
+            f"{path} lacks {len(lacking)} weights of its own configuration, such as {lacking[0]}.",
+            "Fetch the model from its maker once more.",
+        )
+    return model
+
+
+def check_decoder(path: Path) -> None:
+    """Raises SettingsError for a model that is no decoder of text alone."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    with _reading(str(path)), redirect_stderr(StringIO()):
+        config = config_in(path)
+        decodes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not config.is_encoder_decoder
+    if not decodes:
+        raise SettingsError(
+            f"{path} holds a {config.model_type} model, which is no decoder of one text.",
+            "Train a decoder, such as Qwen3, Qwen2.5 or Llama.",
+        )
 
 
 def _from_gguf(path: Path) -> Any:
@@ -167,8 +196,9 @@ def _from_gguf(path: Path) -> Any:
     more = {"quantization_config": blocks(dequantize=True)} if blocks else {}
     # The reader draws a bar of its own that has no switch.
     with _reading(path.name), redirect_stderr(StringIO()):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path.parent),
+        model = _whole(
+            transformers.AutoModelForCausalLM,
+            path.parent,
             gguf_file=path.name,
             config=config_in(path),
             dtype=torch.float32,
@@ -177,7 +207,7 @@ def _from_gguf(path: Path) -> Any:
     if model.config.model_type not in SERVED:
         raise SettingsError(
             f"{path.name} is a GGUF file of a {model.config.model_type} model, "
-            "whose tensors llama.cpp orders in another way than transformers.",
+            "whose tensors are not written for llama.cpp here.",
             f"Name a GGUF file of the kind {', '.join(SERVED)}, such as 0.5b, or a folder of "
             "safetensors; llama.cpp cannot serve what is trained of a folder.",
         )
@@ -259,6 +289,7 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
     """
     from transformers import AutoModelForCausalLM
 
+    check_decoder(path)
     with _reading(path.name), redirect_stderr(StringIO()):
         whole = config_in(path)
         with torch.device("meta"):

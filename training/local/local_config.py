@@ -9,13 +9,13 @@ import math
 import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.local.retired import told_of
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
 from rubricem.training.show.events import Tracker
 
@@ -211,6 +211,12 @@ def check_table(values: Any, kind: type[Table], name: str) -> Table:
         raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
 
 
+@cache
+def retired() -> dict[str, list[Any]]:
+    """Keys that are gone: what to do instead, and what it was where nothing was set."""
+    return tomllib.loads(Path(__file__).with_name("retired.toml").read_text(encoding="utf-8"))
+
+
 BESIDE = ("credit", "rules", "rounds")
 """keys of a file that are read before its configuration is"""
 
@@ -220,8 +226,8 @@ def _suggest(fault: Any, kind: type[BaseModel]) -> str:
     if fault["type"] != "extra_forbidden":
         return ""
     *tables, name = map(str, fault["loc"])
-    if told := told_of(name):
-        return f" ({told})"
+    if name in retired():
+        return f" (it is gone: {retired()[name][0]})"
     for table in tables:
         found = kind.model_fields[table].annotation if table in kind.model_fields else None
         if not (isinstance(found, type) and issubclass(found, BaseModel)):

@@ -195,7 +195,7 @@ class TrainingSession:
                 config=config,
                 lines=self._lines,
                 place=self.place,
-                template=self.base.gguf if serve else None,
+                template=self.base.gguf if serve or self.config.adaptation == "lora" else None,
             )
             try:
                 self.folder.save(saved, self.memory)

@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from rubricem.agent.models.policy import before_thought
 from rubricem.agent.weights.checkpoints import MODEL, check_template, gguf_fields
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
@@ -132,7 +133,7 @@ class FolderTokeniser:
             text = self.tokenizer.apply_chat_template(
                 listed, tokenize=False, add_generation_prompt=True
             )
-        return self._encode(text, split_special_tokens=False)
+        return self._encode(before_thought(text), split_special_tokens=False)
 
     def _encode(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
         found = self.tokenizer(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
+from rubricem.agent.models.policy import before_thought
 from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
@@ -60,7 +61,7 @@ class ServerPolicy:
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         chat = [{"role": message.role, "content": message.content} for message in messages]
         text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return tuple(self._tokenizer(before_thought(text), add_special_tokens=False)["input_ids"])
 
     async def encode(self, text: str) -> tuple[int, ...]:
         plain = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)

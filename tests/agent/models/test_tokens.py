@@ -26,6 +26,8 @@ from tests.support.token_servers import (
     maybe_opened,
     opened,
     recorded,
+    spelled,
+    spelling_routes,
     without,
 )
 
@@ -316,3 +318,20 @@ async def test_a_refusal_is_told_in_the_servers_words_and_events_of_another_kind
     with pytest.raises(PolicyError, match=re.escape(told)) as raised:
         await written_by(vllm() | {COMPLETIONS: reply})
     assert remedy in raised.value.remedy
+
+
+async def test_a_prompt_ends_before_the_thinking_that_the_servers_template_opens():
+    routes = spelling_routes(lambda prompt, asked: "")
+    plain = routes["POST /tokenize"]
+
+    def thinking(asked: Json) -> Json:
+        found = plain(asked)
+        return {"tokens": found["tokens"] + spelled("<think>\n") * ("messages" in asked)}
+
+    shown = RecordedServer(routes), RecordedServer(routes | {"POST /tokenize": thinking})
+    prompts = []
+    for server in shown:
+        with server:
+            async with opened(server) as policy:
+                prompts.append(await policy.render(CHAT))
+    assert prompts[0] == prompts[1] and prompts[0]

@@ -20,6 +20,7 @@ from rubricem.training.local.load import (
     load_base,
     load_learner,
     memory_told,
+    row_limit,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE
@@ -27,6 +28,7 @@ from rubricem.training.local.session import open_session, settle
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import config_of, policy_rows, quiet, row, window_loss
+from tests.support.tiny import write_tiny
 
 PER_TOKEN = ("ids", "loss_mask", "advantages", "behaviour_logprobs", "stages")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -100,6 +102,41 @@ async def test_peft_reads_the_adapter(tmp_path: Path) -> None:
     with torch.no_grad():
         alone = AutoPeftModelForCausalLM.from_pretrained(trained.checkpoint)(ids).logits
     torch.testing.assert_close(alone, ours, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["folder", "gguf"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_a_step_of_another_decoder_has_the_loss_of_the_plain_computation(
+    tmp_path: Path, kind: str, form: str
+) -> None:
+    base = tmp_path / f"{form}.gguf"
+    _ = folder_of(base, kind) if form == "folder" else write_tiny(base, kind=kind)
+    rows = policy_rows(4)
+    learner = load_learner(engine(rank=4), base, ALONE)
+    assert learner.model.config.model_type == kind
+    model, terms = load_base(base), []
+    for one in rows:
+        ids, on = torch.tensor([one.ids]), torch.tensor(one.loss_mask[1:]).bool()
+        plain = model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0][on]
+        sampled = torch.tensor(one.behaviour_logprobs[1:])[on]
+        # In the first pass the ratio is 1; the sampler's token weight is held at 2.
+        weight = (plain - sampled).exp().clamp(max=2.0)
+        terms.append(-weight * torch.tensor(one.advantages[1:])[on])
+    found = learner.ss_grpo_step(rows, 0.01)
+    assert found["loss"] == pytest.approx(float(torch.cat(terms).mean()), abs=1e-5)
+    assert found["tokens"] == len(torch.cat(terms)) == 44 and found["grad_norm"] > 0
+    assert learner.ss_grpo_step(rows, 0.01)["surprise"] != found["surprise"], "its weights moved"
+
+
+def test_what_is_no_decoder_is_refused(tmp_path: Path) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8}
+    T5ForConditionalGeneration(T5Config(vocab_size=32, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(SettingsError, match=r"a t5 model, which is no decoder of one text"):
+        load_base(tmp_path)
+    with pytest.raises(SettingsError, match="no decoder"):
+        row_limit(engine(), tmp_path, 10**9)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "opt", "phi"])

@@ -7,7 +7,7 @@ import torch
 
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.training.local.checkpoints import llama_name, read_weights, values_of
+from rubricem.training.local.checkpoints import TensorOrder, llama_name, read_weights, values_of
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import export_checkpoint, load_base
 from rubricem.training.local.local_config import EngineConfig
@@ -15,6 +15,7 @@ from rubricem.training.local.weights import FullWeights
 from rubricem.training.rounds.fit import train
 from tests.support.rows import config_of, policy_rows, quiet, row
 from tests.support.sampler_gap import sampler_gap
+from tests.support.tiny import write_tiny
 
 FULL = {"adaptation": "full", "rank": None, "alpha": None, "learning_rate": 0.001}
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +52,9 @@ def test_bfloat16_over_masters_follows_float32(tiny: Path) -> None:
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.05)
 
 
-async def test_llama_answers_with_fully_trained_weights(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+async def test_llama_answers_with_fully_trained_weights(tmp_path: Path, kind: str) -> None:
+    tiny = write_tiny(tmp_path / "tiny.gguf", kind=kind)
     config = config_of(tmp_path, tiny, [row(0)], **FULL, epochs=8)
     trained = await train(config, "sft", quiet)
     found = await sampler_gap(trained.checkpoint, row(0))
@@ -106,4 +109,5 @@ async def test_a_merged_adapter_computes_as_the_adapter_did(tiny: Path, tmp_path
 def test_names_of_weights_are_those_of_transformers(tensor: str, weight: str) -> None:
     assert llama_name(weight) == tensor
     with pytest.raises(SettingsError, match=tensor):
-        values_of(tensor, {llama_name("model.layers.0.ssm_in.weight"): torch.ones(1)})
+        named = {llama_name("model.layers.0.ssm_in.weight"): torch.ones(1)}
+        values_of(tensor, named, TensorOrder("qwen2"))

@@ -29,6 +29,7 @@ from tests.conftest import ROOT
 from tests.support.collected import candidate, judgement
 from tests.support.rows import LENGTH, config_of, lasting, policy_rows, quiet, row, written
 from tests.support.sampler_gap import sampler_gap
+from tests.support.tiny import write_tiny
 from tests.support.waiting import Process
 from tests.training.judge_training.test_pairs import BARE, SHOWN, said
 from tests.training.local.test_load import folder_of
@@ -37,8 +38,10 @@ from tests.training.rows.test_credit import ONE, TWO, group, rollout
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-async def test_llama_samples_from_the_exported_adapter(tiny: Path, tmp_path: Path) -> None:
-    trained = await train(config_of(tmp_path, tiny, [row(0)], epochs=8), "sft", quiet)
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+async def test_llama_samples_from_the_exported_adapter(tmp_path: Path, kind: str) -> None:
+    base = write_tiny(tmp_path / "tiny.gguf", kind=kind)
+    trained = await train(config_of(tmp_path, base, [row(0)], epochs=8), "sft", quiet)
     found = await sampler_gap(trained.checkpoint, row(0))
     assert found.mean < 0.01, found
     assert found.moved > 10 * found.mean, "the adapter is at work on both sides"

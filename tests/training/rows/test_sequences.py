@@ -9,7 +9,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Message
 from rubricem.training.local.session import vocabulary_of
 from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
-from tests.support.tiny import vocabulary, write_tokenizer
+from tests.support.tiny import TEMPLATE, vocabulary, write_tokenizer
 from tests.training.local.test_load import folder_of
 
 MESSAGES = [Message("system", "Be brief."), Message("user", "What is the <|im_end|>?\nAnd then")]
@@ -31,6 +31,22 @@ async def test_a_folder_encodes_as_llama_does_of_a_gguf_file(tiny: Path, folder:
         assert await ours.render(MESSAGES) == await theirs.render(MESSAGES)
     finally:
         await theirs.aclose()
+
+
+@pytest.mark.parametrize("opened", ["<think>\n", "<think>\n\n</think>\n\n", "</think>"])
+async def test_a_prompt_ends_before_the_thinking_that_its_template_opens_or_leaves_empty(
+    tiny: Path, folder: Path, opened: str
+) -> None:
+    plain = await read_tokeniser(folder).render(MESSAGES)
+    thinking = TEMPLATE.removesuffix("{% endif %}") + opened + "{% endif %}"
+    write_tokenizer(folder, template=thinking)
+    own = read_tokeniser(folder)
+    assert opened in own.tokenizer.chat_template
+    assert await own.render(MESSAGES) == plain
+    said = [*MESSAGES[:1], Message("user", "and <think>\n")]
+    assert own.tokenizer.decode(await own.render(said)).count("<think>") == 1, (
+        "what was asked stays"
+    )
 
 
 def test_one_vocabulary_is_known_in_a_file_and_in_a_folder(tiny: Path, folder: Path) -> None:
