@@ -67,6 +67,7 @@ from rubricem.agent.serve.security import (
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.settings.users import UserBudget, Users
+from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import hold_lock, keep_private, writable
 
@@ -158,6 +159,7 @@ class UserApps:
 
     async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[FastAPI]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
+        REQUESTER.set(Requester(name))
         try:
             app = self._make_app(name, folder)
             async with app.router.lifespan_context(app):
@@ -230,6 +232,7 @@ class Dispatch:
         if name == OWNER or not path.startswith(GUARDED) or path in SHARED:
             await self._app(scope, receive, send)
         else:
+            REQUESTER.set(Requester(name))
             await (await self._own.of(name))(scope, receive, send)
 
 

@@ -56,6 +56,8 @@ from rubricem.agent.serve.requests import (
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.settings.users import Granted, UserBudget
+from rubricem.agent.sources.sandbox.pool import release
+from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
 from rubricem.agent.transcript.question import Ask, ShownPlan, check_question
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -681,6 +683,7 @@ class RunDesk:
 
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(tell_to(work.hear))
+        REQUESTER.set(requester := Requester(self.user))
         try:
             said = await self._ask(work, ask, setup)
         except asyncio.CancelledError:
@@ -696,6 +699,8 @@ class RunDesk:
             said = [feed.end_event(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.leave()
+            release(requester)
+            REQUESTER.set(Requester(self.user))
         work.conclude(said)
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)

@@ -3,7 +3,7 @@
 A parser runs in a process with a limit of processor time and of memory for each piece of work
 (`worker` sets them), which is killed after all too long by the clock, and whose reply is bounded.
 One that was ended is replaced, and costs what it was reading and nothing else. Each process has a
-thread of its own here, which sleeps while the process works.
+thread of its own here, which sleeps while the process works. Who comes next is told by `turns`.
 
 Work goes over pipes: two lengths, a header in JSON and the bytes there, a length and JSON back;
 nothing is unpickled. A process is started when first needed, without the keys in the environment.
@@ -17,15 +17,21 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from queue import SimpleQueue
 from typing import Any, Literal
 
 from rubricem.agent.sources.sandbox import NoText
+from rubricem.agent.sources.sandbox.turns import (
+    PERSONS_SECONDS,
+    REQUESTER,
+    Requester,
+    Turns,
+)
 from rubricem.agent.sources.sandbox.worker import REPLY, REQUEST
 from rubricem.memory.errors import SourceError
 
@@ -77,6 +83,8 @@ class Reader:
 
     def __init__(self, clock_seconds: float = CLOCK_SECONDS, passed: tuple[str, ...] = ()) -> None:
         self._clock_seconds = clock_seconds
+        self.usual = True
+        """it has the usual priority"""
         names = (*KEPT, *passed)
         kept = {name: os.environ[name] for name in names if name in os.environ}
         path = os.pathsep.join(filter(None, sys.path))
@@ -109,6 +117,16 @@ class Reader:
         kind = NoText if told.get("textless") else SourceError
         failure = kind(told["said"], told["remedy"]) if whole else job.failure(told["how"])
         return failure, not worn
+
+    def make_way(self) -> None:
+        """Let others have the processor first; for good, so that it ends with its work."""
+        if self.usual and hasattr(os, "setpriority"):
+            self.usual = False
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, 10)
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def end(self) -> None:
         self._process.kill()
@@ -148,33 +166,87 @@ class Reader:
         return f"could not be read: its reader ended with status {status}"
 
 
+class ReadingBatch:
+    """Pieces of work whose replies are given together, in order."""
+
+    def __init__(self, jobs: Sequence[Job], requester: Requester) -> None:
+        self.done: Future[list[Reply]] = Future()
+        self._replies: dict[int, Reply] = {}
+        self.tasks = [ReadingPiece(self, number, job, requester) for number, job in enumerate(jobs)]
+        if not jobs:
+            self.done.set_result([])
+
+    def put(self, number: int, reply: Reply) -> None:
+        self._replies[number] = reply
+        if len(self._replies) == len(self.tasks) and self._is_awaited():
+            self.done.set_result([self._replies[at] for at in range(len(self.tasks))])
+
+    def fail(self, said: str) -> None:
+        if self._is_awaited():
+            self.done.set_exception(SourceError(said))
+
+    def _is_awaited(self) -> bool:
+        return not self.done.done() and self.done.set_running_or_notify_cancel()
+
+
+@dataclass(eq=False)
+class ReadingPiece:
+    """A piece of work with its place in its batch."""
+
+    batch: ReadingBatch
+    number: int
+    job: Job
+    requester: Requester
+    long: bool = False
+    """it was more than the process for short work does"""
+
+
+SHORT_SECONDS = 5.0
+"""by the clock, for a piece of work in the process for short ones"""
+LATE_SECONDS = 2.0
+"""after which a piece of work makes way for another person's"""
+
+
 class Pool:
-    """As many processes as are needed, at most `size`; each piece of work waits for a free one."""
+    """As many processes as are needed, at most `size`, and one more for short work.
+
+    Pieces of work wait for them in `Turns`. The one more is begun where one person's work waits for
+    that of others. What is not short for it is begun anew by another process.
+    """
 
     def __init__(
         self, size: int, clock_seconds: float = CLOCK_SECONDS, passed: tuple[str, ...] = ()
     ) -> None:
         """`passed`: names of the environment that they are given besides."""
         self.size = size
-        self._of_each = clock_seconds, passed
-        self._waiting: SimpleQueue[tuple[Sequence[Job], Future[list[Reply]]]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._left = 0
+        self._clock_seconds, self._passed = clock_seconds, passed
+        self._turns = Turns[ReadingPiece]()
+        self._news = threading.Condition()
+        self._idle = 0
         self._threads = 0
+        self._short = False
+        self._working: dict[ReadingPiece, tuple[Reader, float]] = {}
         self._readers: set[Reader] = set()
         atexit.register(self.close)
 
     def submit(self, jobs: Sequence[Job]) -> Future[list[Reply]]:
-        """Have the jobs done by one process, in order; of those that end it, only they fail."""
-        done: Future[list[Reply]] = Future()
-        with self._lock:
-            self._left += 1
-            if self._threads < min(self._left, self.size):
-                self._threads += 1
-                # A daemon: what a page does to its reader keeps no program from its end.
-                threading.Thread(target=self._work, name="reading", daemon=True).start()
-        self._waiting.put((jobs, done))
-        return done
+        """Have the jobs done for this context's `REQUESTER`; replies come in their order.
+
+        Of those that end their process only they fail.
+        """
+        batch = ReadingBatch(jobs, requester := REQUESTER.get())
+        with self._news:
+            if requester.ended:
+                batch.fail(ENDED)
+                return batch.done
+            self._turns.put(batch.tasks)
+            while self._threads < min(self._threads - self._idle + len(self._turns), self.size):
+                self._begin(short=False)
+            if not self._short and self._idle == 0 and self._turns.persons() > 1:
+                self._short = True
+                self._begin(short=True)
+            self._news.notify_all()
+        return batch.done
 
     async def read(self, job: Job) -> Any:
         """What a job gives, from JSON. Raises SourceError."""
@@ -183,34 +255,91 @@ class Pool:
             raise reply
         return json.loads(reply)
 
+    def cancel(self, requester: Requester) -> None:
+        """Its run has ended: read nothing more for it."""
+        with self._news:
+            requester.ended = True
+            for task in self._turns.drop(requester):
+                task.batch.fail(ENDED)
+            for task, (reader, _) in self._working.items():
+                if task.requester is requester:
+                    reader.kill()
+
     def close(self) -> None:
         """End the processes."""
         atexit.unregister(self.close)
         for reader in list(self._readers):
             reader.end()
 
-    def _work(self) -> None:
+    def _begin(self, short: bool) -> None:
+        self._threads += not short
+        # A daemon: what a page does to its reader keeps no program from its end.
+        threading.Thread(target=self._work, args=[short], name="reading", daemon=True).start()
+
+    def _work(self, short: bool) -> None:
         reader: Reader | None = None
         while True:
-            jobs, done = self._waiting.get()
-            if done.set_running_or_notify_cancel():
-                replies: list[Reply] = []
-                try:
-                    for job in jobs:
-                        if reader is None:
-                            reader = Reader(*self._of_each)
-                            self._readers.add(reader)
-                        reply, well = reader.read(job)
-                        replies.append(reply)
-                        if not well:
-                            self._readers.discard(reader)
-                            reader.end()
-                            reader = None
-                    done.set_result(replies)
-                except Exception as error:
-                    done.set_exception(SourceError(f"Reading failed: {error}."))
-            with self._lock:
-                self._left -= 1
+            task = self._take(short)
+            begun = time.monotonic()
+            try:
+                if reader is None:
+                    seconds = min(SHORT_SECONDS, self._clock_seconds) if short else None
+                    reader = Reader(seconds or self._clock_seconds, self._passed)
+                    self._readers.add(reader)
+                reply, well = self._read(reader, task, begun)
+            except Exception as error:
+                reply, well = SourceError(f"Reading failed: {error}."), False
+            seconds = time.monotonic() - begun
+            if reader is not None and not (well and reader.usual):
+                self._readers.discard(reader)
+                reader.end()
+                reader = None
+            with self._news:
+                self._turns.give_back(task, seconds)
+                if task.requester.ended:
+                    task.batch.fail(ENDED)
+                elif short and not well and seconds >= SHORT_SECONDS:
+                    task.long = True
+                    self._turns.put([task])
+                    self._news.notify_all()
+                else:
+                    task.batch.put(task.number, reply)
+
+    def _read(self, reader: Reader, task: ReadingPiece, begun: float) -> tuple[Reply, bool]:
+        person = task.requester.person
+        with self._news:
+            if task.batch.done.done():
+                return SourceError(ENDED), True
+            if person and self._turns.spent(person) > PERSONS_SECONDS:
+                return SourceError(USED_UP, "Ask again in an hour, or about smaller files."), True
+            self._working[task] = reader, begun
+        try:
+            return reader.read(task.job)
+        finally:
+            with self._news:
+                del self._working[task]
+
+    def _take(self, short: bool) -> ReadingPiece:
+        with self._news:
+            while (task := self._turns.take(short)) is None:
+                self._idle += not short
+                self._news.wait()
+                self._idle -= not short
+            if short:
+                for reader, begun in self._working.values():
+                    if time.monotonic() - begun > LATE_SECONDS:
+                        reader.make_way()
+            return task
+
+
+ENDED = "The run that this was read for has ended."
+USED_UP = "What a user may have read in an hour is used up."
+
+
+def release(requester: Requester) -> None:
+    """Read nothing more for a run that has ended."""
+    for pool in (readers(), searchers()):
+        pool.cancel(requester)
 
 
 @cache

@@ -20,6 +20,7 @@ import pytest
 from rubricem.agent.serve.app import sole_server
 from rubricem.agent.serve.desk import Capacity
 from rubricem.agent.serve.feed import FILE_NAME
+from rubricem.agent.sources.sandbox.pool import readers
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from tests.support import policies
@@ -194,6 +195,24 @@ async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
         assert report["status"] == "partial" and report["reason"] == "it was interrupted"
         again = await here.http.post(f"/api/runs/{run}/stop")
         assert again.status_code == 409
+
+
+async def test_what_is_read_for_a_run_ends_with_it(tmp_path: Path):
+    with ScriptedServer(Turns()) as model:
+        settings = run_settings(tmp_path, model)
+        tag = b"<p " + b" ".join(b"a%d=1" % number for number in range(100_000)) + b">"
+        for number in range(64):  # each takes its reader all the seconds that it may
+            (tmp_path / "documents" / f"{number}.html").write_bytes(b"%d" % number + tag)
+        async with site(settings) as here, asyncio.timeout(PATIENCE):
+            run = await here.ask()
+            while not readers()._working:
+                await asyncio.sleep(0.02)
+            await here.http.post(f"/api/runs/{run}/stop")
+            assert (await here.ended(run))[-2].data["status"] == "partial"
+            while readers()._working or len(readers()._turns):
+                await asyncio.sleep(0.02)
+    cached = [*(tmp_path / "data" / "indexes").rglob("*.json")]
+    assert len(cached) < 32
 
 
 async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: RunSite):

@@ -3,8 +3,10 @@
 import gzip
 import json
 import os
+import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +14,10 @@ from typing import Any, cast
 import pytest
 
 from rubricem.agent.sources.sandbox import worker
-from rubricem.agent.sources.sandbox.pool import Job, Pool
+from rubricem.agent.sources.sandbox.pool import Job, Pool, Reply
+from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.memory.errors import SourceError
+from tests.support.waiting import PATIENCE, wait_for
 
 SMALL: Any = {"seconds": 1, "megabytes": 120}
 MANY = " ".join(f"a{i}=1" for i in range(100_000)).encode()
@@ -66,9 +70,74 @@ def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp
     for name in names:
         (tmp_path / name).write_text("well")
     (tmp_path / "b.html").write_bytes(b"<p " + MANY + b">x")
+    assert pool.submit([]).result() == []
     replies = pool.submit([document(tmp_path / name) for name in names]).result()
     assert [isinstance(each, bytes) for each in replies] == [True, False, True]
     assert "b.html takes too long to read" in str(replies[1])
+
+
+def slow(seconds: int = 60) -> Job:
+    """What takes a processor for as long as it may."""
+    return Job("patterns", "It", {"patterns": [r"(a|aa)+$"]}, b"a" * 60 + b"b", seconds, 120)
+
+
+def submitted(pool: Pool, requester: Requester, *jobs: Job) -> Future[list[Reply]]:
+    before = REQUESTER.set(requester)
+    try:
+        return pool.submit(jobs)
+    finally:
+        REQUESTER.reset(before)
+
+
+def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run():
+    pool = Pool(2)
+    eve, ann = Requester("eve"), Requester("ann")
+    hers = [submitted(pool, eve, *[slow()] * 32) for _ in range(4)]
+    wait_for(lambda: len(pool._working) == 2)
+    for _ in range(3):  # while both processes are taken for minutes
+        (reply,) = submitted(pool, ann, page(b"<p>well")).result(PATIENCE)
+        assert isinstance(reply, bytes) and not any(each.done() for each in hers)
+    begun = time.monotonic()
+    pool.cancel(eve)
+    for each in (*hers, submitted(pool, eve, page(b"<p>more"))):
+        with pytest.raises(SourceError, match="has ended"):
+            each.result(PATIENCE)
+    wait_for(lambda: not pool._working)
+    assert time.monotonic() - begun < 20
+    assert isinstance(submitted(pool, Requester("eve"), page(b"<p>x")).result(PATIENCE)[0], bytes)
+    pool.close()
+
+
+def test_what_is_not_short_leaves_the_process_for_short_work_and_is_done_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.SHORT_SECONDS", 3.0)
+    pool = Pool(1)
+    eve = Requester("eve")
+    first = submitted(pool, eve, slow())
+    wait_for(lambda: len(pool._working) == 1)
+    second = submitted(pool, Requester("bob"), slow(4))
+    wait_for(lambda: len(pool._working) == 2)
+    (reply,) = submitted(pool, Requester("ann"), page(b"<p>well")).result(PATIENCE)
+    assert isinstance(reply, bytes) and not second.done()
+    assert not first.done()
+    pool.cancel(eve)
+    assert "takes too long" in str(second.result(PATIENCE)[0])
+    pool.close()
+
+
+def test_a_user_has_so_much_read_in_an_hour_and_the_owner_whatever_they_want(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.PERSONS_SECONDS", 0.5)
+    pool = Pool(1)
+    for person, said in (("eve", "used up"), ("", "takes too long")):
+        replies = submitted(pool, Requester(person), slow(1), slow(1)).result(PATIENCE)
+        assert "takes too long" in str(replies[0]) and said in str(replies[1])
+    assert pool._turns.spent("eve") >= 0.9
+    monkeypatch.setattr("rubricem.agent.sources.sandbox.turns.HOUR", -1.0)
+    assert pool._turns.spent("eve") == 0, "an hour later"
+    pool.close()
 
 
 async def test_a_reader_that_waits_for_ever_is_killed_by_the_clock(tmp_path: Path):
