@@ -412,22 +412,25 @@ class CachedDocument:
     title: str
     note: str
     sections: tuple[Section, ...]
-    passages: tuple[tuple[str, ...], ...]
-    """of each section, in order"""
+    pieces: tuple[Sequence[str | Sequence[int]], ...]
+    """the passages of each section, in order: mostly where in its text they begin and end"""
 
     @classmethod
     def of_json(cls, known: Mapping[str, Any]) -> "CachedDocument":
         """As a reading process tells it; raises KeyError, TypeError or ValueError."""
         sections: list[Section] = []
-        passages: list[tuple[str, ...]] = []
         for each in known["sections"]:
             blocks = (Block(BlockKind(kind), text, place) for kind, text, place in each["blocks"])
-            section = Section(tuple(each["path"]), tuple(blocks))
+            sections.append(Section(tuple(each["path"]), tuple(blocks)))
+        pieces = tuple(each["passages"] for each in known["sections"])
+        return cls(known["title"], known["note"], tuple(sections), pieces)
+
+    def passages(self) -> Iterator[tuple[Section, str]]:
+        """Each passage, with the section that it is of."""
+        for section, pieces in zip(self.sections, self.pieces, strict=True):
             text = section.text
-            told = (at if isinstance(at, str) else text[at[0] : at[1]] for at in each["passages"])
-            sections.append(section)
-            passages.append(tuple(told))
-        return cls(known["title"], known["note"], tuple(sections), tuple(passages))
+            for at in pieces:
+                yield section, at if isinstance(at, str) else text[at[0] : at[1]]
 
     @property
     def text(self) -> str:
@@ -514,8 +517,8 @@ class Folder(Indexed):
                 continue
             with suppress(OSError):
                 if document := self._documents.document(file):
-                    for section, passages in zip(document.sections, document.passages, strict=True):
-                        if section.heading == passage.place and passage.text in passages:
+                    for section, text in document.passages():
+                        if section.heading == passage.place and passage.text == text:
                             return section
         return None
 
@@ -557,11 +560,11 @@ class Folder(Indexed):
                 continue
             passages += (
                 Passage(document.title, file.location, section.heading, text)
-                for section, texts in zip(document.sections, document.passages, strict=True)
-                for text in texts
+                for section, text in document.passages()
             )
             if document.note:
                 notes.append(f"{file.location} is {document.note}.")
+            document = None  # all of a large file would be held twice below
         write_segment(passages, place, notes=notes, pages=True)
         return IndexSegment(place)
 

@@ -519,7 +519,7 @@ def _write_segment(
     rows = np.zeros(len(passages), dtype=_ROWS)
     rows["length"] = counts.lengths
     rows["weight"] = [weight(passage) for passage in passages]
-    rows["page"] = row_of = np.arange(len(rows))
+    rows["page"] = row_of = np.arange(len(rows), dtype=np.uint32)
     row_of = np.repeat(row_of, counts.sizes)
     if pages:
         firsts: dict[str, int] = {}
@@ -545,14 +545,18 @@ def _write_segment(
     each += row_of
     each <<= _COUNT_BITS
     each |= np.minimum(np.frombuffer(counts.times, dtype=np.uint32), _MOST_COUNTED)
-    each.sort(kind="stable")
+    del counts, row_of  # of a large file, what is held here is the most that is held at all
+    each.sort()
     pairs = each >> _COUNT_BITS
-    begins = np.flatnonzero(np.diff(pairs, prepend=-1))
-    word, row_of = np.divmod(pairs[begins], max(1, len(rows)))
-    np.save(folder / "starts.npy", np.searchsorted(word, np.arange(len(order) + 1)))
+    is_new = np.ones(len(pairs), dtype=bool)
+    np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
+    begins, pairs = np.flatnonzero(is_new), pairs[is_new]
+    firsts_of_words = np.arange(len(order) + 1) * max(1, len(rows))
+    np.save(folder / "starts.npy", np.searchsorted(pairs, firsts_of_words))
     each &= _MOST_COUNTED
     times = np.minimum(np.add.reduceat(each, begins) if len(begins) else each, _MOST_COUNTED)
-    np.save(folder / "postings.npy", ((row_of << _COUNT_BITS) | times).astype(np.uint32))
+    pairs %= max(1, len(rows))
+    np.save(folder / "postings.npy", ((pairs << _COUNT_BITS) | times).astype(np.uint32))
 
 
 def _opening(passage: Passage) -> list[str]:

@@ -245,6 +245,23 @@ def _one_page(times: int) -> bytes:
     return written + table + end
 
 
+def _repeated(rows: int) -> bytes:
+    """A sheet of rows that say how often they and their one cell are repeated."""
+    names = 'xmlns:office="o" xmlns:table="t" xmlns:text="x"'
+    cell = '<table:table-cell table:number-columns-repeated="16000"><text:p>a word'
+    row = f'<table:table-row table:number-rows-repeated="1000000">{cell}'
+    row += "</text:p></table:table-cell></table:table-row>"
+    body = f"<table:table>{row * rows}</table:table>"
+    parts = f"<office:body><office:spreadsheet>{body}</office:spreadsheet></office:body>"
+    return _office({"content.xml": f"<office:d {names}>{parts}</office:d>"})
+
+
+def _mails(depth: int) -> bytes:
+    """A mail in a mail, and so on."""
+    head = b"Content-Type: multipart/mixed; boundary=B%d\n\n--B%d\nContent-Type: message/rfc822\n\n"
+    return b"".join(b"Subject: %d\n%b" % (n, head % (n, n)) for n in range(depth))
+
+
 def _page_of(content: bytes, packing: str = "") -> Callable[[Path], Awaitable[Any]]:
     return lambda folder: _page(content, packing)
 
@@ -307,6 +324,23 @@ INPUTS = (
     _file("pdf: a page of 1 GB, packed twice", "a.pdf", lambda: _pack_twice(1000 * MB)),
     _file("csv: 10 million lines", "a.csv", lambda: b"a\n" * 10 * MB),
     _file("md: 200,000 references", "a.md", lambda: _references(200_000)),
+    _file("html: cells that cover a million others", "a.html", lambda: b"<table>" + b"<tr>" + (
+        b"<th colspan=1000 rowspan=65534>word<td>x" * 1000) + b"<tr><td>x" * 50_000),
+    _file("html: 200,000 notes", "a.html", lambda: b"".join(
+        b"<p>x<sup><a href='#n%d' id=r%d>%d</a></sup><p id=n%d>note" % (n, n, n % 999, n)
+        for n in range(200_000))),
+    _file("rtf: 5 million codes of letters", "a.rtf", lambda: b"{\\rtf1 " + b"\\'e4" * 5 * MB),
+    _file("tex: 400,000 notes in each other", "a.tex", lambda: b"\\footnote{" * 400_000),
+    _file("yaml: references that multiply", "a.yaml", lambda: b"a0: &a0 [x]\n" + b"".join(
+        b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 99))),
+    _file("eml: 3,000 in each other", "a.eml", lambda: _mails(3000)),
+    _file("ods: a cell a trillion times", "a.ods", lambda: _repeated(50)),
+    _file("xlsx: 100,000 merged regions", "a.xlsx", lambda: _sheets(
+        '<row><c t="s"><v>0</v></c></row>' * 1000 + "".join(
+            f'<mergeCell ref="A{n % 1000 + 1}:XFD1048576"/>' for n in range(100_000)), "word")),
+    _file("srt: 500,000 cues", "a.srt", lambda: b"".join(
+        b"00:00:%02d,0 --> 00:00:%02d,5\nword\n\n" % (n % 60, n % 60) for n in range(500_000))),
+    _file("org: 5 MB of open links", "a.org", lambda: b"[[" * 2_500_000),
     Input("folder: pipes and devices", _folder, _without_end),
     Input("folder: loops and names that are no text", _folder, _odd_names),
     Input("addresses as they stand in the world", _addresses),

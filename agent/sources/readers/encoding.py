@@ -147,12 +147,14 @@ def _wide(sample: bytes) -> str:
     """Which of UTF-16 and UTF-32 a text without a mark is in, by its zero bytes; "" if none."""
     zeros = sample.count(0)
     found: list[tuple[float, float, str]] = []
-    # Of Latin letters in wide characters every second byte is a zero.
+    # Of Latin letters in wide characters every second byte is a zero; others look Chinese.
     plain = sample.isascii() and 0 < 4 * zeros < len(sample)
-    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be") if not plain else ():
+    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
         text = _decoded(sample[:8000], encoding)
         if text and not _odd(text) and not _CONTROLS.search(text):
             scripts = [_script(c) for c in text if c.isalpha() and not c.isascii()]
+            if plain and "EAST" in scripts:
+                continue
             changes = sum(a != b for a, b in pairwise(scripts))
             share = sum(c.isascii() for c in text) / len(text)
             found.append((round(1 - changes / len(text), 1), share, encoding))

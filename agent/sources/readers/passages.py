@@ -75,7 +75,9 @@ def _is_longer(text: str, words: int) -> bool:
     Of an endless text mostly only the beginning is looked at.
     """
     near = _LONG_WORD * words
-    return length(text[:near]) > words or (len(text) > near and length(text) > words)
+    if len(text) <= words or length(text[:near]) > words:
+        return len(text) > words
+    return len(text) > near and length(text) > words
 
 
 def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
@@ -91,6 +93,10 @@ def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
         joint = "\n\n"
         lines = [paragraph.strip()] if prose else paragraph.splitlines()
         for own, line in [*_by_term(lines, term)]:
+            if not (own or prose or _is_longer(line, max_words)):  # as most rows of a table
+                yield joint, line, ""
+                joint, term = "\n", ""
+                continue
             lead = f"{own}\n" if own and line.startswith(f"{own}\n") else ""
             led, room = line[len(lead) :], max_words - length(own)
             for sentence in _sentences(led) if _is_longer(led, room) else [led]:

@@ -13,13 +13,15 @@ from itertools import accumulate, islice, pairwise, zip_longest
 
 from rubricem.agent.sources.readers.document import LINES_EACH, LONGEST_NAME, Block, BlockKind
 
-MOST_OF_NAMES = 200_000
+MOST_OF_NAMES = 90_000
 """characters of the names of columns, together; cells of further ones are told without"""
 _JUDGED = 200
 """columns from whose cells it is told which rows are the header"""
 MOST_COLUMNS = 16_384
 """of a table; cells beyond are left out"""
-MOST_REPEATED = 1_000_000
+MOST_ROWS = 1_048_576
+"""of a sheet or a file, as many as programs for them take"""
+MOST_REPEATED = 300_000
 """cells of a table that are repeated since they are merged; later ones are told once"""
 LOOKED_AT = 50
 """rows from which it is told which of them are the header"""
@@ -155,10 +157,11 @@ class _Rows:
         return list(islice(self._ahead, count))
 
     def of_table(self, *, split: bool) -> Iterator[tuple[int, Row]]:
-        while ahead := self.peek(1):
-            if split and ahead[0][0] > self._last + 1 and self.next_table(0) == 0:
+        while ahead := self.peek(LOOKED_AT):
+            gaps = split and ahead[-1][0] > self._last + len(ahead)
+            if gaps and ahead[0][0] > self._last + 1 and self.next_table(0) == 0:
                 return
-            yield next(self)
+            yield from islice(self, 1 if gaps else len(ahead))
 
     def next_table(self, first: int) -> int | None:
         """How many rows of those ahead, at least `first`, come before the next table, if any."""
@@ -191,7 +194,7 @@ def _line(names: Sequence[str], row: Row) -> str:
         line = re.sub(r"\A(?: \| )+|(?: \| )+\Z", "", " | ".join(row))
         return line.replace(": | ", ": ")
     told = zip_longest(names, row, fillvalue="")
-    return " | ".join(f"{name}: {cell}" if name else cell for name, cell in told if cell)
+    return " | ".join([f"{name}: {cell}" if name else cell for name, cell in told if cell])
 
 
 def _names(heads: Sequence[Row]) -> list[str]:

@@ -41,6 +41,8 @@ PAGE_SECONDS = 15.0
 """for one of the web"""
 MOST_PASSAGES = 60_000
 """of a document: six million words, or some 40 MB of English"""
+_COUNTED = 1 << 16
+"""characters whose words are counted at a time: all of them are held meanwhile"""
 _NEAR = 1000
 """characters behind a passage in which the next one is looked for"""
 LONGEST = 8000
@@ -116,7 +118,8 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     sections: list[dict[str, Any]] = []
     left = MOST_PASSAGES
     # Of what would not be held otherwise, such as a long table, passages are longer.
-    size = sum(length(b.text) for section in document.sections for b in section.blocks)
+    texts = (block.text for section in document.sections for block in section.blocks)
+    size = sum(length(t[at : at + _COUNTED]) for t in texts for at in range(0, len(t), _COUNTED))
     words = max(MAX_WORDS, min(3 * MAX_WORDS, int(1.25 * size / MOST_PASSAGES)))
     for section in document.sections:
         text = section.text

@@ -205,9 +205,12 @@ def test_what_cannot_be_decided_is_refused(content: bytes) -> None:
     assert refused.value.remedy
 
 
+@pytest.mark.parametrize("text", ["日本語の文章", "насос остановился весной " * 9])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_wide_text_without_a_mark_and_without_a_zero_is_recognised(encoding: str) -> None:
-    assert decode("日本語の文章".encode(encoding))[0] == "日本語の文章"
+def test_wide_text_without_a_mark_and_with_few_zeros_is_recognised(
+    encoding: str, text: str
+) -> None:
+    assert decode(text.encode(encoding))[0] == text
 
 
 def test_the_end_of_a_file_that_was_cut_is_no_other_encoding() -> None:

@@ -28,6 +28,13 @@ def text_of(document: Document) -> str:
     return "\n".join(section.text for section in document.sections)
 
 
+def test_no_level_of_a_text_is_too_deep_to_be_told() -> None:
+    listed = "".join(f"{'  ' * level}- level {level}\n" for level in range(100))
+    text = text_of(told("a.md", f"{listed}\n{'>' * 90} quoted\n"))
+    assert [level for level in range(100) if f"- level {level}" not in text] == []
+    assert text.endswith("quoted")
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -15,12 +15,11 @@ from typing import Any, BinaryIO
 
 from rubricem.agent.sources.readers.document import Block, Document, Input, Outline
 from rubricem.agent.sources.readers.encoding import decode, encoding_of
-from rubricem.agent.sources.readers.tables import table_blocks
+from rubricem.agent.sources.readers.tables import MOST_ROWS, table_blocks
 
 DELIMITERS = "\t;|,"
 MOST_BYTES = 110_000_000
 """that are told of a file, with the names of columns: nearly what a reading process may tell"""
-MOST_ROWS = 1_200_000
 _SAMPLE = 100_000
 """bytes, or characters, from which the encoding and the delimiter are told"""
 _SAMPLE_ROWS = 200
@@ -101,7 +100,7 @@ def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator
     for row in csv.reader(lines, delimiter=delimiter, quoting=how, skipinitialspace=True):
         if not quoted:
             row = [cell.strip('" ') for cell in row]
-        elif any(len(cell) > _MOST_BREAKS and cell.count("\n") > _MOST_BREAKS for cell in row):
+        elif max(map(len, row), default=0) > _MOST_BREAKS < max(c.count("\n") for c in row):
             raise _Unclosed
         yield row
 

@@ -28,6 +28,7 @@ from rubricem.agent.sources.readers.packages import (
 from rubricem.agent.sources.readers.tables import (
     MOST_COLUMNS,
     MOST_REPEATED,
+    MOST_ROWS,
     Cell,
     grid_of,
     table_blocks,
@@ -50,7 +51,6 @@ _TERMS = {"Definition Term": "dt", "List Heading": "dt", "Definition Definition"
           "List Contents": "dd"}  # fmt: skip
 _MOST_SPACES = 100
 _DOTTED = re.compile(r"\d\d?\. ?\d\d?\. ?\d{4}")
-_MOST_ROWS = 1_048_576
 _SAME_ON_ALL = ("page-number", "date-time", "footer", "header", "page")
 """classes of what each slide has"""
 
@@ -201,7 +201,7 @@ class _Reader:
                 continue
             count = min(count, 1 + self._left // len(cells))
             self._left -= (count - 1) * len(cells)
-            yield from repeat([], min(gap, _MOST_ROWS - told))
+            yield from repeat([], min(gap, MOST_ROWS - told))
             yield from repeat(cells, count)
             told, gap = told + gap + count, 0
 
@@ -297,7 +297,7 @@ class _Reader:
 
 
 def _count(element: etree._Element, name: str) -> int:
-    return min(count_of(attribute(element, name)), _MOST_ROWS)
+    return min(count_of(attribute(element, name)), MOST_ROWS)
 
 
 def _rows(

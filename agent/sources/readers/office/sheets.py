@@ -32,9 +32,14 @@ from rubricem.agent.sources.readers.packages import (
     tag_of,
     value_of,
 )
-from rubricem.agent.sources.readers.tables import MOST_COLUMNS, MOST_REPEATED, Row, table_blocks
+from rubricem.agent.sources.readers.tables import (
+    MOST_COLUMNS,
+    MOST_REPEATED,
+    MOST_ROWS,
+    Row,
+    table_blocks,
+)
 
-_MOST_ROWS = 1_048_576
 _MERGED = re.compile(
     rb"<(?:\w+:)?mergeCell\b[^<>]*?\bref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"
 )
@@ -103,7 +108,7 @@ class _Sheet:
         at = 0
         for element in self._elements:
             told = attribute(element, "r")
-            number = min(int(told), _MOST_ROWS) if told.isdecimal() else at + 1
+            number = min(int(told), MOST_ROWS) if told.isdecimal() else at + 1
             yield from repeat([], number - at - 1)
             at = max(at + 1, number)
             cells: list[str] = []

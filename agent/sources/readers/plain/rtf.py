@@ -15,8 +15,8 @@ from rubricem.agent.sources.readers.plain.writing import Blocks, plain, sections
 from rubricem.memory.errors import SourceError
 
 _TOKEN = re.compile(
-    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+"
-    rb"|([^\\{}\r\n]+)"
+    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|((?:\\'[0-9a-fA-F]{2}){1,999})|\\([^a-zA-Z])|([{}])"
+    rb"|[\r\n]+|([^\\{}\r\n]+)"
 )
 _NAMES = names_of("rtf")
 _SKIPPED, _SIGNS = frozenset(_NAMES["skipped"]), _NAMES["signs"]
@@ -63,7 +63,7 @@ class _Rtf:
         self._fonts: dict[int, str] = {}
         self._font = -1
         """the one that was named last"""
-        self._bytes = b""
+        self._bytes = bytearray()
         self._left = 0
         """characters that stand for the last one where Unicode is not read"""
         self._in_table, self._marker, self._indent, self._level = False, "", 0, 0
@@ -73,7 +73,7 @@ class _Rtf:
         for found in _TOKEN.finditer(content):
             word, number, coded, sign, brace, text = found.groups()
             if coded or text:
-                self._add_bytes(bytes([int(coded, 16)]) if coded else text)
+                self._add_bytes(_coded(coded) if coded else text)
                 continue
             self._flush()
             if brace == b"{":
@@ -169,7 +169,8 @@ class _Rtf:
     def _flush(self) -> None:
         if self._bytes:
             codec = self._fonts.get(self._states[-1].font, self.codec)
-            told, self._bytes = self._bytes.decode(codec, "replace"), b""
+            told = self._bytes.decode(codec, "replace")
+            self._bytes.clear()
             self._add(told)
 
     def _add(self, text: str) -> None:
@@ -225,12 +226,17 @@ class _Rtf:
             self._rows = []
 
 
+def _coded(text: bytes) -> bytes:
+    """The bytes that are written by their numbers."""
+    return bytes.fromhex(text.replace(b"\\'", b"").decode())
+
+
 def read_rtf(given: Input) -> Document:
     content = given.content()
     if not content.lstrip().startswith(b"{\\rtf"):
         raise SourceError(f"{given.name} is no rtf file.", "Save it as rtf, or as txt.")
     reader = _Rtf()
     sections, found = sections_of(reader.html(content)), _TITLE.search(content[:50_000])
-    told = re.sub(rb"\\'(..)", lambda m: bytes.fromhex(m[1].decode()), found[1] if found else b"")
+    told = re.sub(rb"(?:\\'..)+", lambda m: _coded(m[0]), found[1] if found else b"")
     title = told.decode(reader.codec, "replace")
     return Document(title_of(sections, given.stem, title), sections)
