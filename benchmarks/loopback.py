@@ -21,9 +21,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -145,26 +146,6 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
     return last + b"data: [DONE]\n\n"
 
 
-async def events(
-    request: Mapping[str, Any], text: str, delay: float, chunks: int
-) -> AsyncIterator[bytes]:
-    """The turn's events, piece i at `delay * i / N` after the start of the call."""
-    start = time.monotonic()
-    parts = pieces(text, chunks)
-    for i, part in enumerate(parts, 1):
-        await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
-        yield event({"content": part})
-    yield ending(request, text)
-
-
-async def whole(request: Mapping[str, Any], text: str, delay: float) -> dict[str, Any]:
-    await asyncio.sleep(delay)
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = usage_of(request, text)
-    return {"object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
-
-
 def json_response(value: Mapping[str, Any], status: str = "200 OK") -> bytes:
     body = json.dumps(value).encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
@@ -180,6 +161,74 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+def page_response(html: str) -> bytes:
+    body = html.encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+Calls = Sequence[Mapping[str, Any]]
+
+
+@cache
+def _streamed(text: str, count: int) -> tuple[bytes, ...]:
+    return tuple(chunk(event({"content": piece})) for piece in pieces(text, count))
+
+
+async def reply_chat(
+    request: Mapping[str, Any],
+    text: str,
+    writer: asyncio.StreamWriter,
+    until: float,
+    count: int,
+    *,
+    calls: Calls = (),
+    on_piece: Callable[[], None] = lambda: None,
+) -> dict[str, int]:
+    """Send a reply, whole or in `count` pieces spread over the time `until` the clock shows that.
+
+    Returns the token counts. A reply that calls tools is always whole.
+    """
+    usage = usage_of(request, text or json.dumps(calls))
+    if calls or not request.get("stream"):
+        await asyncio.sleep(until - time.monotonic())
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        message |= {"tool_calls": [*calls]} if calls else {}
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls" if calls else "stop",
+        }
+        whole = {"id": "c", "object": "chat.completion", "created": 0, "model": MODEL}
+        writer.write(json_response({**whole, "choices": [choice], "usage": usage}))
+        return usage
+    began, parts = time.monotonic(), _streamed(text, count)
+    writer.write(STREAM_HEAD)
+    for number, part in enumerate(parts, 1):
+        at = began + (until - began) * number / len(parts)
+        await asyncio.sleep(at - time.monotonic())
+        writer.write(part)
+        on_piece()
+        await writer.drain()
+    writer.write(chunk(ending(request, text)) + b"0\r\n\r\n")
+    return usage
+
+
+Answer = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
+"""path and body of a request, and where the answer goes"""
+
+
+async def answer_all(
+    answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer one connection's requests until the client closes it, or is killed."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
+        while True:
+            await answer(*await read_request(reader), writer)
+            await writer.drain()
+    writer.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Loopback:
     """The server: what it replies, by default one canned run, its pace, and what it counted."""
@@ -190,15 +239,7 @@ class Loopback:
     counts: Counts = field(default_factory=Counts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection's requests until the client closes it."""
-        try:
-            while True:
-                path, body = await read_request(reader)
-                await self.answer(path, body, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
+        await answer_all(self.answer, reader, writer)
 
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if path.endswith("/chat/completions"):
@@ -215,22 +256,18 @@ class Loopback:
             writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
         else:
             writer.write(json_response({"error": {"message": path}}, "404 Not Found"))
-        await writer.drain()
 
     async def complete(
         self, request: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
         self.counts.begin(body)
+        until = time.monotonic() + self.delay
+
+        def on_piece() -> None:
+            self.counts.pieces += 1
+
         text = self.reply(request)
-        if not request.get("stream"):
-            writer.write(json_response(await whole(request, text, self.delay)))
-        else:
-            writer.write(STREAM_HEAD)
-            async for data in events(request, text, self.delay, self.chunks):
-                writer.write(chunk(data))
-                self.counts.pieces += 1
-                await writer.drain()
-            writer.write(b"0\r\n\r\n")
+        await reply_chat(request, text, writer, until, self.chunks, on_piece=on_piece)
         self.counts.finished += 1
 
 

@@ -24,17 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.deep.world import FIGURES, LINES, Fact, Shown, World, words
-from benchmarks.loopback import (
-    MODEL,
-    STREAM_HEAD,
-    chunk,
-    ending,
-    event,
-    json_response,
-    pieces,
-    read_request,
-    usage_of,
-)
+from benchmarks.loopback import MODEL, answer_all, json_response, page_response, reply_chat
 
 QUESTION = (
     f"Compare the twelve railway lines ({', '.join(LINES)}) in length, cost, year of opening, "
@@ -246,12 +236,7 @@ class Scripted:
         self._read = set[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
-            while True:
-                path, body = await read_request(reader)
-                await self._answer(path, body, writer)
-                await writer.drain()
-        writer.close()
+        await answer_all(self._answer, reader, writer)
 
     async def _answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         began = time.monotonic()
@@ -263,9 +248,7 @@ class Scripted:
             writer.write(json_response({"results": self._rows(query), "unresponsive_engines": []}))
             self._log.append(("search", began, time.monotonic(), 0, 0, 0, path))
         elif self._world and path in self._world.pages:
-            page = self._world.pages[path].html.encode()
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}"
-            writer.write(f"{head}\r\n\r\n".encode() + page)
+            writer.write(page_response(self._world.pages[path].html))
             self._log.append(("page", began, time.monotonic(), 0, 0, 0, path))
         elif path == "/log":
             writer.write(json_response({"log": self._log}))
@@ -296,18 +279,7 @@ class Scripted:
         for name, shown in self._shown.items():
             if name in ("all", kind):
                 await asyncio.to_thread(shown.add, prompt)
-        await asyncio.sleep(max(began + self._seconds - time.monotonic(), 0))
-        usage = usage_of(request, text)
-        if request.get("stream"):
-            writer.write(STREAM_HEAD)
-            for part in pieces(text, 10):
-                writer.write(chunk(event({"content": part})))
-            writer.write(chunk(ending(request, text)) + b"0\r\n\r\n")
-        else:
-            message = {"role": "assistant", "content": text}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            whole = {"object": "chat.completion", "model": MODEL, "choices": [choice]}
-            writer.write(json_response({**whole, "usage": usage}))
+        usage = await reply_chat(request, text, writer, began + self._seconds, 10)
         used = usage["prompt_tokens"], new, usage["completion_tokens"]
         asked = hashlib.sha256(prompt.encode()).hexdigest()[:16]
         self._log.append((kind, began, time.monotonic(), *used, asked))

@@ -23,17 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import uvloop
 
-from benchmarks.loopback import (
-    MODEL,
-    STREAM_HEAD,
-    chunk,
-    ending,
-    event,
-    json_response,
-    pieces,
-    read_request,
-    usage_of,
-)
+from benchmarks.loopback import MODEL, answer_all, json_response, page_response, reply_chat
 
 SECONDS, SEARCH_SECONDS = 1.0, 0.05
 """of a call and of a search"""
@@ -150,11 +140,6 @@ def _pick_call(request: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> di
     return {"id": f"call_{len(request['messages'])}", "type": "function", "function": function}
 
 
-@cache
-def stream_parts(text: str) -> tuple[bytes, ...]:
-    return tuple(chunk(event({"content": part})) for part in pieces(text, CHUNKS))
-
-
 @dataclass(slots=True)
 class Scripted:
     """The server; `log` grows by one entry for each request that was answered."""
@@ -164,24 +149,25 @@ class Scripted:
     log: list[tuple[str, float, float, int, int]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection's requests until the client closes it, or is killed."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
-            while True:
-                path, body = await read_request(reader)
-                began = time.monotonic()
-                kind, prompt, written = await self.answer(path, body, writer)
-                await writer.drain()
-                if kind:
-                    self.log.append((kind, began, time.monotonic(), prompt, written))
-        writer.close()
+        """Answer one connection's requests, and note them."""
+
+        async def answer(path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+            began = time.monotonic()
+            kind, prompt, written = await self.answer(path, body, writer)
+            await writer.drain()
+            if kind:
+                self.log.append((kind, began, time.monotonic(), prompt, written))
+
+        await answer_all(answer, reader, writer)
 
     async def answer(
         self, path: str, body: bytes, writer: asyncio.StreamWriter
     ) -> tuple[str, int, int]:
         """Kind of the request, tokens read and written; kind "" is not noted."""
         if path.endswith("/chat/completions"):
-            request = json.loads(body)
-            used = await self.complete(request, writer)
+            request, until = json.loads(body), time.monotonic() + self.seconds
+            text, calls = reply_of(request)
+            used = await reply_chat(request, text, writer, until, CHUNKS, calls=calls)
             return "model", used["prompt_tokens"], used["completion_tokens"]
         if path.endswith("/embeddings"):
             asked = json.loads(body)["input"]
@@ -198,9 +184,10 @@ class Scripted:
             writer.write(json_response(self.search(path, body)))
             return "search", 0, 0
         if path.startswith("/page/"):
-            page = "<html><title>Rule</title><body><p>" + " ".join(FACTS) + "</p></body></html>"
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}"
-            writer.write(f"{head}\r\n\r\n{page}".encode())
+            said = " ".join(FACTS)
+            writer.write(
+                page_response(f"<html><title>Rule</title><body><p>{said}</p></body></html>")
+            )
             return "page", 0, 0
         if path == "/log":
             writer.write(json_response({"log": self.log}))
@@ -218,30 +205,6 @@ class Scripted:
             more = {"raw_content": text, "score": 0.9} if body else {}
             rows.append({"title": title, "url": url, "content": text, **more})
         return {"query": query, "results": rows, "response_time": 0.05, "unresponsive_engines": []}
-
-    async def complete(
-        self, request: Mapping[str, Any], writer: asyncio.StreamWriter
-    ) -> dict[str, int]:
-        start = time.monotonic()
-        text, calls = reply_of(request)
-        usage = usage_of(request, text or json.dumps(calls))
-        if not request.get("stream"):
-            await asyncio.sleep(start + self.seconds - time.monotonic())
-            message: dict[str, Any] = {"role": "assistant", "content": text or None}
-            finish = "tool_calls" if calls else "stop"
-            message |= {"tool_calls": calls} if calls else {}
-            choice = {"index": 0, "message": message, "finish_reason": finish}
-            whole = {"id": "c", "object": "chat.completion", "created": 0, "model": MODEL}
-            writer.write(json_response({**whole, "choices": [choice], "usage": usage}))
-            return usage
-        assert not calls, "tools are called in whole replies alone"
-        writer.write(STREAM_HEAD)
-        parts = stream_parts(text)
-        for number, part in enumerate(parts, 1):
-            await asyncio.sleep(start + self.seconds * number / len(parts) - time.monotonic())
-            writer.write(part)
-        writer.write(chunk(ending(request, text)) + b"0\r\n\r\n")
-        return usage
 
 
 async def run(seconds: float) -> None:
