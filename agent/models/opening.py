@@ -219,7 +219,7 @@ class ServerChoice:
         if (served := await self._token_server(tell)) is None:
             raise SettingsError(
                 f"{self.base_url} returns no token ids, without which no ratio can be formed.",
-                "Sample from vLLM, SGLang or llama.cpp's server, or from the embedded model.",
+                "Sample from vLLM or llama.cpp's server, or from the embedded model.",
             )
         yield served
 

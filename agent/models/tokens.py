@@ -4,10 +4,10 @@ A policy is trained on exactly the ids that it sampled. Replies are verified: if
 decode to the text that came with them, the text is encoded again and its segments are marked
 `retokenised`, so that no ratio is formed of them.
 
-Each kind of server (vLLM, SGLang, llama.cpp) has a dialect, which knows its paths, bodies and
-events; it is recognised by `owned_by` in `/v1/models`. All sampling parameters are given, since a
-ratio needs samples from the model's own distribution. A server of no known kind, or one that does
-not tokenise, is used as a chat server.
+Each kind of server (vLLM, llama.cpp) has a dialect, which knows its paths, bodies and events; it is
+recognised by `owned_by` in `/v1/models`. All sampling parameters are given, since a ratio needs
+samples from the model's own distribution. A server of no known kind, or one that does not tokenise,
+is used as a chat server.
 """
 
 import asyncio
@@ -44,10 +44,6 @@ from rubricem.memory.schema import (
 
 log = logging.getLogger(__name__)
 
-Reader = Callable[[Any], Piece]
-"""An event's JSON value -> what it adds. Raises LookupError, TypeError, ValueError or
-AttributeError if the event is not as the dialect expects."""
-
 
 def text_in(value: Any) -> str:
     """The value as a string. Raises ValueError if it is none."""
@@ -77,31 +73,20 @@ def context_in(model: Mapping[str, Any]) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
-class _Tokenising:
-    """Tokenising through `/tokenize`, as on vLLM and SGLang."""
-
-    def __init__(self, http: ModelServer, model: str) -> None:
-        self._http, self._model = http, model
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return await self._tokens({"prompt": text, "add_special_tokens": False})
-
-    async def _tokens(self, asked: Json) -> tuple[int, ...]:
-        reply = await self._http.beside("/tokenize", {"model": self._model, **asked})
-        return ids_in(reply["tokens"])
-
-
 VLLM_FINISHED: dict[Any, StopReason | None] = {None: None, "stop": "eos", "length": "length"}
 
 
 UNVERSIONED = "default"
-"""the engines' version of weights that were never updated"""
+"""the engine's version of weights that were never updated"""
 
 
-class VLLM(_Tokenising):
+class VLLM:
     """vLLM, `/v1/completions`; the last id is that of the end of the turn, without text."""
 
     path = "/completions"
+
+    def __init__(self, http: ModelServer, model: str) -> None:
+        self._http, self._model = http, model
 
     def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
         body: Json = {
@@ -121,9 +106,6 @@ class VLLM(_Tokenising):
             "spaces_between_special_tokens": False,
         }
         return body if sampling.seed is None else body | {"seed": sampling.seed}
-
-    def reader(self) -> Reader:
-        return _piece
 
     async def facts(self) -> tuple[str, int | None]:
         """The model's or adapter's path, with the version of updated weights.
@@ -148,126 +130,33 @@ class VLLM(_Tokenising):
             {"messages": [asdict(m) for m in messages], "add_generation_prompt": True}
         )
 
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._tokens({"prompt": text, "add_special_tokens": False})
+
     async def decode(self, ids: Sequence[int]) -> str:
         asked = {"model": self._model, "tokens": list(ids)}
         return str((await self._http.beside("/detokenize", asked))["prompt"])
 
+    async def _tokens(self, asked: Json) -> tuple[int, ...]:
+        reply = await self._http.beside("/tokenize", {"model": self._model, **asked})
+        return ids_in(reply["tokens"])
 
-def _piece(event: Any) -> Piece:
-    details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
-    cached = int(details.get("cached_tokens") or 0)
-    if not event["choices"]:
-        return Piece(cached=cached)
-    choice = event["choices"][0]
-    told = choice.get("logprobs") or {}
-    parts = told.get("tokens")
-    return Piece(
-        text=text_in(choice["text"]),
-        ids=ids_in(choice.get("token_ids") or []),
-        logprobs=numbers_in(told.get("token_logprobs")),
-        parts=tuple(map(str, parts)) if parts else None,
-        finish=VLLM_FINISHED[choice.get("finish_reason")],
-        cached=cached,
-    )
-
-
-SGLANG_FINISHED: dict[str, StopReason] = {"stop": "eos", "length": "length"}
-
-
-class SGLang(_Tokenising):
-    """SGLang, `/generate`; `BASE:ADAPTER` is sampled with that adapter.
-
-    In its deterministic mode it repeats the same reply to one prompt unless each has a seed;
-    otherwise a seed is ignored, and old versions refuse it.
-    """
-
-    def __init__(self, http: ModelServer, model: str) -> None:
-        super().__init__(http, model)
-        self._adapter = model.partition(":")[2]
-        self._seeded = False
-        self.path = f"{http.root}/generate"
-
-    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
-        seeded = self._seeded and sampling.seed is not None
-        return {
-            "input_ids": list(prefix),
-            "stream": True,
-            "return_logprob": True,
-            "return_text_in_logprobs": True,
-            **({"lora_path": self._adapter} if self._adapter else {}),
-            "sampling_params": {
-                "max_new_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": -1,
-                "min_p": sampling.min_p,
-                "repetition_penalty": 1.0,
-                "skip_special_tokens": False,
-                "spaces_between_special_tokens": False,
-                **({"sampling_seed": sampling.seed} if seeded else {}),
-            },
-        }
-
-    def reader(self) -> Reader:
-        return WholeReply().new
-
-    async def facts(self) -> tuple[str, int | None]:
-        """The model's path, with the version of updated weights."""
-        info = await self._http.get(f"{self._http.root}/get_model_info")
-        self._seeded = await self._deterministic()
-        parts = (info.get("model_path") or self._model, info.get("weight_version"))
-        models = await self._http.models()
-        version = "@".join(map(str, filter(None, parts)))
-        if self._adapter:
-            loaded = any(model["id"] == self._adapter for model in models)
-            version += f":{self._adapter if loaded else ''}"
-        return version, next((context_in(model) for model in models), None)
-
-    async def _deterministic(self) -> bool:
-        try:
-            told = await self._http.get(f"{self._http.root}/get_server_info")
-        except AttemptError as failed:
-            if failed.away:
-                raise
-            return False  # it does not tell its settings
-        return told.get("enable_deterministic_inference") is True
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return await self._tokens({"messages": [asdict(m) for m in messages]})
-
-    async def decode(self, ids: Sequence[int]) -> str:
-        asked = {"model": self._model, "tokens": list(ids), "skip_special_tokens": False}
-        return str((await self._http.beside("/detokenize", asked))["text"])
-
-
-class WholeReply:
-    """The reply so far, to find what is new in an event that repeats it; its token count tells."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._tokens = 0
-
-    def new(self, event: Any) -> Piece:
-        """Raises ValueError if tokens are missing."""
-        told = event["meta_info"]
-        reason = told.get("finish_reason")
-        ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
-        ids = ids_in([entry[1] for entry in entries] if ids is None else ids)
-        text, known = text_in(event["text"]), 0
-        if len(ids) == told["completion_tokens"]:
-            text, known = text[len(self._text) :], self._tokens
-        elif self._tokens + len(ids) != told["completion_tokens"]:
-            raise ValueError("tokens are missing between two events")
-        self._text += text
-        self._tokens = told["completion_tokens"]
-        parts = [entry[2] for entry in entries[known:] if isinstance(entry[2], str)]
+    @staticmethod
+    def piece(event: Any) -> Piece:
+        details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
+        cached = int(details.get("cached_tokens") or 0)
+        if not event["choices"]:
+            return Piece(cached=cached)
+        choice = event["choices"][0]
+        told = choice.get("logprobs") or {}
+        parts = told.get("tokens")
         return Piece(
-            text=text,
-            ids=ids[known:],
-            logprobs=numbers_in([entry[0] for entry in entries[known:]]),
-            parts=tuple(parts),
-            finish=None if reason is None else SGLANG_FINISHED[reason["type"]],
-            cached=int(told.get("cached_tokens") or 0),
+            text=text_in(choice["text"]),
+            ids=ids_in(choice.get("token_ids") or []),
+            logprobs=numbers_in(told.get("token_logprobs")),
+            parts=tuple(map(str, parts)) if parts else None,
+            finish=VLLM_FINISHED[choice.get("finish_reason")],
+            cached=cached,
         )
 
 
@@ -283,9 +172,6 @@ class LlamaServer:
 
     def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
         return completion_request(prefix, sampling) | {"return_tokens": True, "model": self._model}
-
-    def reader(self) -> Reader:
-        return _llama_piece
 
     async def facts(self) -> tuple[str, int | None]:
         props = await self._http.get(f"{self._http.root}/props")
@@ -307,23 +193,24 @@ class LlamaServer:
         asked = {"content": text, "parse_special": special, "add_special": special}
         return ids_in((await self._http.beside("/tokenize", asked))["tokens"])
 
+    @staticmethod
+    def piece(event: Any) -> Piece:
+        entries = event.get("completion_probabilities") or []
+        parts = [bytes(entry["bytes"]).decode("utf-8", "replace") for entry in entries]
+        finish = LLAMA_FINISHED[event["stop_type"]] if event["stop"] else None
+        return Piece(
+            text=text_in(event["content"]),
+            ids=ids_in(event["tokens"]),
+            logprobs=numbers_in([entry["logprob"] for entry in entries]),
+            parts=tuple(parts),
+            finish=finish,
+            cached=int((event.get("timings") or {}).get("cache_n") or 0),
+        )
 
-def _llama_piece(event: Any) -> Piece:
-    entries = event.get("completion_probabilities") or []
-    parts = [bytes(entry["bytes"]).decode("utf-8", "replace") for entry in entries]
-    finish = LLAMA_FINISHED[event["stop_type"]] if event["stop"] else None
-    return Piece(
-        text=text_in(event["content"]),
-        ids=ids_in(event["tokens"]),
-        logprobs=numbers_in([entry["logprob"] for entry in entries]),
-        parts=tuple(parts),
-        finish=finish,
-        cached=int((event.get("timings") or {}).get("cache_n") or 0),
-    )
 
-
-TokenDialect = VLLM | SGLang | LlamaServer
-"""one kind of server; methods raise AttemptError if a call fails"""
+TokenDialect = VLLM | LlamaServer
+"""One kind of server; methods raise AttemptError if a call fails. `piece` tells what an event adds,
+and raises one of `UNREADABLE` if it is not as the dialect expects."""
 BESIDE_AT_ONCE = 64
 """simultaneous calls that only tokenise, which do not count against the limit on completions"""
 T = TypeVar("T")
@@ -384,11 +271,10 @@ class TokenServer:
 
         async def attempt() -> TokenReading:
             reading = TokenReading(stop, on_text, most_tokens=sampling.max_tokens)
-            read = self._dialect.reader()
 
             def piece_of(event: Any) -> Piece:
                 try:
-                    return read(event)
+                    return self._dialect.piece(event)
                 except UNREADABLE as error:
                     raise self._http.server.unexpected_reply(error) from None
 
@@ -473,7 +359,6 @@ class TokenServer:
 
 DIALECTS: Mapping[str, Callable[[ModelServer, str], TokenDialect]] = {
     "vllm": VLLM,
-    "sglang": SGLang,
     "llamacpp": LlamaServer,
 }
 """by `owned_by` of the models that a server lists"""

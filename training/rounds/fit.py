@@ -135,7 +135,7 @@ def _take_steps(
 
 
 SAMPLE = (
-    "Sample from vLLM, SGLang or llama.cpp, which return the ids that they sample; what another "
+    "Sample from vLLM or llama.cpp, which return the ids that they sample; what another "
     "server wrote can be imitated: rubricem train sft."
 )
 

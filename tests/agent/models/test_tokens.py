@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.tokens import VLLM, LlamaServer, SGLang, find_dialect, open_tokens
+from rubricem.agent.models.tokens import VLLM, LlamaServer, find_dialect, open_tokens
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Sampling, Usage
 from tests.support.token_servers import (
@@ -33,19 +33,15 @@ from tests.support.token_servers import (
 
 ROUTES = {
     "vllm": "POST /v1/completions",
-    "sglang": "POST /generate",
-    "sglang_incremental": "POST /generate",
     "llama": "POST /completion",
 }
-TWO_TOKEN_CHARACTER = ["vllm", "sglang", "sglang_incremental"]
 SAMPLING = Sampling(max_tokens=40, temperature=1.0, seed=3)
 PROMPT = (151644, 8948, 151645, 151644, 77091, 198)
 
 
-@pytest.mark.parametrize("name", TWO_TOKEN_CHARACTER)
-async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_part(name: str):
+async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_part():
     heard: list[str] = []
-    with RecordedServer(recorded(name)) as server:
+    with RecordedServer(recorded("vllm")) as server:
         async with opened(server) as policy:
             prefix = await policy.render(CHAT)
             written = await policy.complete(prefix, SAMPLING, on_text=heard.append)
@@ -65,7 +61,7 @@ async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_pa
     assert asked["messages"] == [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."},
     ]  # fmt: skip
-    assert asked.get("add_generation_prompt") is (True if name == "vllm" else None)
+    assert asked["add_generation_prompt"] is True
 
 
 async def test_what_llama_server_sends_lines_up_too():
@@ -81,12 +77,11 @@ async def test_what_llama_server_sends_lines_up_too():
     assert written.usage.completion_tokens == 4
 
 
-@pytest.mark.parametrize("name", TWO_TOKEN_CHARACTER)
-async def test_a_text_that_the_predicate_cuts_keeps_the_tokens_that_begin_in_it(name: str):
+async def test_a_text_that_the_predicate_cuts_keeps_the_tokens_that_begin_in_it():
     def after_the_tag(text: str) -> int | None:
         return text.index("<") + 1 if "<" in text else None
 
-    with RecordedServer(recorded(name)) as server:
+    with RecordedServer(recorded("vllm")) as server:
         async with opened(server) as policy:
             written = await policy.complete(PROMPT, SAMPLING, after_the_tag)
     assert (written.text, written.stop_reason) == ("für <", "stop")
@@ -101,35 +96,14 @@ async def test_ids_go_in_and_nothing_narrows_what_is_sampled(name: str):
         async with opened(server) as policy:
             await policy.complete(PROMPT, SAMPLING)
         (body,) = server.bodies(ROUTES[name])
-    sent: dict[str, Any] = {**body, **body.get("sampling_params", {})}
-    given = [sent[key] for key in ("prompt", "input_ids") if key in sent]
-    assert given == [list(PROMPT)]
-    assert (sent["temperature"], sent["top_p"], sent["min_p"]) == (1.0, 1.0, 0.0)
-    assert sent["top_k"] in (-1, 0) and not {"stop", "grammar", "json_schema"} & sent.keys()
-    assert 40 in (sent.get("max_tokens"), sent.get("max_new_tokens"), sent.get("n_predict"))
-    assert sent.get("repetition_penalty", sent.get("repeat_penalty")) == 1.0
+    assert body["prompt"] == list(PROMPT)
+    assert (body["temperature"], body["top_p"], body["min_p"]) == (1.0, 1.0, 0.0)
+    assert body["top_k"] in (-1, 0) and not {"stop", "grammar", "json_schema"} & body.keys()
+    assert 40 in (body.get("max_tokens"), body.get("n_predict"))
+    assert body.get("repetition_penalty", body.get("repeat_penalty")) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("told", "sent"),
-    [
-        ({"enable_deterministic_inference": True, "random_seed": 42}, 3),
-        ({"enable_deterministic_inference": False}, None),
-        (Fault(404), None),
-    ],
-)
-async def test_sglang_is_sent_a_seed_in_its_deterministic_mode_alone(told: Any, sent: int | None):
-    with RecordedServer({**recorded("sglang"), "GET /get_server_info": told}) as server:
-        async with opened(server) as policy:
-            await policy.complete(PROMPT, SAMPLING)
-        (body,) = server.bodies("POST /generate")
-    assert body["sampling_params"].get("sampling_seed") == sent
-    assert ("sampling_seed" in body["sampling_params"]) == (sent is not None)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("vllm", VLLM), ("sglang", SGLang), ("llama", LlamaServer)]
-)
+@pytest.mark.parametrize(("name", "kind"), [("vllm", VLLM), ("llama", LlamaServer)])
 async def test_a_kind_is_told_by_who_owns_the_models(name: str, kind: type):
     with RecordedServer(recorded(name)) as server:
         assert isinstance(await find_dialect(http_to(server.base_url)), kind)
