@@ -52,8 +52,6 @@ class Options(TypedDict, total=False):
     max_cost: float | None
     answer_format: AnswerFormat | Literal["long", "short", "exact"]
     decoding: Literal["auto", "forced", "free"]
-    retrieval: Literal["auto", "lexical", "rerank"]
-    bank_server: str | None
     embedder: str | Path
     verify: Literal["off", "mark", "repair"]
     checker: Any  # a name, or a `Checker` of `agent.reports.rules`

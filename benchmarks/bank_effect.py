@@ -38,7 +38,7 @@ from rubricem.agent.evaluate.experiment import (
     answer_one,
     open_parts,
 )
-from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.lessons import RunLearner, learn, open_learner
 from rubricem.agent.research.recall import BankRecaller
@@ -109,7 +109,7 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
     away = iter([r for r in dev if not entities(r) & met and r["id"] not in taken])
 
     def asked(rows: Sequence[Row]) -> tuple[EvalQuestion, ...]:
-        return tuple(OwnRow.model_validate(row).to_question() for row in rows)
+        return tuple(EvalQuestion.of_line(row) for row in rows)
 
     found = []
     for at in range(min(count, len(filling) // size)):

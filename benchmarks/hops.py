@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.report import Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
-from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.evaluate.results import differences, figures, write_results
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
@@ -64,7 +64,7 @@ def questions_of(split: str, total: int | None = None) -> QuestionSet:
     of_type: dict[str, list[EvalQuestion]] = {}
     for row in rows_of("questions"):
         if row["split"] == split:
-            of_type.setdefault(row["type"], []).append(OwnRow.model_validate(row).to_question())
+            of_type.setdefault(row["type"], []).append(EvalQuestion.of_line(row))
     in_turn = [q for turn in zip_longest(*of_type.values()) for q in turn if q is not None]
     return QuestionSet("2wiki", tuple(in_turn[:total]))
 

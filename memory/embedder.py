@@ -152,8 +152,7 @@ class SentenceEmbedder:
             said = " ".join(str(cause).split())
             raise WeightsError(
                 f"The embedding model in {self._folder} could not be loaded: {said}",
-                "Set embedder to the folder of a whole model, or do without: retrieval lexical, "
-                "memory off.",
+                "Set embedder to the folder of a whole model, or do without: memory off.",
             ) from cause
 
 

@@ -201,19 +201,15 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
 
 def check_embedder(settings: Settings, recallable: int = 0) -> Check:
     """Whether the embedding model is there, which recalls `recallable` reflections."""
-    by_words = settings.retrieval == "lexical" or (
-        settings.retrieval == "auto" and settings.base_url is not None
-    )
-    if by_words and (not recallable or settings.memory == "off"):
-        return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
+    if settings.base_url is not None and (not recallable or settings.memory == "off"):
+        return Check("embedder", "ok", "not needed: nothing is recalled")
     try:
         import_extra("tokenizers", "memory", MEANING)
         held = WeightsStore(settings.weights_dir).find_embedder(settings.embedder)
     except RubricemError as error:
-        if settings.retrieval != "rerank":  # a run goes on without it
-            found = f"{error} Nothing is recalled, and sources are searched by words alone."
-            return Check("embedder", "note", found, error.remedy)
-        return fault_of("embedder", error)
+        # A run goes on without it.
+        found = f"{error} Nothing is recalled, and sources are searched by words alone."
+        return Check("embedder", "note", found, error.remedy)
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")
     if held is not None:

@@ -11,6 +11,7 @@ printed as plain text.
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -148,14 +149,21 @@ async def edit_in_place(path: Path) -> str:
 
 
 @contextmanager
-def show_progress(doing: str, *, quiet: bool = False) -> Iterator[Tell]:
-    """Show on a terminal what is being done, followed by the latest progress message."""
+def show_progress(doing: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Tell]:
+    """Show what is being done: the latest message on a terminal, else with `lines` each."""
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True, highlight=False)
+    console, told = Console(stderr=True, highlight=False), set[str]()
+
+    def print_new(line: str) -> None:
+        said = re.sub(r"\d+", "", line)  # rising counts would fill a log
+        if said not in told:
+            told.add(said)
+            click.echo(f"{doing}: {one_line(line)}", err=True)
+
     if quiet or not console.is_terminal:
-        yield hush
+        yield print_new if lines else hush
         return
     with console.status(doing) as status:
         yield lambda line: status.update(escape(f"{doing}: {one_line(line)}"))

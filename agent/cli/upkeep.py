@@ -4,8 +4,7 @@ A copy is made while others work on the directory: databases are copied by SQLit
 every other file as it was when it was opened. The bank's vectors are left out, as the bank can
 recompute them. A copy is restored whole or not at all, and replaces nothing.
 
-Weights are listed, fetched, checked and removed. A fetch is shown on standard error: a bar on a
-terminal, a plain line at each new step elsewhere.
+Weights are listed, fetched, checked and removed; how far a fetch is, is shown on standard error.
 """
 
 import asyncio
@@ -15,18 +14,17 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from rubricem.agent.cli.options import EXISTING, FILE, CommandGroup
+from rubricem.agent.cli.terminal import show_progress
+from rubricem.agent.models.opening import report_progress
 from rubricem.agent.settings import load_settings
-from rubricem.agent.weights.catalogue import OnProgress, unseen
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import writable
 from rubricem.memory.text import pluralise
@@ -131,10 +129,10 @@ def restore(file: Path) -> None:
     click.echo(f"{data_dir} is as it was when {file} was made")
 
 
-def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":
+def _weights(tell: Tell = hush) -> "WeightsStore":
     from rubricem.agent.weights.store import WeightsStore
 
-    return WeightsStore(load_settings().weights_dir, on_progress)
+    return WeightsStore(load_settings().weights_dir, report_progress(tell))
 
 
 @click.group(cls=CommandGroup)
@@ -158,8 +156,8 @@ def list_() -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
-    with show_fetch(name) as on_progress:
-        folder = asyncio.run(_weights(on_progress).fetch_named(name))
+    with show_progress(name, lines=True) as tell:
+        folder = asyncio.run(_weights(tell).fetch_named(name))
     click.echo(f"{name} is in {folder}")
 
 
@@ -167,8 +165,8 @@ def fetch(name: str) -> None:
 @click.argument("name", required=False)
 def check(name: str | None) -> None:
     """Hash the weights again: NAME, or all that are on disk."""
-    with show_fetch(name or "weights") as on_progress:
-        checked = _weights(on_progress).check(name)
+    with show_progress(name or "weights", lines=True) as tell:
+        checked = _weights(tell).check(name)
     for weights, damage in checked:
         verdict = "damaged" if damage else f"whole (SHA-256 {weights.files[0].sha256})"
         click.echo(f"{weights.name}: {verdict}")
@@ -182,37 +180,3 @@ def rm(name: str) -> None:
     """Delete the weights of NAME from the disk."""
     freed = _weights().remove(name)
     click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")
-
-
-@contextmanager
-def show_fetch(name: str, console: Console | None = None) -> Iterator[OnProgress]:
-    """An `OnProgress` that draws; it draws nothing if nothing has to be fetched."""
-    console = console or Console(stderr=True)
-    if not console.is_terminal:
-        yield _plain_lines(name, console)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
-        yield _bar(name, bar)
-
-
-def _plain_lines(name: str, console: Console) -> OnProgress:
-    said = ""
-
-    def on_progress(done: int, total: int, doing: str) -> None:
-        nonlocal said
-        if doing != said:
-            said = doing
-            console.print(f"{name}: {doing} ({done >> 20} of {total >> 20} MiB)", soft_wrap=True)
-
-    return on_progress
-
-
-def _bar(name: str, bar: Progress) -> OnProgress:
-    task = bar.add_task(name, total=None, visible=False)
-
-    def on_progress(done: int, total: int, doing: str) -> None:
-        description = f"{name}: {doing}"
-        bar.update(task, completed=done, total=total, description=description, visible=True)
-
-    return on_progress

@@ -12,12 +12,12 @@ by a large model, so that their figures here are not comparable (`incomparable`)
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import ValidationError, field_validator
 
 from rubricem.agent.transcript.question import check_question
 from rubricem.judge.buffers import json_rows
@@ -32,10 +32,10 @@ POINTS = 10
 """points of the heaviest possible criterion of DeepResearch Bench"""
 
 
-class EvalQuestion(Value):
+class EvalQuestion(Value, coerce_numbers_to_str=True):
     """One question, and what its answer is graded by."""
 
-    id: str
+    id: str = ""
     question: str
     answers: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -46,6 +46,29 @@ class EvalQuestion(Value):
     type: str = ""
     unanswerable: bool = False
     """the right answer is that none was found"""
+
+    @field_validator("answers", "patterns", "gold", "rubric", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        """A single text becomes a list of one; a missing value becomes empty."""
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str | int | float) else value
+
+    @field_validator("patterns")
+    @classmethod
+    def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from error
+        return patterns
+
+    @classmethod
+    def of_line(cls, row: Mapping[str, Any]) -> "EvalQuestion":
+        """The question of a line of our own format. Raises ValueError if it is none."""
+        return cls.model_validate(_own(dict(row))[0])
 
     @property
     def gradable(self) -> bool:
@@ -96,11 +119,11 @@ class QuestionSet:
                 f"The format of {path} is not known: its first row has {shown}.",
                 f"Known are {', '.join(_FORMATS)}. {_OWN}",
             )
-        kind = _FORMATS[form][1]
+        reader = _FORMATS[form][1]
         asked = dict[str, int]()
         questions, passages = list[EvalQuestion](), dict[Passage, None]()
         for place, row in enumerate(rows, start=1):
-            read, question = _read(kind, row, path, place)
+            question, own = _read(reader, row, path, place)
             if question.id in asked:
                 raise SettingsError(
                     f"Rows {asked[question.id]} and {place} of {path} have the same id "
@@ -109,184 +132,98 @@ class QuestionSet:
                 )
             asked[question.id] = place
             questions.append(question)
-            passages |= dict.fromkeys(read.passages())
+            passages |= dict.fromkeys(own)
         return cls(form, tuple(questions), tuple(passages))
 
 
-class AskedRow(BaseModel, coerce_numbers_to_str=True):
-    """The interface of a row in any format."""
-
-    def to_question(self) -> EvalQuestion:
-        raise NotImplementedError
-
-    def passages(self) -> list[Passage]:
-        return []
+Fields = dict[str, Any]
+"""of an `EvalQuestion`, not validated yet"""
 
 
-class OwnRow(AskedRow):
-    """A line of our own format."""
-
-    question: str
-    id: str = ""
-    answers: tuple[str, ...] = Field((), alias="answer")
-    patterns: tuple[str, ...] = Field((), alias="pattern")
-    gold: tuple[str, ...] = ()
-    rubric: tuple[ChecklistItem, ...] = ()
-    type: str = ""
-    unanswerable: bool = False
-
-    @field_validator("answers", "patterns", "gold", "rubric", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        """A single text becomes a list of one; a missing value becomes empty."""
-        if value is None:
-            return ()
-        return (value,) if isinstance(value, str | int | float) else value
-
-    @field_validator("patterns")
-    @classmethod
-    def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from error
-        return patterns
-
-    def to_question(self) -> EvalQuestion:
-        return EvalQuestion(**dict(self))
+def _own(row: Fields) -> tuple[Fields, list[Passage]]:
+    """A line of our own format, whose answers and patterns are named in the singular."""
+    named = {"answer": "answers", "pattern": "patterns"}
+    return {named.get(name, name): value for name, value in row.items()}, []
 
 
 def _passage(title: str, text: str) -> Passage:
     return Passage(title=title, location=title, place="", text=text)
 
 
-class HopsRow(AskedRow):
+def _hops(row: Fields) -> tuple[Fields, list[Passage]]:
     """A row of HotpotQA or of 2WikiMultihopQA: pairs of a title, or the hub's columns."""
-
-    question: str
-    answer: str
-    supporting_facts: Any
-    context: Any = ()
-    type: str = ""
-    id: str = Field("", alias="_id")
-
-    def to_question(self) -> EvalQuestion:
-        facts = self.supporting_facts
-        named = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts]
-        return EvalQuestion(
-            id=self.id,
-            question=self.question,
-            answers=(self.answer,),
-            gold=tuple(dict.fromkeys(map(str, named))),
-            type=self.type,
-        )
-
-    def passages(self) -> list[Passage]:
-        pairs = self.context
-        if isinstance(pairs, dict):
-            texts: list[Any] = pairs.get("sentences") or pairs.get("content") or []
-            pairs = zip(pairs.get("title", []), texts, strict=False)
-        return [_passage(title, " ".join(one.strip() for one in held)) for title, held in pairs]
+    facts, pairs = row["supporting_facts"], row.get("context") or ()
+    named = facts["title"] if isinstance(facts, dict) else [fact[0] for fact in facts]
+    if isinstance(pairs, dict):
+        texts: list[Any] = pairs.get("sentences") or pairs.get("content") or []
+        pairs = zip(pairs.get("title", []), texts, strict=False)
+    found = [_passage(title, " ".join(one.strip() for one in held)) for title, held in pairs]
+    own = {"id": row.get("id", row.get("_id", "")), "answers": row["answer"]}
+    return {**row, **own, "gold": list(dict.fromkeys(map(str, named)))}, found
 
 
-class MusiqueParagraph(BaseModel):
-    """One of the twenty paragraphs of a question."""
+def _musique(row: Fields) -> tuple[Fields, list[Passage]]:
+    """A row of MuSiQue; its type is the number of hops, with which its id begins.
 
-    title: str
-    paragraph_text: str
-    is_supporting: bool = False
-
-
-class MusiqueRow(AskedRow):
-    """A row of MuSiQue; its type is the number of hops, with which its id begins."""
-
-    id: str
-    question: str
-    paragraphs: list[MusiqueParagraph]
-    answer: str = ""
-    answer_aliases: list[str] = []
-    answerable: bool = True
-
-    def to_question(self) -> EvalQuestion:
-        # An unanswerable twin has its question's id, and its answer cannot be found.
-        return EvalQuestion(
-            id=self.id if self.answerable else f"{self.id}-unanswerable",
-            question=self.question,
-            answers=(self.answer, *self.answer_aliases) if self.answerable else (),
-            gold=tuple(dict.fromkeys(p.title for p in self.paragraphs if p.is_supporting)),
-            type=self.id.partition("__")[0],
-            unanswerable=not self.answerable,
-        )
-
-    def passages(self) -> list[Passage]:
-        return [_passage(p.title, p.paragraph_text) for p in self.paragraphs]
+    An unanswerable twin has its question's id, and its answer cannot be found.
+    """
+    held, answerable = row["paragraphs"], row.get("answerable", True)
+    fields = {
+        "id": row["id"] if answerable else f"{row['id']}-unanswerable",
+        "question": row["question"],
+        "answers": [row["answer"], *row.get("answer_aliases", ())] if answerable else [],
+        "gold": list(dict.fromkeys(p["title"] for p in held if p.get("is_supporting"))),
+        "type": row["id"].partition("__")[0],
+        "unanswerable": not answerable,
+    }
+    return fields, [_passage(p["title"], p["paragraph_text"]) for p in held]
 
 
-class HealthRow(AskedRow):
+def _health(row: Fields) -> tuple[Fields, list[Passage]]:
     """A row of HealthBench; the theme among its tags is its type."""
-
-    prompt: list[LabelledTurn]
-    rubrics: list[ChecklistItem] = Field(min_length=1)
-    prompt_id: str = ""
-    example_tags: list[str] = []
-
-    def to_question(self) -> EvalQuestion:
-        themes = [tag for tag in self.example_tags if tag.startswith("theme:")]
-        return EvalQuestion(
-            id=self.prompt_id,
-            question=conversation_text(self.prompt),
-            rubric=tuple(self.rubrics),
-            type=themes[0].removeprefix("theme:") if themes else "",
-        )
+    themes = [tag for tag in row.get("example_tags", ()) if tag.startswith("theme:")]
+    fields = {
+        "id": row.get("prompt_id", ""),
+        "question": conversation_text([LabelledTurn.model_validate(t) for t in row["prompt"]]),
+        "rubric": row["rubrics"],
+        "type": themes[0].removeprefix("theme:") if themes else "",
+    }
+    return fields, []
 
 
-class WeighedCriterion(BaseModel):
-    """One criterion of a dimension; the weights of a dimension's criteria sum to 1."""
+def _deepresearch(row: Fields) -> tuple[Fields, list[Passage]]:
+    """A query of DeepResearch Bench, with its criteria if the row is from the criteria file.
 
-    criterion: str
-    explanation: str = ""
-    weight: float = Field(ge=0)
-
-
-class DeepResearchRow(AskedRow):
-    """A query of DeepResearch Bench, with its criteria if the row is from the criteria file."""
-
-    id: str
-    prompt: str
-    language: str = ""
-    topic: str = ""
-    dimension_weight: dict[str, float] = {}
-    criterions: dict[str, list[WeighedCriterion]] = {}
-
-    def to_question(self) -> EvalQuestion:
-        items = [
-            ChecklistItem(
-                criterion=": ".join(filter(None, (one.criterion, one.explanation))),
-                points=POINTS * self.dimension_weight.get(dimension, 1.0) * one.weight,
-            )
-            for dimension, listed in self.criterions.items()
-            for one in listed
-        ]
-        return EvalQuestion(
-            id=self.id,
-            question=self.prompt,
-            rubric=tuple(item for item in items if item.points > 0),
-            type=self.topic or self.language,
-        )
+    The weights of a dimension's criteria sum to 1.
+    """
+    weights = row.get("dimension_weight", {})
+    items = [
+        {
+            "criterion": ": ".join(filter(None, (one["criterion"], one.get("explanation")))),
+            "points": POINTS * weights.get(dimension, 1.0) * one["weight"],
+        }
+        for dimension, listed in row.get("criterions", {}).items()
+        for one in listed
+    ]
+    fields = {
+        "id": row["id"],
+        "question": row["prompt"],
+        "rubric": [item for item in items if item["points"] > 0],
+        "type": row.get("topic") or row.get("language") or "",
+    }
+    return fields, []
 
 
-QuestionRow = OwnRow | HopsRow | MusiqueRow | HealthRow | DeepResearchRow
-
-_FORMATS: dict[str, tuple[set[str], type[QuestionRow]]] = {
-    "2wiki": ({"question", "supporting_facts", "evidences"}, HopsRow),
-    "hotpotqa": ({"question", "supporting_facts"}, HopsRow),
-    "musique": ({"question", "paragraphs"}, MusiqueRow),
-    "healthbench": ({"prompt", "rubrics"}, HealthRow),
-    "deepresearch": ({"prompt", "id"}, DeepResearchRow),
-    "rubricem": ({"question"}, OwnRow),
+Reader = Callable[[Fields], tuple[Fields, list[Passage]]]
+_FORMATS: dict[str, tuple[set[str], Reader]] = {
+    "2wiki": ({"question", "supporting_facts", "evidences"}, _hops),
+    "hotpotqa": ({"question", "supporting_facts"}, _hops),
+    "musique": ({"question", "paragraphs"}, _musique),
+    "healthbench": ({"prompt", "rubrics"}, _health),
+    "deepresearch": ({"prompt", "id"}, _deepresearch),
+    "rubricem": ({"question"}, _own),
 }
-"""by name: the fields that identify a format (the first match counts), and the row's class"""
+"""by name: the fields that identify a format (the first match counts), and what reads a row"""
 INCOMPARABLE = {
     "healthbench": "HealthBench is graded upstream by GPT-4.1, here by the judge that was named",
     "deepresearch": "DeepResearch Bench is graded upstream by a large model against a reference "
@@ -309,23 +246,22 @@ def _rows_of(path: Path) -> list[Any]:
     return rows
 
 
-def _read(
-    kind: type[QuestionRow], row: Any, path: Path, place: int
-) -> tuple[QuestionRow, EvalQuestion]:
-    """The row, and its question with an id; raises StoreError if it is none or cannot be asked."""
-    if isinstance(row, dict) and kind is HopsRow and "id" in row:
-        row = {"_id": row["id"], **row}
+def _read(reader: Reader, row: Any, path: Path, place: int) -> tuple[EvalQuestion, list[Passage]]:
+    """A question with an id, and its passages; raises StoreError if it cannot be asked."""
     try:
-        read = kind.model_validate(row)
-        question = read.to_question()
+        if not isinstance(row, dict):
+            raise ValueError("it is no object")
+        fields, passages = reader(row)
+        question = EvalQuestion.model_validate(fields)
         text = check_question(question.question)
-    except (SettingsError, ValueError, LookupError, TypeError) as error:
+    except (SettingsError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = first_fault(error) if isinstance(error, ValidationError) else str(error)
+        why = f"it has no {why}" if isinstance(error, KeyError) else why
         raise StoreError(
             f"row {place} of {path} cannot be asked: {why}", "Fix the row, or leave it out."
         ) from error
     identifier = question.id or digest_of(text, 12)
-    return read, question.model_copy(update={"id": identifier, "question": text})
+    return question.model_copy(update={"id": identifier, "question": text}), passages
 
 
 def ungraded(questions: Sequence[EvalQuestion]) -> str:

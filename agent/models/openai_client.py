@@ -9,9 +9,7 @@ Import this module only if a server is used: the package takes a second.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -41,34 +39,10 @@ MOST_CONNECTIONS = 5000
 """to one server; how many calls are in flight is the limiter's affair"""
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
-MOST_OVERHEARD = 16_000_000
-"""bytes of a body without events, which may be a reply all the same"""
+WHOLE = ("application/json", "text/html")
+"""kinds of a body that is no stream of events, and may be a reply all the same"""
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 _FAILURES = (APIError, ValueError, RecursionError)
-
-
-@dataclass(slots=True)
-class Overheard:
-    """The body of a response that was read as events, for as long as none has come."""
-
-    body: bytearray = field(default_factory=bytearray)
-    listening: bool = True
-
-    def listen_to(self, events: Events) -> None:
-        response, read = events.response, events.response.aiter_bytes
-
-        async def pass_on(chunk_size: int | None = None) -> AsyncIterator[bytes]:
-            async with aclosing(read(chunk_size)) as pieces:
-                async for piece in pieces:
-                    if self.listening and len(self.body) < MOST_OVERHEARD:
-                        self.body += piece
-                    yield piece
-
-        response.aiter_bytes = pass_on  # type: ignore[method-assign, assignment]
-
-    def stop(self) -> None:
-        self.listening = False
-        self.body.clear()
 
 
 class ModelServer:
@@ -163,11 +137,10 @@ class ModelServer:
         try:
             async with asyncio.timeout(timeout) as silence, await opened as events:
                 reading.begun = True
-                heard = Overheard()
-                heard.listen_to(events)
-                await self._read_events(events, reading, read, silence, timeout, heard)
-            if not reading.complete and heard.body:
-                self._read_whole(bytes(heard.body), reading, read)
+                if events.response.headers.get("content-type", "").startswith(WHOLE):
+                    self._read_whole(await events.response.aread(), reading, read)
+                else:
+                    await self._read_events(events, reading, read, silence, timeout)
             if not reading.complete:
                 raise self.server.cut("")
         except APIStatusError as refused:
@@ -183,10 +156,9 @@ class ModelServer:
         read: Callable[[Any], Any],
         silence: asyncio.Timeout,
         timeout: float,
-        heard: Overheard,
     ) -> None:
         """Take events to the end, or until a text that has ended goes on all the same."""
-        now, arriving = asyncio.get_running_loop().time, aiter(events)
+        now, arriving, begun = asyncio.get_running_loop().time, aiter(events), False
         while not reading.overdue:
             ended, before = reading.ended, reading.progress
             try:
@@ -196,11 +168,12 @@ class ModelServer:
             except (*_FAILURES, AttemptError) as error:
                 if reading.complete:
                     return
-                known = isinstance(error, AttemptError)
-                if heard.listening and isinstance(error, APIError) and type(error) is APIError:
-                    raise self._complained(error.body) from None
-                raise (error if known else self._failure(error, "")) from None
-            heard.stop()
+                if isinstance(error, AttemptError):
+                    raise
+                if not begun and isinstance(error, APIError) and type(error) is APIError:
+                    raise self._told_of(error.body, begun) from None
+                raise self._failure(error, "") from None
+            begun = True
             reading.take(event)
             if reading.ended and not ended:
                 silence.reschedule(now() + LATE_SECONDS)
@@ -216,20 +189,21 @@ class ModelServer:
             value = json.loads(text)
             told = isinstance(value, Mapping) and not value.get("choices")
             if told and (value.get("error") or value.get("detail") or value.get("message")):
-                raise self._complained(value)
+                raise self._told_of(value, begun=False)
             reading.take(read(value))
         except (ValueError, RecursionError):
             raise self.server.garbled_reply() from None
         reading.finish = reading.finish or "stop"
 
-    def _complained(self, error: Any) -> AttemptError:
-        """An error in the place of a reply, which was sent as if all were well."""
+    def _told_of(self, error: Any, begun: bool) -> AttemptError:
+        """An error that came in the place of a reply, or within one that had `begun` well."""
         inner = error.get("error") if isinstance(error, Mapping) else None
         told = inner if isinstance(inner, Mapping) else error
         code = str(told.get("code") or "") if isinstance(told, Mapping) else ""
-        if code.isdigit() and int(code) >= 400:
-            return self.server.refusal(int(code), complaint_of(error), {})
-        return self.server.complained(complaint_of(error))
+        complaint = complaint_of(error)
+        if code.isdigit() and (begun or int(code) >= 400):
+            return self.server.refusal(int(code), complaint, {})
+        return self.server.broken_stream(complaint) if begun else self.server.complained(complaint)
 
     def _failure(self, error: Exception, broke_off: str) -> AttemptError:
         """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
@@ -241,17 +215,9 @@ class ModelServer:
                 away = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
                 return self.server.unreachable() if away else self.server.cut(broke_off)
             case APIError():
-                return self._broken_by(error.body)
+                return self._told_of(error.body, begun=True)
             case _:
                 return self.server.garbled_reply()
-
-    def _broken_by(self, error: Any) -> AttemptError:
-        """An error that came as an event of a stream which had begun well."""
-        complaint = complaint_of(error)
-        code = str(error.get("code") or "") if isinstance(error, Mapping) else ""
-        if code.isdigit():
-            return self.server.refusal(int(code), complaint, {})
-        return self.server.broken_stream(complaint)
 
     def _options(self, seconds: float | None) -> Any:
         limits = httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)

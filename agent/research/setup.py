@@ -49,8 +49,6 @@ class Stores:
     weights_dir: Path
     embedder: str
     """of the bank and of reranking"""
-    bank_server: str | None = None
-    """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
 
     @property
     def runs(self) -> RunStore:
@@ -73,7 +71,7 @@ class Stores:
             embedder = await self.open_embedder(tell)
             return CountedEmbedder(embedder, on_embedded) if on_embedded else embedder
 
-        return RubricBank(self.data_dir, open_embedder, self.bank_server)
+        return RubricBank(self.data_dir, open_embedder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +129,9 @@ class Setup:
             yield tool
 
     async def open_embedder(self, tell: Tell = hush, *, fetch: bool = False) -> Embedder | None:
-        """What tells texts by their meaning, where the sources are searched with it.
-
-        Where nobody named that, it is fetched with a model that is fetched (`fetch`), or used if it
-        is there; what is not to be had is told.
+        """What tells texts by their meaning: fetched with a model that is fetched (`fetch`), or
+        used if it is there; else that is told.
         """
-        retrieval = self.sources.retrieval
-        if retrieval == "lexical":
-            return None
-        if retrieval != "auto":
-            return await self.stores.open_embedder(tell)
         from rubricem.agent.weights.store import WeightsStore
 
         name = self.stores.embedder

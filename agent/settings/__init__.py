@@ -44,7 +44,7 @@ from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
 _NOT_SHOWN = {
-    "api_key", "tavily_key", "mcp_servers", "base_url", "source", "bank_server", "checker",
+    "api_key", "tavily_key", "mcp_servers", "base_url", "source", "checker",
 }  # fmt: skip
 """settings whose values may hold a key or a password"""
 
@@ -122,14 +122,9 @@ class Settings(BaseModel):
     """form of the answer; `exact`: the last line is the bare answer"""
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
-    retrieval: Literal["auto", "lexical", "rerank"] = "auto"
-    """`lexical`: search by words; `rerank`: also order the results by meaning; `auto`: rerank if
-    the embedder is there, else lexical"""
-    bank_server: str | None = None
-    """a Chroma server that stores the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER
-    """the embedding model of the bank and of reranking: a name that sentence-transformers
-    knows, or a folder"""
+    """the embedding model of the bank, and, where it is there, of ordering what a search by words
+    found: a name that sentence-transformers knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
     """check claims against their sources; `mark`: the report shows what fails; `repair`: its
     sentence is also rewritten or removed"""
@@ -195,7 +190,7 @@ class Settings(BaseModel):
                 raise ValueError("it begins with the home directory of nobody known here")
         return value
 
-    @field_validator("model", "base_url", "api_key", "tavily_key", "bank_server", mode="before")
+    @field_validator("model", "base_url", "api_key", "tavily_key", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         # A key from a file may end in a line end, which no header can carry.
@@ -209,7 +204,7 @@ class Settings(BaseModel):
             raise ValueError("it must be one line of plain letters, as a header carries no others")
         return value
 
-    @field_validator("base_url", "bank_server")
+    @field_validator("base_url")
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
         return None if value is None else _address(value)

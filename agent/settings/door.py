@@ -40,7 +40,7 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Decoding
 
 CHOICES = (
-    "model", "base_url", "source", "decoding", "retrieval", "temperature", "memory", "verify",
+    "model", "base_url", "source", "decoding", "temperature", "memory", "verify",
     "checker", "reasoning_effort", "extra_body", "effort",
 )  # fmt: skip
 """settings that shape an answer and are stored with a run, for its resume"""
@@ -75,7 +75,6 @@ def setup_of(settings: Settings) -> Setup:
         budgets=budgets_of(settings, model),
         sources=Sources(
             names=settings.source,
-            retrieval=settings.retrieval,
             keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -262,7 +261,7 @@ def budgets_of(settings: Settings, model: PolicyChoice | None = None) -> Budgets
 
 
 def stores_of(settings: Settings) -> Stores:
-    return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
+    return Stores(settings.data_dir, settings.weights_dir, settings.embedder)
 
 
 def choices_of(settings: Settings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
@@ -128,9 +128,6 @@ class Sources:
     """What is searched and read."""
 
     names: tuple[str, ...]
-    retrieval: Literal["auto", "lexical", "rerank"] = "lexical"
-    """ranking of passages: by words; by words, then reordered by meaning. `auto`: whichever is
-        available"""
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
     private_hosts: tuple[str, ...] = ()
@@ -170,8 +167,6 @@ class Sources:
             # Without the name of what is read, so that a log gets one line of it.
             tell(f"reading documents: {done} of {total}" if total else doing)
 
-        rerank = meaning if self.retrieval in ("auto", "rerank") else None
-
         def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", read, self.keys, self.whole
             below = _told_apart([n for n in self.names if n.startswith(GIT) or is_folder(n)])
@@ -182,8 +177,8 @@ class Sources:
 
         tools = await asyncio.to_thread(open_all)
         tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
-        if rerank and not {*self.names} <= {*PAPERS}:
-            tool = Reranked(tool, rerank)
+        if meaning and not {*self.names} <= {*PAPERS}:
+            tool = Reranked(tool, meaning)
         try:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped

@@ -97,9 +97,9 @@ def asking(server: Server, folder: Path, *more: str) -> subprocess.Popen[str]:
     if "--resume" not in more:
         command += [QUESTION, "--source", f"searxng:{server.root}"]
         command += ["--base-url", f"{server.root}/v1", "--model", "loopback"]
-        command += ["--set", "retrieval=lexical"]
     elsewhere = {
         "RUBRICEM_DATA_DIR": str(folder),
+        "RUBRICEM_WEIGHTS_DIR": str(folder / "none"),  # by words alone
         "RUBRICEM_ALLOW_HOSTS": address,
         "RUBRICEM_BASE_URL": f"{server.root}/v1",
     }

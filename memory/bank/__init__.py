@@ -76,15 +76,9 @@ class RubricBank:
     Raises StoreError if its files cannot be used, SettingsError for an unknown id.
     """
 
-    def __init__(
-        self, data_dir: Path, open_embedder: OpenEmbedder | None = None, server: str | None = None
-    ) -> None:
-        """`open_embedder` is called at the first search by meaning; None: there is no such search.
-
-        `server`: the address of a Chroma server for the vectors; None: they are kept in a folder.
-        """
+    def __init__(self, data_dir: Path, open_embedder: OpenEmbedder | None = None) -> None:
+        """`open_embedder` is called at the first search by meaning; None: there is none."""
         self.folder = data_dir / "bank"
-        self.server = server
         self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
         self._opened: BankIndex | None = None
@@ -223,5 +217,5 @@ class RubricBank:
         # Many runs search at once; an embedding model for each would fill the memory.
         async with self._opening:
             if self._opened is None:
-                self._opened = BankIndex(self._store, await self._open_embedder(), self.server)
+                self._opened = BankIndex(self._store, await self._open_embedder())
         return self._opened

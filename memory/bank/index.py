@@ -1,11 +1,10 @@
 """The bank's index: a vector for each question, in Chroma, derived from the bank's SQLite file.
 
-It is a persistent Chroma in a folder, or a collection of a Chroma server. A mark in the SQLite file
-says where it is, of which embedder, and how many of the bank's changes it has followed: whoever is
-behind compares its ids with the bank's and adds or deletes what differs. It is built again if it is
-missing, damaged, of another embedder, or if a process died while writing it. Chroma does not show
-an open client what another process wrote, so a process that finds another mark opens it again.
-Processes take turns by a lock file.
+It is a persistent Chroma in a folder. A mark in the SQLite file says where, of which embedder, and
+how many of the bank's changes it has followed: whoever is behind compares its ids with the bank's
+and adds or deletes what differs. It is built again if it is missing, damaged, of another embedder,
+or if a process died while writing it. Chroma does not show an open client what another process
+wrote, so a process that finds another mark opens it again. Processes take turns by a lock file.
 
 It knows nothing of generations: it is asked for more than is wanted, the SQLite file says which of
 those count, and if too few are left it is asked for more. Similarity is the inner product of unit
@@ -24,8 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import urlopen
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -56,8 +53,6 @@ _FETCHED = 16
 """least number of candidates that the index is asked for"""
 _WIDER = 4
 """factor on it if too few of them count"""
-_SECONDS = 30.0
-"""for which a server may stay silent"""
 
 Vector = NDArray[np.float32]
 
@@ -108,10 +103,6 @@ class _OpenChroma:
         self.mark = IndexMark()
         if client is None:
             return
-        # Its own closing leaves its connections open, and those of a client inside it.
-        for part in (client, client._admin_client):
-            if (session := getattr(part._server, "_session", None)) is not None:
-                session.close()
         client.close()
 
     def __del__(self) -> None:
@@ -130,14 +121,12 @@ class BankIndex:
     Raises StoreError if the vectors cannot be read, and whatever the embedder raises.
     """
 
-    def __init__(self, store: BankStore, embedder: Embedder, server: str | None = None) -> None:
+    def __init__(self, store: BankStore, embedder: Embedder) -> None:
         self.embedder = embedder
         self._store = store
-        self._server = server
         self._folder = store.folder / "index"
         with _OPENING:
-            at = f"{store.folder.resolve()} {server or ''}"
-            self._open = _OPEN.setdefault(at, _OpenChroma())
+            self._open = _OPEN.setdefault(str(store.folder.resolve()), _OpenChroma())
 
     def nearest(self, text: str, k: int, floor: float, generation: int) -> list[Match]:
         """The k nearest reflections that counted at a generation."""
@@ -182,8 +171,7 @@ class BankIndex:
                     self._open.close()
                     if not again:
                         raise self._fault(error) from error
-                    if self._server is None:
-                        self._store.set_mark(IndexMark())
+                    self._store.set_mark(IndexMark())
             raise AssertionError("the second try returns or raises")
 
     def _follow(self) -> Any:
@@ -210,15 +198,11 @@ class BankIndex:
     def _reopen(self, mark: IndexMark) -> None:
         """Open what the mark says, or an empty collection in its place."""
         fits = self._fits(mark)
-        if self._server is not None:
-            self._open.client = _server_client(self._server)
-            name, place = f"rubricem-{self._store.identity()}", self._server
-        else:
-            name, place = "reflections", mark.place if fits else uuid.uuid4().hex[:12]
-            chromadb = import_extra("chromadb", "memory", MEANING)
-            with writable(self._folder):
-                self._folder.mkdir(parents=True, exist_ok=True)
-            self._open.client = chromadb.PersistentClient(self._folder / place, settings=_private())
+        name, place = "reflections", mark.place if fits else uuid.uuid4().hex[:12]
+        chromadb = import_extra("chromadb", "memory", MEANING)
+        with writable(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._open.client = chromadb.PersistentClient(self._folder / place, settings=_private())
         found = self._find(name)
         self._open.mark = mark
         if found is None or not fits:
@@ -247,20 +231,13 @@ class BankIndex:
 
     def _fits(self, mark: IndexMark) -> bool:
         """Whether whole vectors of this embedder are where this index is to be."""
-        place = self._server or mark.place
-        there = self._server is not None or (place and (self._folder / place).is_dir())
-        known = mark.place == place and mark.embedder == self.embedder.name
-        return bool(there and known and mark.changes >= 0)
+        there = mark.place and (self._folder / mark.place).is_dir()
+        return bool(there and mark.embedder == self.embedder.name and mark.changes >= 0)
 
     def _fault(self, error: Exception) -> StoreError:
-        if self._server is None:
-            return StoreError(
-                f"the index of the bank in {self._folder} cannot be used: {error}",
-                "See that its disk is writable and not full, or use --memory off.",
-            )
         return StoreError(
-            f"the Chroma server {self._server} cannot be used: {error or type(error).__name__}",
-            "See that it runs, or take the bank_server setting away to index in a folder.",
+            f"the index of the bank in {self._folder} cannot be used: {error}",
+            "See that its disk is writable and not full, or use --memory off.",
         )
 
     @contextmanager
@@ -298,15 +275,3 @@ def _private() -> Any:
     from chromadb.config import Settings
 
     return Settings(_env_file=None, anonymized_telemetry=False)  # type: ignore[call-arg]
-
-
-def _server_client(address: str) -> Any:
-    chromadb = import_extra("chromadb", "memory", MEANING)
-    # By itself the client waits for a silent server for ever.
-    urlopen(f"{address}/api/v2/heartbeat", timeout=_SECONDS).close()
-    url = urlsplit(address)
-    ssl = url.scheme == "https"
-    port = url.port or (443 if ssl else 80)
-    client = chromadb.HttpClient(url.hostname or "", port, ssl=ssl, settings=_private())
-    client._server._session.timeout = _SECONDS
-    return client

@@ -168,7 +168,7 @@ class IndexMark(Value):
     """What the index of the bank holds."""
 
     place: str = ""
-    """its folder's name, or the server's address; "": there is no index"""
+    """its folder's name; "": there is no index"""
     embedder: str = ""
     changes: int = -1
     """the bank's number of changes that it has followed; -1: it is being written"""
@@ -185,11 +185,6 @@ class BankStore:
     def __del__(self) -> None:
         if self._db is not None:
             self._db.close()
-
-    def identity(self) -> str:
-        """The bank's own id."""
-        with self._change() as db:
-            return str(_value(db, "id"))
 
     def generation(self) -> int:
         return int(self._state("generation", 0))

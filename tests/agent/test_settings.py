@@ -171,8 +171,8 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
     assert str(refusal({"tool_calls": 1, "answer_format": "epic"})) == (
         "--format cannot be 'epic': it should be 'long', 'short' or 'exact'."
     )
-    assert str(refusal({"tool_calls": 1, "retrieval": "fuzzy"})) == (
-        "--retrieval cannot be 'fuzzy': it should be 'auto', 'lexical' or 'rerank'."
+    assert "--retrieval: retrieval is no longer a setting" in str(
+        refusal({"tool_calls": 1, "retrieval": "rerank"})
     )
 
 

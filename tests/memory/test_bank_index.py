@@ -1,19 +1,15 @@
-"""What is found by meaning and recalled together, in a folder and on a Chroma server."""
+"""What is found by meaning and recalled together."""
 
 import shutil
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rubricem.agent.research.recall import BankRecaller
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.index import BankIndex, Near, diverse
 from rubricem.memory.bank.store import BankStore, IndexMark, question_key
-from rubricem.memory.errors import StoreError
-from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
+from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
 from tests.support.waiting import free_port
 
 
@@ -118,55 +114,6 @@ async def test_what_was_near_and_is_gone_or_too_late_does_not_crowd_out_the_rest
     for number in range(40):
         await bank.remove(f"near{number}")
     assert ids((await bank.recall("cache")).similar) == ["far"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with chroma_server(tmp_path_factory.mktemp("chroma")) as address:
-        yield address
-
-
-def bank_on(server: str, folder: Path) -> RubricBank:
-    async def open_embedder() -> WordEmbedder:
-        return WordEmbedder()
-
-    return RubricBank(folder, open_embedder, server)
-
-
-async def test_banks_on_one_server_are_kept_apart_and_see_what_each_adds(
-    server: str, tmp_path: Path
-):
-    one, other = bank_on(server, tmp_path / "one"), bank_on(server, tmp_path / "other")
-    await put(one, ("cache heap", "both"), ("rome", "far"))
-    await other.put(reflection("cache", "elsewhere"))
-    assert ids(await one.search("cache", 1)) == ["both"]
-    again = bank_on(server, tmp_path / "one")
-    await again.put(reflection("cache", "same"))
-    assert ids(await again.search("cache")) == ids(await one.search("cache"))
-    await one.remove("both")
-    assert ids(await again.search("cache")) == ["same", "far"]
-    assert ids(await other.search("cache")) == ["elsewhere"]
-    assert not list(tmp_path.rglob("chroma.sqlite3"))
-
-
-@pytest.mark.parametrize("silent", [False, True])
-async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_is_recalled(
-    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("rubricem.memory.bank.index._SECONDS", 0.2)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        if silent:
-            listener.listen()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        bank = bank_on(url, tmp_path)
-        await put(bank, ("cache", "own"), ("heap", "other"))
-        with pytest.raises(StoreError, match=f"the Chroma server {url} cannot be used") as caught:
-            await bank.search("heap")
-        assert "bank_server" in caught.value.remedy and "\n" not in str(caught.value)
-        told: list[str] = []
-        found = await BankRecaller(bank, tell=told.append).recall("cache")
-    assert found.ids == ("own",) and len(told) == 1
 
 
 async def test_the_folder_one_works_in_has_no_say_in_where_vectors_are(

@@ -1,19 +1,15 @@
 """What the tests of the bank share: an embedder of words, reflections, a bank, a Chroma server."""
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory.bank import BankItem, Match, RubricBank
 from rubricem.memory.schema import Reflection
-from tests.support.waiting import Process, free_port, wait_for
 
 WORDS = ("cache", "heap", "path", "rome")
 
@@ -61,31 +57,3 @@ async def put(bank: RubricBank, *learnt: tuple[str, str]) -> None:
     """A reflection for each question and id, in their order."""
     for question, identifier in learnt:
         await bank.put(reflection(question, identifier))
-
-
-RUN = "from chromadb.cli.cli import app; app()"
-
-
-@contextmanager
-def chroma_server(folder: Path) -> Iterator[str]:
-    """A Chroma server over a folder; gives its address."""
-    port = free_port()
-    where = ["--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "log").open("w") as log:
-        process = Process(
-            [sys.executable, "-c", RUN, "run", *where], stdout=log, stderr=log, cwd=folder
-        )
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"{url}/api/v2/heartbeat").is_success
-        return False
-
-    try:
-        wait_for(lambda: answers() or process.poll() is not None)
-        assert process.poll() is None, (folder / "log").read_text()
-        yield url
-    finally:
-        process.terminate()
-        process.wait()

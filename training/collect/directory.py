@@ -295,8 +295,5 @@ def _shape(manifest: Manifest, known: Collection[str]) -> dict[str, Any]:
     settings = {name: manifest.settings.get(name) or None for name in known}
     settings["base_url"] = bool(manifest.settings.get("base_url"))
     settings["effort"] = settings.get("effort") or "standard"
-    # ec15fe0e wrote down what `auto` meant then.
-    if settings.get("retrieval") in ("auto", "lexical"):
-        settings["retrieval"] = "auto"
     models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
     return {**shape, **models, "settings": settings}

@@ -144,7 +144,7 @@ def test_a_flag_wins_over_the_same_setting(tmp_path: Path):
         "--set",
         "model=a",
         "--set",
-        "retrieval=lexical",
+        "verify=off",
         "--model",
         "b",
         *SERVER[:2],
@@ -152,7 +152,7 @@ def test_a_flag_wins_over_the_same_setting(tmp_path: Path):
         "source=python",
     )
     told = json.loads(rubricem("doctor", "--json", *given, code=1).stdout)["settings"]
-    assert told["model"]["value"] == "b" and told["retrieval"]["value"] == "lexical"
+    assert told["model"]["value"] == "b" and told["verify"]["value"] == "off"
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from rubricem import research
-from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.events import Event, ToolCalled, ToolReturned
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Status
@@ -280,12 +279,6 @@ SERVERS: dict[str, Any] = {
 }
 
 
-def chosen(folder: Path, **more: Any) -> Settings:
-    servers = {name: ToolServer(**server) for name, server in SERVERS.items()}
-    bank = f"http://me:{PASSWORD}@127.0.0.1:1"
-    return Settings(data_dir=folder / "data", mcp_servers=servers, bank_server=bank, **more)
-
-
 def leaked(text: str) -> list[str]:
     return [secret for secret in (*SECRETS, ARGUMENT) if secret in text]
 
@@ -295,8 +288,7 @@ def test_doctor_shows_which_servers_there_are_and_no_key(
     monkeypatch: pytest.MonkeyPatch, output: tuple[str, ...]
 ):
     monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(SERVERS))
-    monkeypatch.setenv("RUBRICEM_BANK_SERVER", f"http://me:{PASSWORD}@127.0.0.1:1")
-    options = ["--base-url", "http://127.0.0.1:9/v1", "--source", "python"]
+    options = ["--base-url", f"http://me:{PASSWORD}@127.0.0.1:9/v1", "--source", "python"]
     printed = rubricem("doctor", *options, *output, code=1).output
     assert '"command": "wiki-mcp"' in printed and '"WIKI_TOKEN": "set' in printed
     assert "https://mcp.example/mcp?***" in printed

@@ -46,7 +46,6 @@ from rubricem.training.rows.row import TrainRow
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
-from tests.support.banks import chroma_server
 from tests.support.collected import (
     Failing,
     FixedReflections,
@@ -141,31 +140,6 @@ def test_rounds_by_rays_workers_end_as_those_of_one_process(
     for name in ("round", "rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean",
                  "judge/calls", "reflection/score/mean"):  # fmt: skip
         assert [line.get(name) for line in lines[1]] == [line.get(name) for line in lines[0]], name
-
-
-@pytest.mark.slow
-@pytest.mark.model
-def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
-    tmp_path: Path, server: str, minilm: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def recalled(name: str) -> list[list[str]]:
-        (tmp_path / name).mkdir()
-        for rounds in (2, 3):  # another command goes on with the bank
-            path = on_server(tmp_path / name, server, ahead=0, rounds=rounds, held_out_every=9)
-            done = train(path)
-            assert done.exit_code == 0, done.output
-        folders = RoundFolders(tmp_path / name / "out", tmp_path / name / "out" / "data")
-        runs = [run for n in range(3) for run in folders.round(n).trajectories()]
-        return [[item.question for item in run.recollections] for run in runs]
-
-    in_folder = recalled("folder")
-    (tmp_path / "chroma").mkdir()
-    with chroma_server(tmp_path / "chroma") as address:
-        monkeypatch.setenv("RUBRICEM_BANK_SERVER", address)
-        on_a_server = recalled("server")
-    assert on_a_server == in_folder and any(in_folder)
-    assert not list((tmp_path / "server").rglob("chroma.sqlite3"))
-    assert list((tmp_path / "folder").rglob("chroma.sqlite3"))
 
 
 @pytest.mark.model
