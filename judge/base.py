@@ -2,8 +2,7 @@
 
 A trajectory is untrusted as a whole. Its stages are fenced and shortened to fit. A fence has a name
 that its content cannot predict, chat markers are disarmed, and if a text must be shortened, tool
-output is cut first. If a group is read as a whole, what all its runs share is shown once, followed
-by the rest of each.
+output is cut first.
 
 Code finds the sentence nearest to a criterion for a judge: a hint where to look, not evidence.
 
@@ -15,7 +14,6 @@ sum.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -157,52 +155,6 @@ def closest_span(criterion: str, text: str) -> str:
         if shared and (shared, -len(sentence)) > rank:
             best, rank = sentence, (shared, -len(sentence))
     return best[:SPAN_CHARACTERS]
-
-
-NOTHING = "(nothing beyond what is shared)"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupText:
-    """The shared beginning, "" if there is none, and one text for each trajectory."""
-
-    shared: str
-    attempts: tuple[str, ...]
-    passages: str = ""
-    """what they found, each once; "" if they show it themselves"""
-
-
-def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText:
-    """The segments with which all trajectories begin, and the rest of each, within `characters`.
-
-    A single trajectory shares nothing: all of it is the rest.
-    """
-    whole = [[s for s in t.segments if s.kept and s.stage] for t in trajectories]
-    length = shared_length(whole) if len(whole) > 1 else 0
-    total = sum(len(s.text) for of_one in whole for s in of_one)
-    each = characters if total <= characters else characters // (len(whole) + (length > 0))
-    first = _render_segments(trajectories[0], whole[0][:length], each) if length else ""
-    rests = (
-        _render_segments(t, s[length:], each) for t, s in zip(trajectories, whole, strict=True)
-    )
-    return GroupText(first, tuple(rest or NOTHING for rest in rests))
-
-
-def shared_length(segments: Sequence[Sequence[Segment]]) -> int:
-    """How many leading segments agree in author, stage and text."""
-    count = 0
-    for together in zip(*segments, strict=False):
-        if len({(s.author, s.stage, s.text) for s in together}) > 1:
-            break
-        count += 1
-    return count
-
-
-def _render_segments(trajectory: Trajectory, segments: Sequence[Segment], characters: int) -> str:
-    """The segments stage by stage, without empty stages."""
-    part = trajectory.model_copy(update={"segments": tuple(segments)})
-    texts = {stage.value: text for stage, text in fit_stages(part, Stage, characters) if text}
-    return fence(texts)
 
 
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:

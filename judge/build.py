@@ -10,10 +10,9 @@ from typing import Literal, get_args
 
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
-    ChatItemChecker,
+    ChatItemScorer,
     ChecklistJudge,
-    ChoiceItemChecker,
-    ProposedChecklist,
+    ChoiceItemScorer,
 )
 from rubricem.judge.composed import RUBRIC, ComposedJudge, Compositions, compositions_of, with_code
 from rubricem.judge.pairwise import (
@@ -129,8 +128,8 @@ def pair_comparer(model: JudgeModel, chain: bool = False) -> Comparer:
 
 def checklist_judge(model: JudgeModel) -> ChecklistJudge:
     if isinstance(model, LocalModel):
-        return ChecklistJudge(ProposedChecklist(LineProposer(model)), ChoiceItemChecker(model))
-    return ChecklistJudge(ChatChecklistMaker(model), ChatItemChecker(model))
+        return ChecklistJudge(LineProposer(model), ChoiceItemScorer(model))
+    return ChecklistJudge(ChatChecklistMaker(model), ChatItemScorer(model))
 
 
 def stage_judge(model: JudgeModel) -> StageJudge:

@@ -20,8 +20,7 @@ and answer, with the sentence of the answer that shares most words with it.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
@@ -30,7 +29,6 @@ from rubricem.judge.base import (
     QUESTION_CHARACTERS,
     answer_judgement,
     answer_text,
-    closest_span,
     failed_score,
     failure_notes,
     instruct,
@@ -38,10 +36,11 @@ from rubricem.judge.base import (
     sight_of,
     unread,
 )
-from rubricem.judge.buffers import add, bring_in
-from rubricem.judge.evidence import evidence_of, found_in, found_text
-from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
-from rubricem.judge.stage import Proposer
+from rubricem.judge.buffers import add
+from rubricem.judge.evidence import ALL, evidence_of, found_in, found_text
+from rubricem.judge.readers import WHOLE, Entries, ask_entries
+from rubricem.judge.stage import Proposed, Scored, Scorer, Standard, scored_by
+from rubricem.judge.stage_readers import ChoiceScorer, quoted
 from rubricem.memory.asking import (
     TRIES,
     Bill,
@@ -51,11 +50,10 @@ from rubricem.memory.asking import (
     ask_until,
     usage_of_error,
 )
-from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
+from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import (
     NO_USAGE,
     ChatModel,
-    ChoiceReader,
     Completion,
     Criterion,
     GroupJudgement,
@@ -73,7 +71,6 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import cut, fence, without_markers
 
 TITLE_CHARACTERS = 60
-Outcome = Literal["met", "not met", "unparsed"]
 
 
 class ChecklistItem(Value):
@@ -96,99 +93,38 @@ class ChecklistItem(Value):
         )
 
 
-def item_of(criterion: Criterion) -> ChecklistItem:
-    """A buffer's criterion as an item; its weight, with the sign, is its points."""
+def worth(criterion: Criterion) -> float:
+    """The points of an item: its weight, below 0 for a flaw."""
     points = min(criterion.weight, 10.0)
-    return ChecklistItem(
-        criterion=criterion.description or criterion.title,
-        points=points if criterion.positive else -points,
-    )
+    return points if criterion.positive else -points
 
 
-class ItemFinding(Value):
-    """What a judge found of one item; `met` is None where no verdict could be had."""
-
-    item: ChecklistItem
-    met: bool | None
-    explanation: str = ""
-    by: Literal["judge", "code"] = "judge"
-    """who wrote the explanation"""
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.met is None:
-            return "unparsed"
-        return "met" if self.met else "not met"
-
-    def as_verdict(self, criterion: Criterion) -> Verdict | None:
-        """The finding in a judgement: 2 points or none; None where it is unparsed."""
-        if self.met is None:
-            return None
-        return Verdict(
-            criterion=criterion,
-            points=2.0 if self.met else 0.0,
-            justification=self.explanation,
-            justified_by=self.by,
-        )
-
-
-def points_share(findings: Sequence[ItemFinding]) -> float | None:
+def points_share(verdicts: Sequence[Verdict]) -> float | None:
     """The score by the formula; None where no item above 0 was parsed, for want of a scale."""
-    parsed = [finding for finding in findings if finding.met is not None]
-    possible = sum(f.item.points for f in parsed if f.item.points > 0)
-    if not possible:
-        return None
-    return sum(f.item.points for f in parsed if f.met) / possible
+    possible = sum(worth(v.criterion) for v in verdicts if v.criterion.positive)
+    return sum(worth(v.criterion) for v in verdicts if v.points) / possible if possible else None
 
 
-def checklist_score(findings: Sequence[ItemFinding]) -> float | None:
+def checklist_score(criteria: Sequence[Criterion], verdicts: Sequence[Verdict]) -> float | None:
     """The formula's score; of a list of flaws alone, the share of their points that was avoided.
 
     None where nothing that scores was parsed.
     """
-    if any(f.item.points > 0 for f in findings):
-        return points_share(findings)
-    flaws = [f for f in findings if f.met is not None and f.item.points < 0]
-    worst = sum(f.item.points for f in flaws)
-    return 1 - sum(f.item.points for f in flaws if f.met) / worst if worst else None
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """One finding for each item of a checklist, in order."""
-
-    findings: tuple[ItemFinding, ...]
-    fault: str = ""
-    """why some are unparsed"""
-    usage: Usage = NO_USAGE
-
-
-class ItemChecker(Protocol):
-    """Checks one answer. A model that fails leaves items unparsed, with the reason."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def check(
-        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
-    ) -> Checked: ...
+    if any(criterion.positive for criterion in criteria):
+        return points_share(verdicts)
+    worst = sum(worth(v.criterion) for v in verdicts)
+    return 1 - sum(worth(v.criterion) for v in verdicts if v.points) / worst if worst else None
 
 
 LEAST_ITEMS, MOST_ITEMS = 5, 15
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A checklist, and what it cost."""
-
-    items: tuple[ChecklistItem, ...]
-    usage: Usage = NO_USAGE
-
-
 class ChecklistMaker(Protocol):
     """Writes checklists. Raises JudgeError or PolicyError when it has none to give."""
 
-    async def make(self, question: str, found: Sequence[Source] = ()) -> Made: ...
+    async def from_question(
+        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
+    ) -> Proposed: ...
 
 
 class MadeItem(ReplyForm):
@@ -229,7 +165,10 @@ class ChatChecklistMaker:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
 
-    async def make(self, question: str, found: Sequence[Source] = ()) -> Made:
+    async def from_question(
+        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
+    ) -> Proposed:
+        """Items of the answer, whatever the stages."""
         room = CHARACTERS // 2
         asked = fence({"request": cut(question, QUESTION_CHARACTERS)}), found_text(found, room)
         with Bill() as bill:
@@ -239,7 +178,7 @@ class ChatChecklistMaker:
             made, used = await ask_json(self._model, messages, MadeChecklist)
             bill.usage += used
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
-        return Made(tuple(items), bill.usage)
+        return Proposed({Stage.ANSWER: tuple(i.as_criterion() for i in items)}, bill.usage)
 
     async def _write_answer(self, asked: Sequence[str]) -> tuple[str, Usage]:
         messages = instruct("checklist_answer", *asked)
@@ -259,31 +198,16 @@ class ChatChecklistMaker:
         return answer, used
 
 
-class ProposedChecklist:
-    """A `ChecklistMaker` for a model that writes no JSON: a proposer's answer criteria."""
-
-    def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
-
-    async def make(self, question: str, found: Sequence[Source] = ()) -> Made:
-        proposed = await self._proposer.from_question(question, stages=(Stage.ANSWER,))
-        items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
-        if not items:
-            raise JudgeError(
-                "no criteria came for the answer",
-                "Import a checklist, or use a stronger judge model.",
-                proposed.usage,
-            )
-        return Made(items, proposed.usage)
-
-
 class ChecklistJudge:
-    """Judges groups as the stage judge does, with one maker of checklists and one checker."""
+    """Judges groups as the stage judge does, with one maker of checklists and one scorer.
 
-    def __init__(self, maker: ChecklistMaker, checker: ItemChecker) -> None:
-        self.maker = maker
-        self.checker = checker
-        self.name = checker.name
+    What the scorer gives no verdict on is unparsed.
+    """
+
+    def __init__(self, maker: ChecklistMaker, scorer: Scorer) -> None:
+        self._maker = maker
+        self._scorer = scorer
+        self.name = scorer.name
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -309,12 +233,13 @@ class ChecklistJudge:
         """The buffer with answer criteria, why it has none, and what making them cost."""
         if buffer.criteria(Stage.ANSWER) or not wanted:
             return buffer, "", NO_USAGE
-        try:
-            made = await self.maker.make(buffer.question, found)
-        except (JudgeError, PolicyError) as error:
-            return buffer, error.told(), usage_of_error(error)
-        grown = with_items(buffer, made.items, "a checklist from the question", step)
-        return grown, "", made.usage
+        made = await outcome(self._maker.from_question(buffer.question, (Stage.ANSWER,), found))
+        if not isinstance(made, Proposed):
+            return buffer, made.told(), usage_of_error(made)
+        if not (criteria := made.criteria.get(Stage.ANSWER)):
+            return buffer, "no criteria came for the answer", made.usage
+        asked = {Stage.ANSWER: criteria}
+        return add(buffer, asked, step, "a checklist from the question"), "", made.usage
 
     async def _judgement(
         self, trajectory: Trajectory, buffer: RubricBuffer, fault: str
@@ -324,46 +249,33 @@ class ChecklistJudge:
             answer = failed_score(fault)
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
-            items = [item_of(criterion) for criterion in criteria]
-            text = answer_text(trajectory)
-            room = getattr(self.checker, "characters", CHARACTERS)
-            evidence = evidence_of(trajectory, room)
-            checked = await self.checker.check(trajectory.question, text, items, evidence)
-            answer, usage = stage_score(criteria, checked), checked.usage
+            scored = await scored_by(self._scorer, trajectory, {Stage.ANSWER: criteria})
+            answer, usage = stage_score(criteria, scored), scored.usage
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
 
 
 def with_items(
-    buffer: RubricBuffer, items: Sequence[ChecklistItem], reason: str, step: int | None = None
+    buffer: RubricBuffer, items: Sequence[ChecklistItem], reason: str, step: int
 ) -> RubricBuffer:
-    """The buffer with the items as answer criteria that are never pruned; those worth 0 left out.
-
-    Without a step the change belongs to the last one.
-    """
-    criteria = {Stage.ANSWER: [item.as_criterion() for item in items if item.points]}
-    return (
-        bring_in(buffer, criteria, reason) if step is None else add(buffer, criteria, step, reason)
-    )
+    """The buffer with the items, but those worth 0, as criteria of the answer that always stay."""
+    criteria = [item.as_criterion() for item in items if item.points]
+    return add(buffer, {Stage.ANSWER: criteria}, step, reason)
 
 
-def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
+def stage_score(criteria: Sequence[Criterion], scored: Scored) -> StageScore:
     """What a checked list makes of the answer."""
-    score = checklist_score(checked.findings)
+    verdicts = scored.verdicts.get(Stage.ANSWER, ())
+    score = checklist_score(criteria, verdicts)
     if score is None:
-        return failed_score(checked.fault or "no item has a verdict")
-    pairs = zip(checked.findings, criteria, strict=True)
-    found = checked.findings
-    as_given = [c.given for c in criteria if c.given is not None]
-    points = as_given if len(as_given) == len(found) else [f.item.points for f in found]
-    met = sum(worth for f, worth in zip(found, points, strict=True) if f.met)
-    counts = {o: sum(f.outcome == o for f in found) for o in ("met", "not met", "unparsed")}
+        return failed_score(scored.fault or "no item has a verdict")
+    given = {c.key: c.given for c in criteria if c.given is not None}
+    points = given if len(given) == len(criteria) else {c.key: worth(c) for c in criteria}
+    met = [points[v.criterion.key] for v in verdicts if v.points]
+    counts = {"met": len(met), "not met": len(verdicts) - len(met)}
+    counts["unparsed"] = len(criteria) - len(verdicts)
     listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return StageScore(
-        stage=Stage.ANSWER,
-        score=score,
-        justification=f"Of {len(found)} items {listed}: {met:g} points, a score of {score:.3g}.",
-        verdicts=tuple(v for f, criterion in pairs if (v := f.as_verdict(criterion))),
-    )
+    said = f"Of {len(criteria)} items {listed}: {sum(met):g} points, a score of {score:.3g}."
+    return StageScore(stage=Stage.ANSWER, score=score, justification=said, verdicts=verdicts)
 
 
 BATCH = 12
@@ -382,89 +294,64 @@ class GivenMarks(ReplyForm):
     verdicts: Valid[GivenMark]
 
 
-class ChatItemChecker:
-    """An `ItemChecker` over a chat server."""
+class ChatItemScorer:
+    """A `Scorer` of answers over a chat server."""
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
-        self.characters = sight_of(model)
+        self._room = sight_of(model)
 
-    async def check(
-        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
-    ) -> Checked:
-        request, reply = cut(question, QUESTION_CHARACTERS), cut(answer, self.characters)
-        shown = f"{fence({'request': request, 'reply': reply})}\n\n{evidence}".rstrip()
+    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+        """A batch that fails leaves its items without a verdict, and no others."""
+        request, reply = cut(trajectory.question, QUESTION_CHARACTERS), answer_text(trajectory)
+        fenced = fence({"request": request, "reply": cut(reply, self._room)})
+        shown = f"{fenced}\n\n{evidence_of(trajectory, self._room)}".rstrip()
+        items = standard[Stage.ANSWER]
         batches = [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
-        asked = (outcome(self._batch(shown, batch)) for batch in batches)
-        findings, faults, used = list[ItemFinding](), list[str](), NO_USAGE
-        for batch, found in zip(batches, await asyncio.gather(*asked), strict=True):
-            if isinstance(found, Checked):
-                findings += found.findings
-                used += found.usage
-                faults += [found.fault] if found.fault else []
-            else:
-                findings += [ItemFinding(item=item, met=None) for item in batch]
-                faults.append(found.told())
-                used += usage_of_error(found)
-        return Checked(tuple(findings), "".join(faults[:1]), used)
+        read = await asyncio.gather(*(outcome(self._batch(shown, batch)) for batch in batches))
+        verdicts, faults, used = list[Verdict](), list[str](), NO_USAGE
+        for batch, marks in zip(batches, read, strict=True):
+            if isinstance(marks, Entries):
+                verdicts += [
+                    Verdict(criterion=c, points=2 * m.criteria_met, justification=m.explanation)
+                    for c, m in zip(batch, marks.found, strict=True)
+                    if m
+                ]
+            told = marks.fault if isinstance(marks, Entries) else marks.told()
+            used += marks.usage if isinstance(marks, Entries) else usage_of_error(marks)
+            faults += [told] if told else []
+        return Scored({Stage.ANSWER: tuple(verdicts)}, used, "".join(faults[:1]))
 
-    async def _batch(self, shown: str, items: Sequence[ChecklistItem]) -> Checked:
-        numbered = enumerate((" ".join(item.criterion.split()) for item in items), start=1)
-        listed = "\n".join(f"{number}. {criterion}" for number, criterion in numbered)
+    async def _batch(self, shown: str, items: Sequence[Criterion]) -> Entries:
+        said = [" ".join((item.description or item.title).split()) for item in items]
+        listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
         messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
         names = [str(number) for number in range(1, len(items) + 1)]
-        marks = await ask_entries(self._model, messages, GivenMarks, names)
-        findings = (
-            ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
-            if mark
-            else ItemFinding(item=item, met=None)
-            for item, mark in zip(items, marks.found, strict=True)
-        )
-        return Checked(tuple(findings), marks.fault, marks.usage)
+        return await ask_entries(self._model, messages, GivenMarks, names)
 
 
-ITEM_CHARACTERS = 600
 QUESTION_SHARE = 4
 """the request gets one part in so many"""
 
 
-class ChoiceItemChecker:
-    """An `ItemChecker` over a `ChoiceReader`."""
+class ChoiceItemScorer(ChoiceScorer):
+    """The same of answers alone, by Yes or No."""
 
-    def __init__(self, reader: ChoiceReader) -> None:
-        self._series = ChoiceSeries(reader)
-        self.name = reader.name
+    prompt = "checklist_choice"
 
-    async def check(
-        self, question: str, answer: str, items: Sequence[ChecklistItem], evidence: str = ""
-    ) -> Checked:
-        spans = [closest_span(item.criterion, answer) for item in items]
-        asked = [_item_question(item, span) for item, span in zip(items, spans, strict=True)]
+    def shown(self, trajectory: Trajectory, characters: int) -> str:
+        request = cut(trajectory.question, characters // QUESTION_SHARE)
+        room = max(characters - len(request), 1)
+        said = fence({"request": request, "reply": cut(answer_text(trajectory), room)})
+        return f"{said}\n{cut(evidence_of(trajectory, CHARACTERS), room // 2)}".rstrip()
 
-        def shown(characters: int) -> str:
-            request = cut(question, characters // QUESTION_SHARE)
-            room = max(characters - len(request), 1)
-            said = fence({"request": request, "reply": cut(answer, room)})
-            return f"{said}\n{cut(evidence, room // 2)}".rstrip()
-
-        read = await outcome(self._series.yes("checklist_choice", shown, asked))
-        if isinstance(read, RubricemError):
-            unparsed = tuple(ItemFinding(item=item, met=None) for item in items)
-            return Checked(unparsed, read.told(), usage_of_error(read))
-        findings = (
-            ItemFinding(
-                item=item, met=None if yes == 0.5 else yes > 0.5, explanation=span, by="code"
-            )
-            for item, span, yes in zip(items, spans, read[0], strict=True)
+    def question(self, trajectory: Trajectory, stage: Stage, said: str, span: str) -> str:
+        return without_markers(
+            f"Statement: {said}\n"
+            f"The closest sentence of the reply: {quoted(span)}\n"
+            "Does the statement hold of the reply? Yes or No?"
         )
-        return Checked(tuple(findings), usage=read[1])
 
-
-def _item_question(item: ChecklistItem, span: str) -> str:
-    closest = f'"{span}"' if span else "(no sentence speaks of it)"
-    return without_markers(
-        f"Statement: {cut(item.criterion, ITEM_CHARACTERS)}\n"
-        f"The closest sentence of the reply: {closest}\n"
-        "Does the statement hold of the reply? Yes or No?"
-    )
+    def points(self, yes: float) -> float | None:
+        return None if yes == 0.5 else 2.0 * (yes > 0.5)

@@ -35,15 +35,12 @@ LEAST_PASSAGES = 4
 class Layout:
     """Runs whose tool output refers to passages, and these passages, within some characters."""
 
-    runs: tuple[Trajectory, ...]
     texts: tuple[str, ...]
     """each run's stages, fenced under their names; as much of one run as of the others"""
     passages: str
     """fenced, in the order of their names; "" if there are none"""
     notes: tuple[str, ...]
     """on each run: by which names its ids stand, where they are not these, and what code saw"""
-    room: int
-    """characters left for the runs' own text"""
 
 
 def needs(runs: Sequence[Trajectory]) -> int:
@@ -86,7 +83,7 @@ def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = 
     share = min(1.0, left / max(own, 1))
     fitted = (fit_stages(run, stages, int(share * _length(run, stages))) for run in referring)
     shown = (fence({stage.value: text for stage, text in each}) for each in fitted)
-    return Layout(referring, tuple(shown), fence(told), tuple(notes), left)
+    return Layout(tuple(shown), fence(told), tuple(notes))
 
 
 def answer_shown(run: Trajectory, characters: int) -> str:

@@ -28,7 +28,7 @@ by the mean of the two probabilities over both orders, `Comparison.first_share`.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Literal, Protocol
@@ -235,8 +235,8 @@ class PairwiseJudge:
         read = await asyncio.gather(*(self.compare(group.question, *p) for p in pairs))
         compared = dict(zip(pairs, read, strict=True))
         absent = sum(score is not None and score.missing for score in settled)
-        tallies = _tallies(answers, compared, absent)
-        scores = [known or tallies[texts[place]].score() for place, known in enumerate(settled)]
+        won = {answer: _score(answer, compared, absent) for answer in answers}
+        scores = [known or won[texts[place]] for place, known in enumerate(settled)]
         readings = [reading for comparison in compared.values() for reading in comparison.readings]
         failed = [r.preference.reason for r in readings if r.first_share is None]
         notes = []
@@ -272,49 +272,23 @@ REASONS = 3
 """reasons that an explanation tells"""
 
 
-@dataclass(slots=True)
-class PairTally:
-    """What one answer came to over its comparisons."""
-
-    won: float = 0.0
-    read: int = 0
-    reasons: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-    def count(self, share: float, reason: str) -> None:
-        self.read += 1
-        self.won += share
-        if reason:
-            fate = "Drawn" if share == 0.5 else "Won" if share > 0.5 else "Lost"
-            self.reasons.append(f"{fate}: {reason}")
-
-    def score(self) -> StageScore:
-        if self.read:
-            why = " ".join(
-                (f"Won {self.won:.3g} of {self.read} comparisons.", *self.reasons[:REASONS])
-            )
-            share = self.won / self.read
-            return StageScore(stage=Stage.ANSWER, score=share, justification=why)
-        if self.faults:
-            return failed_score(self.faults[0])
-        return no_score("no other answer to compare")
-
-
-def _tallies(
-    answers: Sequence[str], compared: Mapping[tuple[str, str], Comparison], absent: int
-) -> dict[str, PairTally]:
-    """One tally for each answer; each run without an answer is a comparison won."""
-    tallies = {answer: PairTally(absent, absent) for answer in answers}
-    for (first, second), comparison in compared.items():
-        for reading in comparison.readings:
+def _score(answer: str, compared: Mapping[tuple[str, str], Comparison], absent: int) -> StageScore:
+    """The share of its comparisons that an answer won; each run without an answer is one won."""
+    shares, reasons, faults = [1.0] * absent, list[str](), list[str]()
+    for pair, comparison in compared.items():
+        for reading in comparison.readings if answer in pair else ():
             share, said = reading.first_share, reading.preference.reason
             if share is None:
-                tallies[first].faults.append(said)
-                tallies[second].faults.append(said)
+                faults.append(said)
                 continue
-            tallies[first].count(share, said)
-            tallies[second].count(1 - share, said)
-    return tallies
+            shares.append(share if answer == pair[0] else 1 - share)
+            fate = "Drawn" if share == 0.5 else "Won" if shares[-1] > 0.5 else "Lost"
+            reasons += [f"{fate}: {said}"] if said else []
+    if shares:
+        told = f"Won {sum(shares):.3g} of {len(shares)} comparisons."
+        why, share = " ".join((told, *reasons[:REASONS])), sum(shares) / len(shares)
+        return StageScore(stage=Stage.ANSWER, score=share, justification=why)
+    return failed_score(faults[0]) if faults else no_score("no other answer to compare")
 
 
 SHOWN_CHARACTERS = 4_000

@@ -10,15 +10,15 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from string import ascii_uppercase
 from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, Field
 
-from rubricem.judge.base import CHARACTERS, instruct, render_run, render_stage
+from rubricem.judge.base import CHARACTERS, instruct, outcome, render_run, render_stage
 from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
 from rubricem.memory.asking import ReplyForm, Valid
-from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import BEST, Rating
 from rubricem.memory.schema import (
     ChatModel,
@@ -109,16 +109,12 @@ class ReflectionJudge:
         `seed` determines the order in which a judge that sees all of them at once sees them.
         """
         readable = [c for c in candidates if not c.fault and not c.unscored_reason]
-        scores: list[ReflectionScore | str] = []
-        failure = ""
-        if readable:
-            try:
-                known = Known(trajectory, judgement, rating, beside)
-                scores += await self._reader.read(known, readable, seed)
-            except (JudgeError, PolicyError) as error:
-                failure = f"the judge failed: {error}"
-        given = iter(scores)
-        return tuple(_with_score(c, given, failure) for c in candidates)
+        if not readable:
+            return tuple(_with_score(c, iter(())) for c in candidates)
+        known = Known(trajectory, judgement, rating, beside)
+        found = await outcome(self._reader.read(known, readable, seed))
+        given = iter(found) if isinstance(found, Sequence) else repeat(str(found))
+        return tuple(_with_score(c, given) for c in candidates)
 
 
 class GivenReflectionScore(ReplyForm):
@@ -259,7 +255,7 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
 
 
 def _with_score(
-    candidate: ReflectionCandidate, given: Iterator[ReflectionScore | str], failure: str
+    candidate: ReflectionCandidate, given: Iterator[ReflectionScore | str]
 ) -> ReflectionCandidate:
     if candidate.unscored_reason:
         return candidate
@@ -268,8 +264,6 @@ def _with_score(
             diagnostic_accuracy=0, specificity=0, scope_and_balance=0, justification=candidate.fault
         )
         return candidate.model_copy(update={"score": nothing})
-    if failure:
-        return candidate.model_copy(update={"unscored_reason": failure})
     if isinstance(found := next(given), str):
         return candidate.model_copy(update={"unscored_reason": f"the judge failed: {found}"})
     return candidate.model_copy(update={"score": found})

@@ -1,10 +1,11 @@
 """The relative judge: all attempts of a group in one call, each scored against the others.
 
-The attempts share one prompt: what they have in common is sent once, and each is shown under a
-number, in an order shuffled by a recorded seed; scores are returned by that number. This is RULER
-(OpenPipe, 2025). Each group is shown once, as there: a second showing in the opposite order would
-double the price of a judge whose scores only rank. A model scores by writing JSON, or by its
-probabilities. If the judge fails, the group is unscored with the reason, never 0.
+The attempts share one prompt: what they found, or conversations have in common, is sent once, and
+each is shown under a number, in an order shuffled by a recorded seed; scores are returned by that
+number. This is RULER (OpenPipe, 2025). Each group is shown once, as there: a second showing in the
+opposite order would double the price of a judge whose scores only rank, and scores of two calls are
+on no common scale, so what a small context cannot hold is cut. A model scores by writing JSON, or
+by its probabilities. If the judge fails, the group is unscored with the reason, never 0.
 
 Attempts are our runs, or conversations of any agent in the form of OpenAI's interface, with their
 system prompt and tool definitions. The score of a run stands for its answer; training spreads it
@@ -21,13 +22,10 @@ from typing import Any, Protocol
 from rubricem.judge.base import (
     BYTES_A_TOKEN,
     LEAST_TOOL_CHARACTERS,
-    NOTHING,
     QUESTION_CHARACTERS,
-    GroupText,
     answer_judgement,
     cut_off,
     failed_score,
-    group_text,
     is_written,
     no_score,
     outcome,
@@ -58,6 +56,19 @@ LARGE = 8
 ALONE = "A lone attempt was scored by itself: there was nothing to hold it against."
 MANY = f"{{shown}} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
 IDENTICAL = "All attempts are the same: one was scored, and its score is everyone's."
+
+
+NOTHING = "(nothing beyond what is shared)"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupText:
+    """The shared beginning, "" if there is none, and one text for each attempt."""
+
+    shared: str
+    attempts: tuple[str, ...]
+    passages: str = ""
+    """what they found, each once; "" if they show it themselves"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +121,9 @@ Conversation = Sequence[Mapping[str, Any]]
 class RelativeJudge:
     """Judges groups as the stage judge does, with one reader; it uses no buffer."""
 
-    def __init__(self, reader: AttemptReader, seed: int = 0) -> None:
-        self._reader = reader
+    def __init__(self, reader: AttemptReader, seed: int = 0, *, shuffled: bool = True) -> None:
+        """`shuffled`: whether attempts are shown in an order drawn by the seed, not as given."""
+        self._reader, self._shuffled = reader, shuffled
         self.name = reader.name
         self._seed = seed
 
@@ -142,10 +154,9 @@ class RelativeJudge:
 
         def text(places: Sequence[int]) -> GroupText:
             shown = show([runs[place] for place in places], self._reader.characters)
-            told = group_text(shown.runs, shown.room)
-            read = zip(told.attempts, shown.notes, strict=True)
+            read = zip(shown.texts, shown.notes, strict=True)
             attempts = tuple(f"{attempt}\n{note}".rstrip() for attempt, note in read)
-            return GroupText(told.shared, attempts, shown.passages)
+            return GroupText("", attempts, shown.passages)
 
         said = [run.transcript() for run in runs]
         return await self._scores_of(group.question, said, unreadable(runs), text, seed)
@@ -194,7 +205,8 @@ class RelativeJudge:
             return RelativeScores(tuple(scores))
         # Those that say the same are shown once, and its score is everyone's.
         twins = list(together.values())
-        order = random.Random(seed).sample(range(len(twins)), len(twins))
+        count = len(twins)
+        order = random.Random(seed).sample(range(count), count) if self._shuffled else range(count)
         read = await outcome(self._reader.read(question, text([twins[i][0] for i in order]), seed))
         if not isinstance(read, Read):
             for place in (place for same in twins for place in same):

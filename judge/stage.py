@@ -22,7 +22,6 @@ from rubricem.judge.base import failed_score, failure_notes, outcome, unread
 from rubricem.judge.buffers import add, prune
 from rubricem.judge.evidence import ALL, found_in
 from rubricem.memory.asking import usage_of_error
-from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     NO_USAGE,
@@ -60,6 +59,12 @@ class Scorer(Protocol):
     def name(self) -> str: ...
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored: ...
+
+
+async def scored_by(scorer: Scorer, trajectory: Trajectory, standard: Standard) -> Scored:
+    """What the scorer says; where it fails no verdicts, with the reason."""
+    found = await outcome(scorer.score(trajectory, standard)) if standard else Scored({})
+    return found if isinstance(found, Scored) else Scored({}, usage_of_error(found), found.told())
 
 
 def stage_reward(verdicts: Sequence[Verdict]) -> float:
@@ -158,18 +163,12 @@ class StageJudge:
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
         open_stages = [stage for stage in Stage if score_unread(trajectory, stage, buffer) is None]
-        scored, failure, usage = Scored({}), "", NO_USAGE
-        if open_stages:
-            try:
-                standard = {stage: buffer.criteria(stage) for stage in open_stages}
-                scored = await self._scorer.score(trajectory, standard)
-                failure, usage = scored.fault, scored.usage
-            except (JudgeError, PolicyError) as error:
-                failure, usage = error.told(), usage_of_error(error)
+        standard = {stage: buffer.criteria(stage) for stage in open_stages}
+        scored = await scored_by(self._scorer, trajectory, standard)
 
         def score(stage: Stage) -> StageScore:
             if not (verdicts := scored.verdicts.get(stage, ())):
-                return failed_score(failure, stage)
+                return failed_score(scored.fault, stage)
             return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts)
 
         return Judgement(
@@ -177,7 +176,7 @@ class StageJudge:
             judge=self._scorer.name,
             rubric_version=buffer.label,
             stages=tuple(score_unread(trajectory, s, buffer) or score(s) for s in Stage),
-            usage=usage,
+            usage=scored.usage,
         )
 
 

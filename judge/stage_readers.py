@@ -16,6 +16,7 @@ sentences that break off, or share no word with the question, are dropped.
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
@@ -305,7 +306,9 @@ TASKS = {
 
 
 class ChoiceScorer:
-    """A `Scorer` over a `ChoiceReader`."""
+    """A `Scorer` over a `ChoiceReader`: one text, and a question on each criterion after it."""
+
+    prompt = "choice"
 
     def __init__(self, reader: ChoiceReader) -> None:
         self._series = ChoiceSeries(reader)
@@ -313,28 +316,38 @@ class ChoiceScorer:
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         listed = [(stage, c) for stage, criteria in standard.items() for c in criteria]
-        spans = [closest_span(_statement(c), stage_text(trajectory, stage)) for stage, c in listed]
+        spans = [closest_span(statement(c), stage_text(trajectory, stage)) for stage, c in listed]
         questions = [
-            criterion_question(stage, _statement(c), _describe_evidence(trajectory, stage, span))
+            self.question(trajectory, stage, statement(c), span)
             for (stage, c), span in zip(listed, spans, strict=True)
         ]
-        question = fence({"question": trajectory.question})
-        chances, usage = await self._series.yes(
-            "choice", lambda most: f"{question}\n{render_run(trajectory, most)}", questions
-        )
-        read = iter(zip(spans, chances, strict=True))
-        verdicts = {
-            stage: tuple(
-                Verdict(criterion=c, points=2 * yes, justification=span, justified_by="code")
-                for c, (span, yes) in zip(criteria, read, strict=False)
-            )
-            for stage, criteria in standard.items()
-        }
+        shown = partial(self.shown, trajectory)
+        chances, usage = await self._series.yes(self.prompt, shown, questions)
+        verdicts: dict[Stage, tuple[Verdict, ...]] = dict.fromkeys(standard, ())
+        for (stage, c), span, yes in zip(listed, spans, chances, strict=True):
+            if (points := self.points(yes)) is not None:
+                one = Verdict(criterion=c, points=points, justification=span, justified_by="code")
+                verdicts[stage] += (one,)
         return Scored(verdicts, usage)
 
+    def shown(self, trajectory: Trajectory, characters: int) -> str:
+        question = fence({"question": trajectory.question})
+        return f"{question}\n{render_run(trajectory, characters)}"
 
-def _statement(criterion: Criterion) -> str:
+    def question(self, trajectory: Trajectory, stage: Stage, said: str, span: str) -> str:
+        return criterion_question(stage, said, _describe_evidence(trajectory, stage, span))
+
+    def points(self, yes: float) -> float | None:
+        """Of a probability of Yes; None if it decides nothing."""
+        return 2 * yes
+
+
+def statement(criterion: Criterion) -> str:
     return cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
+
+
+def quoted(span: str) -> str:
+    return f'"{span}"' if span else "(no sentence speaks of it)"
 
 
 def criterion_question(stage: Stage, statement: str, seen: str) -> str:
@@ -359,8 +372,7 @@ def _describe_evidence(trajectory: Trajectory, stage: Stage, span: str) -> str:
     With the sentence the 0.5B put all of ten hand-made pairs in order, without it nine. Whether an
     answer cites anything the 1.5B did not see by itself.
     """
-    closest = f'"{span}"' if span else "(no sentence speaks of it)"
-    said = f"The closest sentence there: {closest}"
+    said = f"The closest sentence there: {quoted(span)}"
     if stage is not Stage.ANSWER:
         return said
     known = {source.id for source in trajectory.sources}

@@ -12,6 +12,7 @@ broken, with the number of the row.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -76,13 +77,8 @@ class LlmBarRow(BaseModel):
 
     def to_pairs(self, place: int) -> Iterator[LabelledPair]:
         better: Side = "first" if self.label == 1 else "second"
-        yield LabelledPair(
-            id=str(place),
-            prompt=self.input,
-            first=self.output_1,
-            second=self.output_2,
-            better=better,
-        )
+        texts = {"first": self.output_1, "second": self.output_2}
+        yield LabelledPair(id=str(place), prompt=self.input, better=better, **texts)
 
 
 class JudgeBenchRow(BaseModel):
@@ -96,14 +92,9 @@ class JudgeBenchRow(BaseModel):
     source: str = ""
 
     def to_pairs(self, place: int) -> Iterator[LabelledPair]:
-        yield LabelledPair(
-            id=self.pair_id,
-            prompt=self.question,
-            first=self.response_A,
-            second=self.response_B,
-            better="first" if self.label == "A>B" else "second",
-            subset=self.source,
-        )
+        better: Side = "first" if self.label == "A>B" else "second"
+        texts = {"first": self.response_A, "second": self.response_B, "subset": self.source}
+        yield LabelledPair(id=self.pair_id, prompt=self.question, better=better, **texts)
 
 
 class ChosenRow(BaseModel):
@@ -118,14 +109,10 @@ class ChosenRow(BaseModel):
     def to_pairs(self, place: int) -> Iterator[LabelledPair]:
         before = self.chosen[:-1] if isinstance(self.chosen, list) else []
         name = str(place if self.id is None else self.id)
-        yield LabelledPair(
-            id="/".join(filter(None, (self.subset, name))),
-            prompt=conversation_text(self.prompt or before),
-            first=_last(self.chosen),
-            second=_last(self.rejected),
-            better="first",
-            subset=self.subset,
-        )
+        name = f"{self.subset}/{name}" if self.subset else name
+        texts = {"first": _last(self.chosen), "second": _last(self.rejected)}
+        texts |= {"prompt": conversation_text(self.prompt or before), "subset": self.subset}
+        yield LabelledPair(id=name, better="first", **texts)
 
 
 class RmBenchRow(BaseModel):
@@ -142,17 +129,11 @@ class RmBenchRow(BaseModel):
 
     def to_pairs(self, place: int) -> Iterator[LabelledPair]:
         name = f"{self.domain}/{place if self.id is None else self.id}".removeprefix("/")
-        for right, chosen in enumerate(self.chosen):
-            for wrong, rejected in enumerate(self.rejected):
-                kind = "normal" if right == wrong else "hard" if right < wrong else "easy"
-                yield LabelledPair(
-                    id=f"{name}/{right}{wrong}",
-                    prompt=self.prompt,
-                    first=chosen,
-                    second=rejected,
-                    better="first",
-                    subset=f"{self.domain} {kind}".strip(),
-                )
+        for right, wrong in product(range(3), repeat=2):
+            kind = "normal" if right == wrong else "hard" if right < wrong else "easy"
+            texts = {"first": self.chosen[right], "second": self.rejected[wrong]}
+            texts |= {"id": f"{name}/{right}{wrong}", "subset": f"{self.domain} {kind}".strip()}
+            yield LabelledPair(prompt=self.prompt, better="first", **texts)
 
 
 Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rubricem.judge.base import group_text
 from rubricem.judge.build import (
     JudgeModel,
     attempt_reader,
@@ -35,7 +34,7 @@ from rubricem.judge.evaluation.data import (
 )
 from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.pairwise import Comparer, Preference, Side, ask_preference
-from rubricem.judge.relative import AttemptReader
+from rubricem.judge.relative import RelativeJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.runs import writable
@@ -96,24 +95,6 @@ class GroupComparer:
         return judged
 
 
-class RelativeComparer:
-    """A `Comparer` over a reader of attempts, which keeps the order that it is given."""
-
-    def __init__(self, reader: AttemptReader) -> None:
-        self._reader = reader
-        self.name = reader.name
-
-    async def prefer(self, question: str, first: str, second: str) -> Preference:
-        if first.strip() == second.strip():
-            return Preference(None, "The answers are the same.", first_share=0.5)
-        text = group_text(answers_alone(question, first, second), self._reader.characters)
-        read = await self._reader.read(question, text, seed=0)
-        left, right = read.scores
-        if left is None or right is None:
-            return Preference(None, read.fault, usage=read.usage)
-        return higher(left[0], right[0], read.usage)
-
-
 def higher(first: float, second: float, usage: Usage) -> Preference:
     """What two scores say; equal ones prefer neither. One apart by 1 or more is wholly sure."""
     reason = f"Scored {first:.3g} and {second:.3g}."
@@ -155,7 +136,7 @@ def comparer_of(kind: ComparerKind, model: JudgeModel, chain: bool = False) -> C
         return GroupComparer(checklist_judge(model), keep=True)
     if kind == "stage":
         return GroupComparer(stage_judge(model))
-    return RelativeComparer(attempt_reader(model))
+    return GroupComparer(RelativeJudge(attempt_reader(model), shuffled=False))
 
 
 def is_swapped(pair: LabelledPair, seed: int) -> bool:

@@ -32,6 +32,7 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    MutableMapping,
     Sequence,
 )
 from typing import Any, ClassVar, Self, SupportsFloat, TypeVar
@@ -339,8 +340,11 @@ class RubricList(_Row):
         raise NotImplementedError("a RubricList gives no score; call one of its rubrics")
 
 
-class RubricDict(_Container):
+class RubricDict(_Container, MutableMapping[str, Rubric]):
     """Rubrics to choose from by name. Any text is a name, also that of a method, or with dots."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__  # a rubric is itself, whatever it holds
 
     def __init__(self, rubrics: Mapping[str, Rubric] | None = None) -> None:
         super().__init__()
@@ -355,27 +359,11 @@ class RubricDict(_Container):
     def __delitem__(self, name: str) -> None:
         del self._children[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._children
-
     def __len__(self) -> int:
         return len(self._children)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._children)
-
-    def keys(self) -> Iterable[str]:
-        return self._children.keys()
-
-    def values(self) -> Iterable[Rubric]:
-        return self._children.values()
-
-    def items(self) -> Iterable[tuple[str, Rubric]]:
-        return self._children.items()
-
-    def update(self, rubrics: Mapping[str, Rubric]) -> None:
-        for name, rubric in rubrics.items():
-            self[name] = rubric
 
     async def forward(self, action: Any, observation: Any) -> float:
         raise NotImplementedError("a RubricDict gives no score; call one of its rubrics")

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
+from rubricem.judge.base import stage_text
 from rubricem.judge.buffers import add
-from rubricem.judge.checklist import (
-    Checked,
-    ChecklistItem,
-    ChecklistJudge,
-    ItemFinding,
-    ProposedChecklist,
-    with_items,
-)
+from rubricem.judge.checklist import ChecklistItem, ChecklistJudge, with_items
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
 from rubricem.judge.stage import StageJudge
@@ -23,12 +17,14 @@ from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     CitationCheck,
     Completion,
+    Criterion,
     GroupJudgement,
     Judgement,
     RubricBuffer,
     Stage,
     StageScore,
     Status,
+    Trajectory,
     TrajectoryGroup,
     Usage,
     Verification,
@@ -158,17 +154,13 @@ async def test_a_reward_outside_its_range_is_no_score(
 
 
 async def test_a_gate_lets_the_minus_points_of_a_checklist_through():
-    class Flawed:
-        name = "checker"
-
-        async def check(self, question: str, answer: str, items: Any, beside: str) -> Checked:
-            met = (ItemFinding(item=i, met=(i.points < 0) == ("bad" in answer)) for i in items)
-            return Checked(tuple(met))
+    def flawed(run: Trajectory, stage: Stage, criterion: Criterion) -> float:
+        return 2.0 * (criterion.positive != ("bad" in stage_text(run, stage)))
 
     named = ChecklistItem(criterion="names it", points=5)
     items = [named, ChecklistItem(criterion="errs", points=-3)]
     buffer = with_items(RubricBuffer(question=QUESTION), items, "given", 0)
-    judge = ChecklistJudge(ProposedChecklist(ScriptedProposer({})), Flawed())
+    judge = ChecklistJudge(ScriptedProposer({}), ScriptedScorer(flawed))
     group = group_of(varied("a", "good"), varied("b", "bad"))
     composed = ComposedJudge(judge, {Stage.ANSWER: lambda: Sequential(Judged())})
     for each in (judge, composed):
@@ -259,5 +251,5 @@ async def test_a_model_that_judges_is_shown_what_a_person_would_be():
     assert await rubric("the answer", view) == pytest.approx(0.3)
     shown = model.asked[0][0].content
     assert all(text in shown for text in (QUESTION, WHOLE[Stage.ANSWER], f"passage {SOURCE.id}]"))
-    assert f'{SOURCE.id} does not bear out "So it is"' in shown
+    assert f'{SOURCE.id} is cited for "So it is": it does not bear that out' in shown
     assert SOURCE.text in shown and "Trajectory(" not in shown and len(shown) < 3000

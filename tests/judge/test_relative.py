@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.judge.base import NOTHING, group_text, shared_length
 from rubricem.judge.build import identify_judge
 from rubricem.judge.relative import (
     ALONE,
@@ -24,8 +23,6 @@ from rubricem.judge.relative import (
 )
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
-    Author,
-    Segment,
     Stage,
     Status,
     TrajectoryGroup,
@@ -84,20 +81,6 @@ async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
     assert (len(shown), result.usage.calls, result.notes) == (1, 1, ())
 
 
-def test_the_shared_beginning_ends_where_author_stage_or_text_differ_or_a_run_ends():
-    def said(*texts: str, author: Author = Author.POLICY) -> list[Segment]:
-        return [Segment(author=author, stage=Stage.PLAN, text=text) for text in texts]
-
-    assert shared_length([said("a", "b", "c"), said("a", "b", "d")]) == 2
-    assert shared_length([said("a"), said("a", author=Author.TOOL)]) == 0
-    assert shared_length([said("a", "b"), said("a")]) == 1
-    short = run_of({Stage.PLAN: "Look."}, "a")
-    long = run_of({Stage.PLAN: "Look.", Stage.RESEARCH: "Found."}, "b")
-    text = group_text([short, long], 1000)
-    assert "Look." in text.shared
-    assert text.attempts[0] == NOTHING and "Found." in text.attempts[1]
-
-
 NINE = group_of(*(varied(str(n), f"It is worth {n}.") for n in range(9)))
 
 
@@ -119,7 +102,6 @@ async def test_what_says_the_same_is_shown_once_and_what_limits_the_scores_is_no
     assert [score.score for score in result.scores] == scores
     assert list(result.notes) == notes
     assert [len(marks_in(said)) for said in asked] == ([shown] if shown else [])
-    assert ("have in common" in "".join(asked)) == (shown > 1)
 
 
 async def test_runs_that_wrote_nothing_are_unscored_without_a_call():

@@ -10,7 +10,7 @@ import pytest
 
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.judge.build import reflection_judge
-from rubricem.judge.checklist import ChatChecklistMaker, ChatItemChecker, ChecklistItem
+from rubricem.judge.checklist import ChatChecklistMaker, ChatItemScorer, ChecklistItem
 from rubricem.judge.pairwise import ChatComparer
 from rubricem.judge.relative import ChatAttemptReader, RelativeJudge
 from rubricem.judge.rubrics.llm import score_in
@@ -149,6 +149,7 @@ async def test_scores_of_attempts_are_read(reply: str):
 
 
 ITEMS = [ChecklistItem(criterion=f"Says {word}.", points=2) for word in ("LRU", "FIFO")]
+LISTED = {Stage.ANSWER: tuple(each.as_criterion() for each in ITEMS)}
 MARKS = [{"number": n, "explanation": SAID, "criteria_met": n == 1} for n in (1, 2)]
 MET_AND_NOT = [
     dumped({"verdicts": MARKS}),
@@ -162,8 +163,8 @@ MET_AND_NOT = [
 
 @pytest.mark.parametrize("reply", MET_AND_NOT)
 async def test_marks_of_items_are_read(reply: str):
-    checked = await ChatItemChecker(ScriptedChat([reply])).check("Which?", "LRU.", ITEMS)
-    assert [f.outcome for f in checked.findings] == ["met", "not met"]
+    scored = await ChatItemScorer(ScriptedChat([reply])).score(A, LISTED)
+    assert [verdict.points for verdict in scored.verdicts[Stage.ANSWER]] == [2, 0]
 
 
 MADE = [{"criterion": f"States that fact {n} holds.", "points": n} for n in (9, 7, 5, 3, 2, -4)]
@@ -178,9 +179,10 @@ CHECKLISTS = [
 
 @pytest.mark.parametrize("reply", CHECKLISTS)
 async def test_a_checklist_is_read(reply: str):
-    made = await ChatChecklistMaker(ScriptedChat(["LRU.", reply])).make("Which?")
-    assert [i.points for i in made.items[:5]] == [9, 7, 5, 3, 2]
-    assert 6 <= len(made.items) <= 15 and -10 <= made.items[5].points < 0
+    made = await ChatChecklistMaker(ScriptedChat(["LRU.", reply])).from_question("Which?")
+    items = made.criteria[Stage.ANSWER]
+    assert [item.weight for item in items[:5]] == [9, 7, 5, 3, 2]
+    assert 6 <= len(items) <= 15 and 0 < items[5].weight <= 10 and not items[5].positive
 
 
 def reviewed(number: Any, **more: Any) -> dict[str, Any]:

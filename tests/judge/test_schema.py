@@ -1,6 +1,7 @@
 """What each judge has a server write that holds to a schema: reasons before what rests on them.
 
-The server is llama.cpp's own with random weights: what it writes is chance, its form is not.
+The server is llama.cpp's own with random weights: what it writes is chance, its form is not. The
+pairwise judge is held to no schema: it ends its text with the verdict.
 """
 
 import re
@@ -12,10 +13,10 @@ from pydantic import BaseModel
 
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.reports.verifier import GivenClaimVerdicts
-from rubricem.judge.checklist import GivenMarks
+from rubricem.judge.checklist import GivenMarks, MadeChecklist
 from rubricem.judge.reflection import GivenReviews
 from rubricem.judge.relative import GivenScores
-from rubricem.judge.stage_readers import GivenVerdicts
+from rubricem.judge.stage_readers import GivenVerdicts, Proposal
 from rubricem.memory.asking import unbounded_schema
 from rubricem.memory.schema import Message, Sampling
 
@@ -40,6 +41,8 @@ def llama(tiny: Path) -> Iterator[str]:
         (GivenMarks, "explanation", "criteria_met"),
         (GivenReviews, "justification", "diagnostic_accuracy"),
         (GivenClaimVerdicts, "reason", "verdict"),
+        (Proposal, "description", "weight"),
+        (MadeChecklist, "criterion", "points"),
     ],
 )
 async def test_a_server_that_holds_to_a_schema_writes_the_reason_first(

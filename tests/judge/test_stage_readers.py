@@ -10,10 +10,9 @@ import pytest
 import pytest_asyncio
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.judge.base import GroupText
 from rubricem.judge.build import stage_judge
 from rubricem.judge.evidence import copied_share, observations, repeated_share
-from rubricem.judge.relative import ChoiceAttemptReader
+from rubricem.judge.relative import ChoiceAttemptReader, GroupText
 from rubricem.judge.stage_readers import (
     ChatProposer,
     ChatScorer,

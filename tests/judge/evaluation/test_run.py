@@ -5,18 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.judge.base import GroupText, stage_text
+from rubricem.judge.base import stage_text
 from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.judge.evaluation.run import (
     GroupComparer,
-    RelativeComparer,
     compare_pair,
     evaluate,
     keep_verdict,
     read_verdicts,
 )
 from rubricem.judge.pairwise import Preference, ask_preference
-from rubricem.judge.relative import Read
+from rubricem.judge.relative import GroupText, Read, RelativeJudge
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import Criterion, Stage, Trajectory, Usage
@@ -58,10 +57,10 @@ async def test_rubrics_that_are_kept_serve_every_pair_of_a_question():
 class FirstReader:
     """Gives the attempts shown these scores; None: it fails."""
 
-    name = "reader"
+    name = rubric_version = "reader"
     characters = 1000
 
-    def __init__(self, scores: tuple[float, float] | None) -> None:
+    def __init__(self, scores: tuple[float, ...] | None) -> None:
         self.scores = scores
         self.seen: list[GroupText] = []
 
@@ -72,18 +71,21 @@ class FirstReader:
         return Read(tuple((score, "so") for score in self.scores), Usage(calls=1))
 
 
-async def test_a_relative_judge_is_shown_differing_answers_in_the_order_given_and_counts_its_cost():
+def relative(reader: FirstReader) -> GroupComparer:
+    return GroupComparer(RelativeJudge(reader, shuffled=False))
+
+
+async def test_a_relative_judge_is_shown_answers_in_the_order_given_and_counts_its_cost():
     reader = FirstReader((0.2, 0.8))
-    said = await RelativeComparer(reader).prefer("q", "alpha", "beta")
+    said = await relative(reader).prefer("q", "alpha", "beta")
     assert (said.winner, said.first_share) == ("B", pytest.approx(0.2))
     (seen,) = reader.seen
     assert "alpha" in seen.attempts[0] and "beta" in seen.attempts[1]
-    reader = FirstReader((1.0, 0.0))
-    said = await RelativeComparer(reader).prefer("q", "same", "same")
-    assert (said.winner, said.first_share, reader.seen) == (None, 0.5, [])
-    said = await ask_preference(RelativeComparer(FirstReader(None)), "q", "x", "y")
+    said = await relative(FirstReader((0.7,))).prefer("q", "same", "same")
+    assert (said.winner, said.first_share) == (None, 0.5)
+    said = await ask_preference(relative(FirstReader(None)), "q", "x", "y")
     assert (said.winner, said.usage.calls) == (None, 2)
-    assert said.reason == "it is silent. Ask again."
+    assert "it is silent. Ask again." in said.reason
 
 
 class Fixed:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rubricem.judge.base import GroupText
-from rubricem.judge.relative import Read, RelativeJudge
+from rubricem.judge.relative import GroupText, Read, RelativeJudge
 from rubricem.judge.stage import score_unread
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
