@@ -31,6 +31,7 @@ from rubricem.agent.models.limits import (
     cost,
     is_too_long,
     note_spent,
+    paid,
     price_of,
 )
 from rubricem.agent.models.openai_client import Events, ModelServer, complaint_of
@@ -251,7 +252,7 @@ def tokens_of(usage: Mapping[str, Any] | None) -> Usage:
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
     return Usage(
         prompt_tokens=prompt,
-        cached_tokens=min(int(cached), prompt),
+        cached_tokens=max(0, min(int(cached), prompt)),
         completion_tokens=int(usage.get("completion_tokens") or 0),
         calls=1,
     )
@@ -382,14 +383,16 @@ class OpenAIChat:
         Whoever keeps to a limit of tokens or money would else take such a reply for free.
         """
         used = tokens_of(reading.usage)
-        if not reading.usage:
-            used = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
-        cached = used.cached_tokens
+        rough = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
+        told = {"prompt_tokens", "completion_tokens"}
+        untold = {name for name in told if getattr(used, name) <= 0}
+        used = used.model_copy(update=rough.model_dump(include=untold))
+        cached = min(used.cached_tokens, used.prompt_tokens)
         if all((reading.usage or {}).get(name) is None for name in TOLD_OF_CACHES):
             # Counted as read from a cache; what it costs is reckoned as if it were not.
             cached = int(used.prompt_tokens * self._sent.share(messages))
-        told = {"cost": cost(used, self.price), "cached_tokens": cached}
-        return used.model_copy(update=told)
+        more = {"cost": cost(used, self.price), "cached_tokens": cached}
+        return paid(used.model_copy(update=more))
 
 
 TOLD_OF_CACHES = ("prompt_tokens_details", "prompt_cache_hit_tokens")

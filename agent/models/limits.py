@@ -18,8 +18,9 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -212,6 +213,33 @@ async def shared_client(
     return found
 
 
+class Payer(Protocol):
+    """Somebody's account."""
+
+    def check(self) -> None:
+        """Raises PolicyError, before a call, if nothing is left for it."""
+
+    def pay(self, usage: Usage) -> None:
+        """A call was made."""
+
+
+PAYER: ContextVar[Payer | None] = ContextVar("PAYER", default=None)
+"""who pays for the calls of this context; None: whoever runs the program"""
+
+
+def see_paid() -> None:
+    """Raises PolicyError if nothing may be spent."""
+    if payer := PAYER.get():
+        payer.check()
+
+
+def paid(usage: Usage) -> Usage:
+    """What one call used, entered in the account of who pays for it."""
+    if payer := PAYER.get():
+        payer.pay(usage)
+    return usage
+
+
 class Tries:
     """The calls of one client; the limiter is shared by all clients of its server."""
 
@@ -228,6 +256,7 @@ class Tries:
         try:
             while True:
                 tried += 1
+                see_paid()
                 try:
                     async with self._limiter.slot():
                         return await attempt(), spent

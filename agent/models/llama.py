@@ -25,6 +25,7 @@ from typing import Any
 
 import httpx2
 
+from rubricem.agent.models.limits import paid, see_paid
 from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
@@ -264,6 +265,7 @@ class LlamaPolicy:
                 loop.call_soon_threadsafe(on_text, text)
 
         stream = TokenStream(TokenReading(stop, emit))
+        see_paid()
         await self._ask(completion_request(prefix, sampling), stream)
         usage = Usage(
             prompt_tokens=len(prefix),
@@ -272,7 +274,7 @@ class LlamaPolicy:
             cost=0.0,
             calls=1,
         )
-        return await self._mend(stream.reading.completion(usage), stream.unnamed)
+        return await self._mend(stream.reading.completion(paid(usage)), stream.unnamed)
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         """Probability of each option as the next text, over the options alone: sums to 1.

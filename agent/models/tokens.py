@@ -26,6 +26,7 @@ from rubricem.agent.models.limits import (
     Tries,
     cost,
     note_spent,
+    paid,
 )
 from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
@@ -298,11 +299,11 @@ class TokenServer:
     def _usage(self, prompt: int, reading: TokenReading) -> Usage:
         used = Usage(
             prompt_tokens=prompt,
-            cached_tokens=min(reading.cached, prompt),
+            cached_tokens=max(0, min(reading.cached, prompt)),
             completion_tokens=len(reading.ids),
             calls=1,
         )
-        return used.model_copy(update={"cost": cost(used, self.price)})
+        return paid(used.model_copy(update={"cost": cost(used, self.price)}))
 
     async def _check_reply(self, reading: TokenReading, usage: Usage) -> Completion:
         """The reply, with ids that certainly belong to its text."""

@@ -84,16 +84,6 @@ class PastRun:
         return f"{'… ' if at else ''}{shown}{' …' if at + len(shown) < len(text) else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outlay:
-    """What runs took together."""
-
-    runs: int
-    tokens: int
-    cost: float
-    """US dollars, where their price is known"""
-
-
 class History:
     """The index of one data directory; blocking, and each call opens it anew.
 
@@ -147,12 +137,6 @@ class History:
         """Runs that were asked after this one in its conversation, and so began with its report."""
         asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
         return [str(run) for (run,) in self._read(asked, [thread])]
-
-    def outlay_since(self, since: datetime) -> Outlay:
-        """What the runs took together that were asked since then and have ended."""
-        summed = "SELECT count(*), sum(tokens), sum(cost) FROM runs WHERE asked >= ?"
-        runs, tokens, cost = self._read(summed, [since.timestamp() * 1e9])[0]
-        return Outlay(runs, tokens or 0, cost or 0.0)
 
     def usual_seconds(self, model: str, form: str) -> float | None:
         """The median of what the latest finished runs of a model and a form of answer took.

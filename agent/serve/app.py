@@ -40,6 +40,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem.agent.learning.scoring import score_run
+from rubricem.agent.models.limits import PAYER
 from rubricem.agent.serve import (
     openai,
     operating,
@@ -66,6 +67,7 @@ from rubricem.agent.serve.security import (
 )
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.settings.ledger import SpendingLedger
 from rubricem.agent.settings.users import UserBudget, Users
 from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -133,6 +135,7 @@ class UserApps:
         self._security = security
         self._begun: dict[Path, asyncio.Future[FastAPI]] = {}
         """by their folders: one who is given a name of before is another user"""
+        self._ledgers: dict[Path, SpendingLedger] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
 
@@ -149,19 +152,27 @@ class UserApps:
             self._ending.set()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def act_for(self, name: str, folder: Path) -> None:
+        """What this context does is done for a user, who pays for it."""
+        REQUESTER.set(Requester(name))
+        PAYER.set(self._ledgers[folder])
+
     async def of(self, name: str) -> FastAPI:
+        """Raises whatever opening raises; this context goes on for the user."""
         assert self._security.users is not None, "only users have names"
         folder = self._security.users.folder(name)
         if folder not in self._begun:
             begun = self._begun[folder] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, folder, begun)))
-        return await asyncio.shield(self._begun[folder])
+        app = await asyncio.shield(self._begun[folder])
+        self.act_for(name, folder)
+        return app
 
     async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[FastAPI]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
-        REQUESTER.set(Requester(name))
         try:
             app = self._make_app(name, folder)
+            self.act_for(name, folder)
             async with app.router.lifespan_context(app):
                 begun.set_result(app)
                 await self._ending.wait()
@@ -182,8 +193,9 @@ class UserApps:
                 raise SettingsError(f"The user {name!r} was removed.", "Nothing more is asked.")
             return users.all()[name].allowance
 
+        ledger = self._ledgers[folder] = SpendingLedger(folder, allowance)
         desk = self.desks[folder.name] = RunDesk(
-            settings, main.capacity, shared=main, user=name, allowance=allowance
+            settings, main.capacity, shared=main, user=name, ledger=ledger
         )
 
         @asynccontextmanager
@@ -232,7 +244,6 @@ class Dispatch:
         if name == OWNER or not path.startswith(GUARDED) or path in SHARED:
             await self._app(scope, receive, send)
         else:
-            REQUESTER.set(Requester(name))
             await (await self._own.of(name))(scope, receive, send)
 
 
@@ -247,7 +258,7 @@ def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iter
     yield openai.router(desk)
     yield routes_mcp.router(desk)
     yield routes_bank.router(desk.setup.stores.open_bank())
-    yield routes_ended.router(lambda: desk.settings, judge)
+    yield routes_ended.router(lambda: desk.settings, judge, desk.see_budget)
     yield routes_uploads.router(settings.data_dir)
     yield import_module(RESULTS).router(settings.data_dir, results)
 

@@ -33,6 +33,7 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from rubricem.agent.learning import lessons
+from rubricem.agent.models.limits import PAYER
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.record.conversations import Conversation, ConversationStore
@@ -55,7 +56,8 @@ from rubricem.agent.serve.requests import (
 )
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
-from rubricem.agent.settings.users import Granted, UserBudget
+from rubricem.agent.settings.ledger import RunsPayer, SpendingLedger
+from rubricem.agent.settings.users import Granted
 from rubricem.agent.sources.sandbox.pool import release
 from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
@@ -422,14 +424,14 @@ class RunDesk:
         *,
         shared: "RunDesk | None" = None,
         user: str = "",
-        allowance: Callable[[], UserBudget] | None = None,
+        ledger: SpendingLedger | None = None,
     ) -> None:
-        """`shared`: the desk whose model and places a user's desk uses; `allowance`: its budget."""
+        """`shared`: the desk whose model and places a user's desk uses; `ledger`: who pays."""
         self.settings = settings
         self.user = user
         self.users: list[RunDesk] = []
         """the desks that use this one's model"""
-        self._allowance = allowance
+        self._ledger = ledger
         self._granting = asyncio.Lock()
         self.setup = setup_of(settings)
         self.capacity = capacity or Capacity(min(self.setup.model.at_once, 64))
@@ -535,6 +537,8 @@ class RunDesk:
         ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
         with refuse_as(HTTPStatus.NOT_FOUND):
             follows = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
+        if self._ledger:
+            await asyncio.to_thread(self._ledger.begin)
         return await self._begin(run, ask, setup, follows.id)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
@@ -560,11 +564,18 @@ class RunDesk:
 
     async def _within(self, settings: Settings) -> Settings:
         """The settings within a user's remaining budget; Refused (429) if nothing is left."""
-        if self._allowance is None:
+        if self._ledger is None:
             return settings
         live = [work.granted for work in self.live.values()]
         with refuse_as(HTTPStatus.TOO_MANY_REQUESTS):
-            return await asyncio.to_thread(self._allowance().within, settings, live)
+            return await asyncio.to_thread(self._ledger.within, settings, live)
+
+    async def see_budget(self) -> None:
+        """Count judging or learning as a question of a user; Refused (429) if nothing is left."""
+        async with self._granting:
+            await self._within(self.settings)
+            if self._ledger:
+                await asyncio.to_thread(self._ledger.begin)
 
     def ahead(self, work: Work) -> int:
         """How many questions wait longer than one that waits, whoever asked them."""
@@ -684,6 +695,8 @@ class RunDesk:
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(tell_to(work.hear))
         REQUESTER.set(requester := Requester(self.user))
+        if self._ledger:
+            PAYER.set(RunsPayer(self._ledger, work.granted))
         try:
             said = await self._ask(work, ask, setup)
         except asyncio.CancelledError:
@@ -701,6 +714,7 @@ class RunDesk:
             work.leave()
             release(requester)
             REQUESTER.set(Requester(self.user))
+            PAYER.set(self._ledger)
         work.conclude(said)
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)

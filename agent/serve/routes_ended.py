@@ -43,6 +43,7 @@ TYPES: dict[Kind, str] = {
 }
 Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
+Gate = Callable[[], Awaitable[None]]
 JudgeState = Literal["none", "waiting", "running", "done", "failed"]
 MOST = 32
 _SHORTEST_KEY = 6
@@ -56,9 +57,9 @@ class Rated(RequestBody):
     note: str = Field(default="", max_length=MOST_CHARACTERS)
 
 
-def router(settings: Callable[[], Settings], judge: Judge) -> APIRouter:
-    """`settings`: those in force, whose keys are in no export."""
-    desk = _EndedRuns(settings, JudgingJobs(judge))
+def router(settings: Callable[[], Settings], judge: Judge, gate: Gate) -> APIRouter:
+    """`settings`: those in force, whose keys are in no export; `gate` refuses what is not paid."""
+    desk = _EndedRuns(settings, JudgingJobs(judge), gate)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -77,8 +78,8 @@ def router(settings: Callable[[], Settings], judge: Judge) -> APIRouter:
 class _EndedRuns:
     """The handlers."""
 
-    def __init__(self, settings: Callable[[], Settings], jobs: "JudgingJobs") -> None:
-        self.jobs = jobs
+    def __init__(self, settings: Callable[[], Settings], jobs: "JudgingJobs", gate: Gate) -> None:
+        self.jobs, self._gate = jobs, gate
         self._settings = settings
         self._store = RunStore(settings().data_dir)
         # A page set on paper takes a processor for a second: one at a time.
@@ -109,6 +110,7 @@ class _EndedRuns:
 
     async def judge(self, run: str) -> dict[str, Any]:
         await asyncio.to_thread(self._load_ended, run)
+        await self._gate()
         return asdict(self.jobs.start(run))
 
     async def state(self, run: str) -> dict[str, Any]:

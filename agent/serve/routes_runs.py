@@ -609,6 +609,7 @@ class _Server:
 
     async def learn(self) -> dict[str, Any]:
         """Learn from all waiting runs; those already queued keep their places."""
+        await self.desk.see_budget()
         await self.desk.lessons.begin()
         return await self.desk.lessons.state()
 

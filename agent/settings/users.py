@@ -4,8 +4,8 @@
     users/NAME~ID/  a data directory of their own: runs, threads, bank, uploads
 
 A name that was removed and is given again is another user. A token is shown once, when it is made.
-A user's daily spending counts from the same time the day before, and what runs in progress were
-granted counts as spent.
+What a user spends in a day is told by their `ledger`; what runs in progress are granted counts as
+spent.
 """
 
 import hashlib
@@ -13,30 +13,41 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import Field
 
-from rubricem.agent.record.history import History
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import RunStore, folder_locked, value_in, write_atomically
-from rubricem.memory.schema import Value
+from rubricem.memory.runs import folder_locked, value_in, write_atomically
+from rubricem.memory.schema import Usage, Value
 from rubricem.memory.text import digest_of
 
 USERS_FILE, FOLDER = "users.json", "users"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
+class Outlay:
+    """What was spent: on so many questions, tokens, and US dollars where their price is known."""
+
+    runs: int
+    tokens: int
+    cost: float
+
+
+@dataclass(slots=True)
 class Granted:
     """What a run in progress may still spend."""
 
     tokens: int
     cost: float
+
+    def take(self, usage: Usage) -> None:
+        self.tokens = max(0, self.tokens - usage.prompt_tokens - usage.completion_tokens)
+        self.cost = max(0.0, self.cost - (usage.cost or 0.0))
 
 
 class UserBudget(Value):
@@ -52,27 +63,26 @@ class UserBudget(Value):
     day_tokens: int | None = Field(default=None, gt=0)
     day_runs: int | None = Field(default=None, gt=0)
 
-    def within(self, settings: Settings, live: list[Granted]) -> Settings:
-        """The settings of a question within what the user may spend now; 0 among them: no limit.
-
-        Raises SettingsError if nothing is left for today. Reads files.
-        """
-        history = History(RunStore(settings.data_dir))
-        history.follow()
-        spent = history.outlay_since(datetime.now(UTC) - DAY)
+    def left(self, spent: Outlay, live: list[Granted]) -> dict[str, float | None]:
+        """What is left of a day by its setting; None: no limit. SettingsError: nothing is left."""
         left: dict[str, float | None] = {
             "max_cost": _less(self.day_cost, spent.cost + sum(each.cost for each in live)),
             "max_total_tokens": _less(
                 self.day_tokens, spent.tokens + sum(each.tokens for each in live)
             ),
         }
-        runs = self.day_runs is not None and spent.runs >= self.day_runs
-        if runs or any(value is not None and value <= 0 for value in left.values()):
-            raise SettingsError(
-                "Your budget for a day is spent, or granted to runs in progress.",
-                "Wait until they have ended or the day has passed, or ask whoever runs this "
-                "server.",
-            )
+        if any(value is not None and value <= 0 for value in left.values()):
+            raise _spent_up()
+        return left
+
+    def within(self, settings: Settings, spent: Outlay, live: list[Granted]) -> Settings:
+        """The settings of a question within what the user may spend now; 0 among them: no limit.
+
+        Raises SettingsError if nothing is left for today.
+        """
+        left = self.left(spent, live)
+        if self.day_runs is not None and spent.runs >= self.day_runs:
+            raise _spent_up()
         changed, asked = {}, budgets_of(settings)
         for each, name in BUDGETS.items():
             limits = [getattr(asked, each), getattr(self, name), left.get(name)]
@@ -162,6 +172,13 @@ class Users:
             self._data_dir / USERS_FILE,
             "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
         )
+
+
+def _spent_up() -> SettingsError:
+    return SettingsError(
+        "Your budget for a day is spent, or granted to runs in progress.",
+        "Wait until they have ended or the day has passed, or ask whoever runs this server.",
+    )
 
 
 def _less(limit: float | None, spent: float) -> float | None:

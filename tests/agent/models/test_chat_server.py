@@ -155,7 +155,15 @@ async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
     assert unknown.usage == Usage(prompt_tokens=11, completion_tokens=2, calls=1)
 
 
-@pytest.mark.parametrize("ends", [Reply("fine", usage=None), Reply("fine", pieces=["fine"] * 999)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        Reply("fine", usage=None),
+        Reply("fine", pieces=["fine"] * 999),
+        Reply("fine", usage={"prompt_tokens": -9000, "completion_tokens": -1}),
+        Reply("fine", usage={"prompt_tokens": None, "completion_tokens": 0}),
+    ],
+)
 async def test_what_costs_money_and_is_not_told_is_reckoned_at_three_bytes_a_token(
     ends: Reply,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -12,14 +12,15 @@ from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.users import Granted, UserBudget, Users
-from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import RunStore
+from rubricem.agent.settings.ledger import SpendingLedger
+from rubricem.agent.settings.users import Granted, Outlay, UserBudget, Users
+from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.schema import Usage
 from tests.conftest import refusal, rubricem
 from tests.support.pages import PATIENCE, QUESTION, reply, run_settings
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tool_servers import serving_http
-from tests.support.values import trajectory
+from tests.support.waiting import wait_for
 
 OWN = "t0ken-" * 6
 
@@ -158,19 +159,83 @@ def test_who_has_spent_a_day_is_told_so_also_at_a_resume(server: Asking):
 def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
     tmp_path: Path, allowance: UserBudget, live: list[Granted], left: tuple[float, ...] | None
 ):
-    """A run of today took 1,280 tokens and $0.0021; the question wants 500 tokens and 60 s."""
-    store = RunStore(tmp_path)
-    store.create("a", {"ask": {"question": "?"}, "choices": {}})
-    store.save(
-        trajectory("Yes.").model_copy(update={"thread": "a", "started_at": datetime.now(UTC)})
-    )
+    """1,280 tokens and $0.0021 were spent today; the question wants 500 tokens and 60 s."""
     settings = Settings(data_dir=tmp_path, max_total_tokens=500, max_cost=0, max_seconds=60)
+    spent = Outlay(1, 1280, 0.0021)
     if left is None:
         with pytest.raises(SettingsError, match="for a day"):
-            allowance.within(settings, live)
+            allowance.within(settings, spent, live)
         return
-    got = allowance.within(settings, live)
+    got = allowance.within(settings, spent, live)
     assert (got.max_total_tokens, got.max_cost, got.max_seconds) == pytest.approx(left)
+
+
+def test_what_is_deleted_was_paid_and_whatever_calls_a_model_is_counted(server: Asking):
+    server.users.put("anna", UserBudget(day_runs=2))
+    server._tokens["anna"] = server.users.put("anna", UserBudget())
+    ledger = SpendingLedger(server.users.folder("anna"), UserBudget)
+    run = asked(server, "anna", QUESTION)
+    assert server.ask("anna", "DELETE", f"/api/runs/{run}").status_code == 204
+    ledger.__post_init__()
+    first = ledger.spent()
+    assert first.runs == 1 and first.tokens > 0
+    kept = asked(server, "anna", QUESTION)
+    for method, path in (
+        ("POST", "/api/runs"),
+        ("POST", f"/api/runs/{kept}/judge"),
+        ("POST", "/api/learning"),
+    ):
+        body = {"json": {"question": QUESTION}} if path == "/api/runs" else {}
+        refused = server.ask("anna", method, path, **body)
+        assert refused.status_code == 429 and "for a day" in refused.json()["error"], path
+    server.users.put("anna", UserBudget(day_runs=3))
+    server._tokens["anna"] = server.users.put("anna", UserBudget())
+    ledger.__post_init__()
+    before = ledger.spent()
+    assert server.ask("anna", "POST", f"/api/runs/{kept}/judge").status_code == 202
+    wait_for(
+        lambda: (
+            server.ask("anna", "GET", f"/api/runs/{kept}/judge").json()["state"]
+            in ("done", "failed")
+        )
+    )
+    ledger.__post_init__()
+    assert ledger.spent().runs == 3 and ledger.spent().tokens > before.tokens
+    assert server.ask("anna", "POST", f"/api/runs/{kept}/judge").status_code == 429
+    assert server.ask("ben", "POST", "/api/runs", json={"question": QUESTION}).status_code == 201
+
+
+def test_no_call_is_made_once_a_day_is_spent_whatever_it_is_for(server: Asking):
+    kept = asked(server, "anna", QUESTION)
+    folder, path = server.users.folder("anna"), f"/api/runs/{kept}/judge"
+    before = SpendingLedger(folder, UserBudget).spent().tokens
+    calls = (folder / "ledger.jsonl").read_text().count('"runs": 0')
+    server._tokens["anna"] = server.users.put("anna", UserBudget(day_tokens=before + 1))
+    assert server.ask("anna", "POST", path).status_code == 202
+    wait_for(lambda: server.ask("anna", "GET", path).json()["state"] in ("done", "failed"))
+    assert "for a day" in server.ask("anna", "GET", path).json()["error"]
+    assert SpendingLedger(folder, UserBudget).spent().tokens > before + 1
+    assert (folder / "ledger.jsonl").read_text().count('"runs": 0') == calls + 1
+    assert server.ask("anna", "POST", path).status_code == 429
+
+
+def test_a_ledger_reads_what_a_kill_left_and_is_not_refunded_by_a_clock_set_back(tmp_path: Path):
+    ledger = SpendingLedger(tmp_path, UserBudget)
+    ledger.pay(Usage(prompt_tokens=100, completion_tokens=20, cost=0.5, calls=1))
+    later = datetime.now(UTC) + timedelta(days=1)
+    past = datetime.now(UTC) - timedelta(days=1, seconds=1)
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        for at, tokens in ((later, 7), (past, 1000)):
+            file.write(f'{{"at": "{at.isoformat()}", "runs": 0, "tokens": {tokens}, "cost": 0}}\n')
+        file.write('{"at": "2026-')
+    again = SpendingLedger(tmp_path, UserBudget)
+    assert again.spent() == Outlay(0, 127, 0.5)
+    again.begin()
+    assert SpendingLedger(tmp_path, UserBudget).spent() == again.spent() == Outlay(1, 127, 0.5)
+    assert (tmp_path / "ledger.jsonl").stat().st_mode & 0o077 == 0
+    broke = SpendingLedger(tmp_path, lambda: UserBudget(day_cost=0.5))
+    with pytest.raises(PolicyError, match="for a day"):
+        broke.check()
 
 
 def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
