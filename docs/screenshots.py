@@ -71,7 +71,7 @@ def report(page: Page, site: Site) -> None:
 def thread(page: Page, site: Site) -> None:
     asked = finished(site, QUESTION)["thread"]
     finished(site, "And who found the elements? It is a rich lru_cache", thread=asked)
-    page.goto(f"{site.url}#/threads/{asked}")
+    page.goto(f"{site.url}#/conversations/{asked}")
     page.locator(".katex").last.wait_for()
     page.get_by_role("article").last.scroll_into_view_if_needed()
 
@@ -82,10 +82,10 @@ def citation(page: Page, site: Site) -> None:
     page.get_by_role("dialog").wait_for()
 
 
-def history(page: Page, site: Site) -> None:
+def conversations(page: Page, site: Site) -> None:
     for asked in ("Which runs are kept, and where?", "What does typed=True do to lru_cache?"):
         finished(site, asked)
-    page.goto(f"{site.url}#/history")
+    page.goto(f"{site.url}#/conversations")
     page.locator("main .list > li").first.wait_for()
 
 
@@ -111,7 +111,7 @@ def training(page: Page, site: Site) -> None:
 
 
 VIEWS: tuple[Callable[[Page, Site], None], ...] = (
-    ask, plan, watch, report, citation, thread, history, memory, judge, training, settings,
+    ask, plan, watch, report, citation, thread, conversations, memory, judge, training, settings,
 )  # fmt: skip
 
 

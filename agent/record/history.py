@@ -57,7 +57,9 @@ PRAGMA user_version = {VERSION};
 """`known`: what is followed is read without the texts beside it"""
 _WORD = re.compile(r"[^\W_]+")
 _MARKUP = re.compile(
-    r"^\s*(?:#{1,6}|[-*>])\s+|^[\s:|-]*---[\s:|-]*$|[`|]|\*\*(?=\S)|(?<=\S)\*\*", re.M
+    r"^\s*(?:#{1,6}|[-*>])\s+|^[\s:|-]*---[\s:|-]*$|[`|]|\*\*(?=\S)|(?<=\S)\*\*"
+    r"|!?\[(?=[^\]\n]+\]\()|(?<=\w)\]\([^()\s]*\)",
+    re.M,
 )
 """of Markdown, what a preview in plain text is the easier to read without"""
 
@@ -298,7 +300,7 @@ class Dependents:
         """A sentence for each of the three."""
         said = []
         if self.conversations:
-            said.append(f"It is taken out of its thread ({', '.join(self.conversations)}).")
+            said.append(f"It is taken out of its conversation ({', '.join(self.conversations)}).")
         if self.later:
             runs = ", ".join(self.later)
             said.append(f"Asked after it, and keeping what they quoted of it: {runs}.")

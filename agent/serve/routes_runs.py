@@ -138,18 +138,29 @@ class _Runs:
         q: Annotated[str, Query(max_length=1000)] = "",
         tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
     ) -> dict[str, Any]:
-        """Runs before a given one (or all), the newest first; `q`: words that they contain."""
+        """Runs before a given one (or all), the newest first; `q`: words that they contain.
+
+        `threads` describes their conversations, and on the first page those that have none.
+        """
         past, desk = self.desk.history, self.desk
         counts: dict[str, Any] = {"reading": await self._look()}
 
         def read_page() -> list[tuple[PastRun, dict[str, Any], Trajectory | None]]:
             if before is None:
                 counts.update({"found": past.count(q, tag), "tags": past.tags()})
-            told, rows = conversations(desk), []
+            listing, rows = desk.conversations.list_all(), []
+            told = {run: each.id for each in listing.conversations for run in each.own_runs}
             for run in past.page(q, tag, before, limit):
                 # One that is deleted meanwhile is not listed.
                 with suppress(RequestRefused):
                     rows.append((run, *_read_run(desk, run.thread, told)))
+            shown, first = {told.get(run.thread) for run, *_ in rows}, not (before or q or tag)
+            counts["problems"] = listing.problems
+            counts["threads"] = {
+                each.id: _describe(desk, each)
+                for each in listing.conversations
+                if each.id in shown or (first and not each.own_runs)
+            }
             return rows
 
         found = [
@@ -464,7 +475,7 @@ class _Conversations:
 
     def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
         listing = self.desk.conversations.list_all()
-        told = [self._describe(each) for each in listing.conversations[:limit]]
+        told = [_describe(self.desk, each) for each in listing.conversations[:limit]]
         return {"threads": told, "problems": listing.problems}
 
     async def create(self, begun: Begun) -> dict[str, Any]:
@@ -473,7 +484,7 @@ class _Conversations:
         else:
             await self.desk.check_run(begun.run)
             made = await asyncio.to_thread(self.desk.conversations.after, begun.run)
-        return await asyncio.to_thread(self._describe, made)
+        return await asyncio.to_thread(_describe, self.desk, made)
 
     async def one(self, thread: str) -> dict[str, Any]:
         found = await asyncio.to_thread(self.desk.conversation, thread)
@@ -486,7 +497,7 @@ class _Conversations:
                 # Its folder is gone.
                 gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
                 runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
-        return {**await asyncio.to_thread(self._describe, found), "runs": runs}
+        return {**await asyncio.to_thread(_describe, self.desk, found), "runs": runs}
 
     async def export(self, thread: str) -> Response:
         """The answered questions of a thread as one page, without this machine's paths and keys.
@@ -506,33 +517,51 @@ class _Conversations:
                 if self.desk.store.has_ended(run):
                     told.append(for_others(self.desk.store.load(run), self.desk.settings))
         if not told:
-            raise conflict("Nothing in this thread is answered yet.", "Wait for its first report.")
-        return page(*told, title=self._describe(conversation)["title"])
+            raise conflict(
+                "Nothing in this conversation is answered yet.", "Wait for its first report."
+            )
+        return page(*told, title=_describe(self.desk, conversation)["title"])
 
     def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
         self.desk.conversation(thread)
-        return self._describe(self.desk.conversations.branch(thread, branched.run))
+        return _describe(self.desk, self.desk.conversations.branch(thread, branched.run))
 
     def rename(self, thread: str, titled: Titled) -> dict[str, Any]:
         self.desk.conversation(thread)
-        return self._describe(self.desk.conversations.rename(thread, titled.title))
+        return _describe(self.desk, self.desk.conversations.rename(thread, titled.title))
 
-    def delete(self, thread: str) -> Response:
-        with refuse_as(HTTPStatus.NOT_FOUND):
-            self.desk.conversations.delete(thread)
+    async def delete(self, thread: str, runs: bool = False) -> Response:
+        """Forget a thread, and with `runs` delete its own for good.
+
+        Refused (409) while one of them is in progress, and then nothing is deleted.
+        """
+        desk = self.desk
+        if runs:
+            own = (await asyncio.to_thread(desk.conversation, thread)).own_runs
+            if any(run in desk.live for run in own):
+                raise conflict("A question of it goes on.", "Stop it first.")
+            for run in own:
+                with refuse_as(HTTPStatus.CONFLICT):
+                    if await asyncio.to_thread(desk.store.holds, run):
+                        await asyncio.to_thread(remove, desk.setup.stores, run)
+                desk.logs.forget(run)
+        with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
+            await asyncio.to_thread(desk.conversations.delete, thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    def _describe(self, conversation: Conversation) -> dict[str, Any]:
-        first = self.desk.store.question(conversation.runs[0]) if conversation.runs else ""
-        return {
-            "id": conversation.id,
-            "title": conversation.title or one_line(first, LONGEST_TITLE),
-            "named": bool(conversation.title),
-            "runs": list(conversation.runs),
-            "parent": conversation.parent.model_dump() if conversation.parent else None,
-            "created_at": conversation.created_at.isoformat(timespec="seconds"),
-            "updated_at": conversation.changed_at.isoformat(timespec="seconds"),
-        }
+
+def _describe(desk: RunDesk, conversation: Conversation) -> dict[str, Any]:
+    first = desk.store.question(conversation.runs[0]) if conversation.runs else ""
+    return {
+        "id": conversation.id,
+        "title": conversation.title or one_line(first, LONGEST_TITLE),
+        "named": bool(conversation.title),
+        "runs": list(conversation.runs),
+        "own": len(conversation.own_runs),
+        "parent": conversation.parent.model_dump() if conversation.parent else None,
+        "created_at": conversation.created_at.isoformat(timespec="seconds"),
+        "updated_at": conversation.changed_at.isoformat(timespec="seconds"),
+    }
 
 
 VERIFY = ("off", "mark", "repair")

@@ -3,22 +3,25 @@ import { get, logIn, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
-import { button, choices, dot, empty, failure, notice, select, stateOf } from "./parts.js";
+import {
+  addressOf, button, choices, dot, empty, failure, grouped, notice, select, stateOf, titleOf,
+} from "./parts.js";
 import { reachable } from "./reach.js";
 import { t } from "./texts.js";
 
 const VIEWS = {
   "": () => import("./ask.js"),
   run: () => import("./run.js"),
-  history: () => import("./history.js"),
-  threads: () => import("./threads.js"),
+  conversations: (one) => (one ? import("./conversation.js") : import("./conversations.js")),
   memory: () => import("./memory.js"),
   judge: () => import("./judge.js"),
   training: () => import("./training.js"),
   settings: () => import("./settings.js"),
 };
-const ICONS = ["ask", "history", "threads", "memory", "judge", "training"];
-const RECENT = 12;
+const ICONS = ["ask", "threads", "memory", "judge", "training"];
+/** Places of before, which links and bookmarks still name. */
+const MOVED = { history: "conversations", threads: "conversations" };
+const [RECENT, READ] = [12, 40];
 const main = document.getElementById("main");
 let leaving = new AbortController();
 
@@ -35,6 +38,9 @@ function decoded(part) {
 /** Leave the view that is shown and show the one that the address names; `moved` to, or the first. */
 async function route(moved) {
   const [place, ...rest] = parts();
+  if (Object.hasOwn(MOVED, place)) {
+    return location.replace(`#/${[MOVED[place], ...rest.map(encodeURIComponent)].join("/")}`);
+  }
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
@@ -42,7 +48,7 @@ async function route(moved) {
   mark(place);
   const [name] = place.split("?");
   if (!Object.hasOwn(VIEWS, name)) return replace(main, unknown());
-  const module = await VIEWS[name]().catch(() => null);
+  const module = await VIEWS[name](...rest).catch(() => null);
   if (signal.aborted) return;
   if (!module) {
     reachable();
@@ -106,11 +112,11 @@ function mark(place) {
 }
 
 async function recent() {
-  const { runs } = await get(`/api/runs?limit=${RECENT}`).catch(() => ({ runs: null }));
-  if (runs === null) return;
-  const here = parts();
-  const rows = runs.map((run) => {
-    const current = here[0] === "run" && here[1] === run.run ? "page" : null;
+  const found = await get(`/api/runs?limit=${READ}`).catch(() => null);
+  if (found === null) return;
+  const here = parts().slice(0, 2).map(encodeURIComponent).join("/");
+  const rows = grouped(found.runs).slice(0, RECENT).map(([run]) => {
+    const [href, title] = [addressOf(run, found.threads), titleOf(run, found.threads)];
     const said = el("span", { class: "unseen" }, `, ${stateOf(run)[0]}`);
     return el(
       "li",
@@ -118,19 +124,19 @@ async function recent() {
       el(
         "a",
         {
-          href: `#/run/${encodeURIComponent(run.run)}`,
-          "aria-current": current,
-          title: run.title || run.question,
+          href,
+          "aria-current": href === `#/${here}` ? "page" : null,
+          title,
         },
         dot(run),
-        el("span", { dir: "auto" }, run.title || run.question),
+        el("span", { dir: "auto" }, title),
         said,
       ),
     );
   });
   replace(
     document.getElementById("recent"),
-    rows.length ? rows : el("li", { class: "soft small none" }, t("Your runs will stand here.")),
+    rows.length ? rows : el("li", { class: "soft small none" }, t("None yet")),
   );
 }
 

@@ -115,7 +115,7 @@ export function composer(thread = null, began = open) {
   const options = fields(thread);
   const failed = el("div", { class: "failed" });
   const send = button(
-    thread ? t("Ask in this thread") : t("Ask"),
+    thread ? t("Ask in this conversation") : t("Ask"),
     null,
     { kind: "primary", type: "submit", drawn: "send" },
   );

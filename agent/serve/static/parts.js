@@ -182,6 +182,28 @@ export function stateOf(run) {
   return STATES[key] ?? [capital(key || "ended"), ""];
 }
 
+/** The runs of a list by their conversations, each with its newest run first. */
+export function grouped(runs) {
+  const found = new Map();
+  for (const run of runs) {
+    const key = run.thread ?? run.run;
+    found.set(key, [...(found.get(key) ?? []), run]);
+  }
+  return [...found.values()];
+}
+
+const several = (run, threads) => threads[run.thread]?.runs.length > 1;
+
+/** Where a conversation is read: one of a single question is its run. */
+export const addressOf = (run, threads) => (several(run, threads)
+  ? `#/conversations/${encodeURIComponent(run.thread)}` : `#/run/${encodeURIComponent(run.run)}`);
+
+export function titleOf(run, threads) {
+  const thread = threads[run.thread];
+  if (several(run, threads)) return thread.title;
+  return (thread?.named && thread.title) || run.title || run.question;
+}
+
 export function badge(label, kind = "", ...more) {
   return el("span", { class: classes("badge", kind) }, label, more);
 }

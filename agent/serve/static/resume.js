@@ -65,7 +65,7 @@ export function deepening(run, thread, began) {
     dialog.close();
     began(started);
   };
-  const lead = t("Several investigations go on from this report, in the same thread.");
+  const lead = t("Several investigations go on from this report, in the same conversation.");
   const dialog = el(
     "dialog",
     { "aria-labelledby": heading.id, on: { close: () => dialog.remove() } },

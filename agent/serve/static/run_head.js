@@ -53,7 +53,7 @@ export class RunHead {
   /** Where the run belongs, when it was asked, and of what. */
   place(run, nested = false) {
     let [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, t("By itself")]
-      : [`#/threads/${encodeURIComponent(run.thread)}`, t("Thread")];
+      : [`#/conversations/${encodeURIComponent(run.thread)}`, t("Conversation")];
     if (run.part_of) [to, label] = [leadOf(run), t("Part of a larger research")];
     const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
     const linked = run.thread || run.part_of;

@@ -11,7 +11,7 @@ export function sharing(thread, title) {
   const address = `/api/threads/${encodeURIComponent(thread)}/export/html`;
   const share = async () => {
     const reply = await fetch(address, { headers: keyed() });
-    if (!reply.ok) return say(t("The thread could not be written."));
+    if (!reply.ok) return say(t("The conversation could not be written."));
     const name = `rubricem-${thread}.html`;
     const file = new File([await reply.blob()], name, { type: TYPE });
     if (navigator.canShare?.({ files: [file] })) {
@@ -20,7 +20,7 @@ export function sharing(thread, title) {
     } else {
       save(file);
     }
-    say(t("The thread was shared as one file."));
+    say(t("The conversation was shared as one file."));
   };
   return button(t("Share as one file"), share, { kind: "small", drawn: "down" });
 }

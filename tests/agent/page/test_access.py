@@ -14,8 +14,9 @@ from tests.agent.page.conftest import faults
 from tests.support import pages
 
 VIEWS = (
-    "#/", "#/run/{run}", "#/run/{run}/steps", "#/run/{asking}", "#/history", "#/threads",
-    "#/threads/{thread}", "#/memory", "#/memory/kept", "#/memory/held", "#/judge", "#/judge/{run}",
+    "#/", "#/run/{run}", "#/run/{run}/steps", "#/run/{asking}", "#/conversations",
+    "#/conversations/{thread}", "#/memory", "#/memory/kept", "#/memory/held", "#/judge",
+    "#/judge/{run}",
     "#/training", "#/training/collected/september", "#/training/trained/adapter", "#/settings",
     "#/run/none",
 )  # fmt: skip

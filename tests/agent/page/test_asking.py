@@ -135,7 +135,7 @@ def test_deep_research_is_watched_part_by_part_and_each_part_is_read(page: Page,
     expect(page.get_by_role("textbox", name="Follow-up question")).to_have_count(0)
     page.get_by_role("link", name="Part of a larger research").click()
     pages.has_heading(page, question)
-    page.get_by_role("link", name="History").click()
+    page.get_by_role("link", name="Conversations").click()
     expect(page.get_by_role("link", name=question).first).to_be_visible()
     expect(page.get_by_role("main").get_by_text(pages.PARTS[0])).to_have_count(0)
 

@@ -73,6 +73,7 @@ def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: 
     asked = pages.finished(site)
     pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
     page.goto(f"{site.url}#/threads/{asked['thread']}")
+    page.wait_for_url(f"**/#/conversations/{asked['thread']}")
     turns = page.locator(".turns > li")
     expect(turns).to_have_count(2)
     expect(turns.first).to_contain_text(pages.QUESTION)
@@ -81,7 +82,7 @@ def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: 
     expect(page.get_by_role("dialog", name="Citation 1 of 3")).to_be_visible()
     page.keyboard.press("Escape")
     page.get_by_role("textbox", name="Follow-up question").fill("And with 256?")
-    page.get_by_role("button", name="Ask in this thread").click()
+    page.get_by_role("button", name="Ask in this conversation").click()
     expect(turns.nth(2).get_by_role("article")).to_contain_text("can grow without bound")
     assert not faults(page)
 
@@ -111,7 +112,7 @@ def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):
     page.keyboard.press("Escape")
     page.get_by_role("link", name="How it was found").click()
     expect(page.get_by_role("region", name="Answer")).to_contain_text("alert(10)")
-    for address in ("#/threads", f"#/judge/{run}"):
+    for address in ("#/conversations", f"#/judge/{run}"):
         page.goto(f"{site.url}{address}")
         expect(page.locator("main")).to_contain_text("<script>alert(5)</script>")
     living = "script:not([src]), main :is(img, iframe, style, [onerror], [onload], [onclick])"
@@ -199,7 +200,7 @@ def test_the_page_speaks_the_language_that_it_has_a_table_for(browser: Browser, 
     german = {
         "What would you like to know?": "Was möchten Sie wissen?",
         "Ask": "Fragen",
-        "Recent": "Zuletzt",
+        "Latest conversations": "Zuletzt",
         "question|questions": "Frage|Fragen",
     }
     with pages.opened(browser, site, locale="de-DE") as page:
@@ -233,29 +234,69 @@ def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
 OWN = "Which entry does lru_cache discard first?"
 
 
-@pytest.fixture(scope="module")
-def asked(site: pages.Site) -> dict[str, str]:
-    return pages.finished(site, OWN)
+def test_one_list_has_each_conversation_once_with_what_was_sought_in_it(
+    page: Page, site: pages.Site
+):
+    asked = pages.finished(site, "Who fed the zebra? lru_cache")
+    pages.finished(site, "And the okapi? lru_cache", thread=asked["thread"])
+    alone = pages.finished(site, "Where is a quagga? lru_cache")["run"]
+    page.goto(f"{site.url}#/conversations")
+    rows = page.get_by_role("main").locator(".list > li")
+    row = rows.filter(has_text="Who fed the zebra?")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("2 questions")
+    expect(row.locator(".hits a")).to_have_text(re.compile("^And the okapi"))
+    latest = page.get_by_role("navigation", name="Latest conversations").get_by_role("link")
+    expect(latest.filter(has_text="Who fed the zebra?")).to_have_count(1)
+    expect(latest.filter(has_text="okapi")).to_have_count(0)
+    search = page.get_by_label("Search in questions and reports")
+    search.fill("zebra")
+    expect(rows).to_have_count(1)
+    expect(row.locator(".hits mark")).to_have_text("zebra")
+    search.fill("quagga")
+    found = rows.filter(has_text="quagga").get_by_role("link")
+    expect(found).to_have_attribute("href", f"#/run/{alone}")
+    rows.get_by_role("button", name="Name and tags").click()
+    page.get_by_label("Name").fill("Extinct")
+    page.get_by_label("Tags").fill("animals")
+    assert faults(page) == []
+    page.get_by_role("button", name="Keep").click()
+    expect(rows).to_contain_text("Extinct")
+    page.reload()
+    page.get_by_role("button", name="animals 1").click()
+    expect(rows).to_have_count(1)
 
 
-def test_a_thread_is_opened_renamed_branched_and_deleted(page: Page, asked: dict[str, str]):
-    page.get_by_role("link", name="Threads").click()
-    threads = page.locator("main .list").get_by_role("listitem")
-    link = page.locator("main").get_by_role("link", name=OWN)
-    expect(link).to_be_visible()
-    before = threads.count()
-    link.click()
+def test_a_conversation_is_renamed_branched_and_deleted_with_its_own_questions(
+    page: Page, site: pages.Site
+):
+    asked = pages.finished(site, OWN)
+    pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
+    page.get_by_role("link", name="Conversations").click()
+    rows = page.get_by_role("main").locator(".list > li")
+    rows.get_by_role("link", name=OWN).first.click()
     pages.has_heading(page, OWN)
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Title").fill("Caches <b>of</b> Python")
     page.get_by_role("button", name="Keep").click()
     pages.has_heading(page, "Caches <b>of</b> Python")
-    page.get_by_role("button", name="Branch from here").click()
+    page.get_by_role("button", name="Branch from here").first.click()
     expect(page.get_by_text("Branched from")).to_be_visible()
+    page.get_by_role("link", name="Conversations").click()
+    named = rows.filter(has_text="Caches <b>of</b> Python").filter(has_text="2 questions")
+    branch = rows.filter(has_text="Nothing was asked in this conversation yet.")
+    expect(named).to_have_count(1)
+    branch.get_by_role("link").click()
     page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_contain_text("stay there")
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    pages.has_heading(page, "Threads")
-    expect(threads).to_have_count(before)
+    expect(branch).to_have_count(0)
+    named.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_contain_text("All files of its 2 questions")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("Deleted.")).to_be_visible()
+    gone = httpx.get(f"{site.url}api/runs/{asked['run']}", timeout=PATIENCE)
+    assert gone.status_code == 404
 
 
 def test_a_reflection_is_edited_and_says_so(page: Page):
@@ -303,9 +344,8 @@ def test_somebody_elses_change_is_not_overwritten(browser: Browser, site: pages.
     expect(page.get_by_label("Rubrics")).to_have_value("Mine")
 
 
-def test_a_run_is_judged_and_stands_beside_another(
-    page: Page, site: pages.Site, asked: dict[str, str]
-):
+def test_a_run_is_judged_and_stands_beside_another(page: Page, site: pages.Site):
+    asked = pages.finished(site, OWN)
     second = pages.finished(site, "What is the other cache?")["run"]
     page.goto(f"{site.url}#/judge")
     page.get_by_label("Run", exact=True).select_option(asked["run"])

@@ -130,7 +130,7 @@ def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store:
     depends = asyncio.run(dependents(stores, "en"))
     assert depends.conversations == ("Caches", "Caches") and depends.later == ("de",)
     assert depends.learnt == ("taught",) and len(depends.describe()) == 3
-    assert depends.describe()[0] == "It is taken out of its thread (Caches, Caches)."
+    assert depends.describe()[0] == "It is taken out of its conversation (Caches, Caches)."
     remove(stores, "en")
     remove(stores, "new")
     assert found(store, "evict") == [] and not store.holds("en")

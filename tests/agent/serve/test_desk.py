@@ -353,6 +353,21 @@ async def test_a_live_run_whose_folder_is_deleted_is_shown_and_ends_with_one_sen
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+async def test_a_conversation_is_deleted_with_its_own_runs_once_none_goes_on(here: RunSite):
+    first = (await here.http.post("/api/runs", json={"question": QUESTION})).json()
+    await here.ended(first["run"])
+    more = await here.ask(f"{QUESTION} slowly", thread=first["thread"])
+    address = f"/api/threads/{first['thread']}"
+    refused = await here.http.delete(f"{address}?runs=true")
+    assert (refused.status_code, refused.json()["remedy"]) == (409, "Stop it first.")
+    await here.ended(more)
+    listed = (await here.http.get("/api/runs")).json()
+    assert listed["threads"][first["thread"]]["own"] == 2 and listed["problems"] == []
+    assert (await here.http.delete(f"{address}?runs=true")).status_code == 204
+    assert (await here.http.get("/api/runs")).json()["runs"] == []
+    assert (await here.http.delete(address)).status_code == 404
+
+
 async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has_one(
     tmp_path: Path,
 ):

@@ -1,86 +1,39 @@
-// Threads: questions that belong together, each knowing what was found before it.
+// A conversation: questions that belong together, each knowing what was found before it.
 import { get, patch, path, post, remove } from "./api.js";
 import { composer } from "./ask.js";
 import { el, replace } from "./dom.js";
-import { counted, when } from "./format.js";
+import { counted } from "./format.js";
 import {
-  attempt, button, confirmed, empty, failure, field, input, into, notice, view, waiting,
+  attempt, button, confirmed, failure, field, input, waiting,
 } from "./parts.js";
 import { LiveTurn } from "./run.js";
 import { sharing } from "./share.js";
 import { t } from "./texts.js";
 import { turn } from "./turns.js";
 
-export function show([thread], signal) {
-  return thread ? one(thread, signal) : all(signal);
-}
-
-function all(signal) {
-  const place = el("div");
-  into(
-    place,
-    () => get("/api/threads", { signal }),
-    ({ threads, problems }) => [problems.map((said) => notice(said)), listed(threads)],
-    signal,
-  );
-  return view(
-    t("Threads"),
-    t("Every question begins a thread; a follow-up knows the reports and sources before it."),
-    place,
-  );
-}
-
-function listed(threads) {
-  if (!threads.length) {
-    return empty(
-      t("No threads yet"),
-      t("Ask a question, and its thread will stand here."),
-      el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
-    );
-  }
-  const row = (thread) => {
-    const facts = [
-      el("span", {}, counted(thread.runs.length, "question")),
-      el("span", {}, when(thread.updated_at)),
-      thread.parent && el("span", {}, t("a branch")),
-    ];
-    return el(
-      "li",
-      {},
-      el(
-        "a",
-        { class: "item", href: address(thread.id) },
-        el("strong", { dir: "auto" }, nameOf(thread)),
-        el("span", { class: "row" }, facts),
-      ),
-    );
-  };
-  return el("ul", { class: "list" }, threads.map(row));
-}
-
-const address = (id) => `#/threads/${encodeURIComponent(id)}`;
-
-const nameOf = ({ title }) => title || t("A thread without a question");
-
-function one(name, signal) {
+export function show([name], signal) {
   const place = el(
     "div",
     { class: "view" },
-    el("h1", { tabindex: "-1", class: "unseen" }, t("Thread")),
+    el("h1", { tabindex: "-1", class: "unseen" }, t("Conversation")),
     waiting(),
   );
   get(path("threads", name), { signal }).then(
-    (thread) => signal.aborted || new ThreadView(place, thread, signal),
+    (thread) => signal.aborted || new ConversationView(place, thread, signal),
     (error) => signal.aborted || replace(
       place,
-      el("h1", { tabindex: "-1" }, t("This thread cannot be shown")),
+      el("h1", { tabindex: "-1" }, t("This conversation cannot be shown")),
       failure(error),
     ),
   );
   return place;
 }
 
-class ThreadView {
+const address = (id) => `#/conversations/${encodeURIComponent(id)}`;
+
+const nameOf = ({ title }) => title || t("A conversation without a question");
+
+class ConversationView {
   constructor(place, thread, signal) {
     this.thread = thread;
     this.signal = signal;
@@ -97,10 +50,10 @@ class ThreadView {
       "p",
       { class: "kicker" },
       t("Branched from "),
-      el("a", { href: address(thread.parent.conversation) }, t("an earlier thread")),
+      el("a", { href: address(thread.parent.conversation) }, t("an earlier one")),
     );
     this.runs = el("ol", { class: "list turns" }, thread.runs.map((run) => this.turn(run)));
-    this.none = el("p", { class: "soft" }, t("Nothing was asked in this thread yet."));
+    this.none = el("p", { class: "soft" }, t("Nothing was asked in this conversation yet."));
     this.none.hidden = thread.runs.length > 0;
     const next = el(
       "section",
@@ -160,7 +113,7 @@ class ThreadView {
       el(
         "div",
         { class: "grow" },
-        field(t("Title"), title, t("Left empty, the first question names the thread.")),
+        field(t("Title"), title, t("Left empty, the first question names it.")),
       ),
       send,
       button(t("Cancel"), back, { kind: "plain small" }),
@@ -179,13 +132,32 @@ class ThreadView {
   }
 
   async forget() {
-    const what = t("The thread is forgotten. Its runs and their reports stay on disk.");
-    if (!(await confirmed(t("Delete this thread?"), what, t("Delete")))) return;
-    const gone = await attempt(
-      this.failed,
-      this.actions.lastChild,
-      () => remove(path("threads", this.thread.id)).then(() => true),
-    );
-    if (gone) location.hash = "#/threads";
+    if (await forgotten(this.thread, this.failed, this.actions.lastChild)) {
+      location.hash = "#/conversations";
+    }
   }
+}
+
+/** Delete a conversation with all its own questions, once somebody has said so. */
+export async function forgotten({ id, own }, failed, press) {
+  const what = own
+    ? t("All files of its {0} are deleted for good. What was learnt from them stays in the memory.",
+      counted(own, "question"))
+    : t("Its questions belong to the conversation that it branched from, and stay there.");
+  if (!(await confirmed(t("Delete this conversation?"), what, t("Delete")))) return false;
+  const done = () => remove(`${path("threads", id)}?runs=true`).then(() => true);
+  const gone = await attempt(failed, press, done);
+  if (gone) dispatchEvent(new Event("runs-changed"));
+  return gone;
+}
+
+/** Delete a question that stands alone, once somebody has read what depends on it. */
+export async function forgottenRun(run, failed, press) {
+  const depends = await attempt(failed, press, () => get(path("runs", run, "dependents")));
+  if (!depends) return false;
+  const what = [t("All files of this run are deleted for good."), ...depends.said].join(" ");
+  if (!(await confirmed(t("Delete this conversation?"), what, t("Delete")))) return false;
+  const gone = await attempt(failed, press, () => remove(path("runs", run)).then(() => true));
+  if (gone) dispatchEvent(new Event("runs-changed"));
+  return gone;
 }
