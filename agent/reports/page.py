@@ -12,7 +12,6 @@ whatever the page names. Cited sources are given to reference managers as BibTeX
 import base64
 import hashlib
 import importlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC
 from functools import cache, partial
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rubricem.agent.reports import report
 from rubricem.agent.reports.cited import (
@@ -220,9 +218,6 @@ class _Turn:
         return _numbers(self.trajectory)
 
 
-_PACKAGE = "rubricem.agent.reports"
-
-
 def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
     """The whole page: of one run, or of the runs of a thread, which has its own title."""
     one = len(trajectories) == 1
@@ -230,12 +225,11 @@ def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -
         _Turn.of(each, "" if one else f"{number}-", maths)
         for number, each in enumerate(trajectories, start=1)
     ]
-    style = fill_template(_PACKAGE, "page_style.html").strip()
+    style = fill_template("page_style.html").strip()
     sheet = _STYLE.search(style)
     assert sheet, "there is a style sheet, which the page's policy names by its hash"
     digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
     return fill_template(
-        _PACKAGE,
         "report_page.html",
         style=style,
         style_hash=f"sha256-{digest}",
@@ -247,31 +241,19 @@ def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -
     )
 
 
-def fill_template(package: str, template: str, **values: Any) -> str:
-    """A package's template with its values, which are escaped only in .html and .svg."""
-    return _templates(package).get_template(template).render(values)
-
-
-def cell(text: str) -> str:
-    """One line of Markdown in which nothing ends a table cell or begins a tag."""
-    return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+def fill_template(name: str, **values: Any) -> str:
+    """A template beside this file with its values, which are escaped only in .html."""
+    return _templates().get_template(name).render(values)
 
 
 @cache
-def _templates(package: str) -> Environment:
-    def read(name: str) -> str:
-        return (files(package) / name).read_text(encoding="utf-8")
-
+def _templates() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(read), autoescape=select_autoescape(("html", "svg")),
+        loader=PackageLoader("rubricem.agent", "reports"), autoescape=select_autoescape(("html",)),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {
-        "line": one_line,
-        "cell": cell,
-        "as_json": partial(json.dumps, ensure_ascii=False),
-    }
+    environment.filters |= {"line": one_line, "tex": _tex}
     return environment
 
 
@@ -413,10 +395,8 @@ def render(trajectory: Trajectory, suffix: str) -> str | bytes:
             return page(trajectory)
         case ".pdf":
             return pdf(trajectory)
-        case ".bib":
-            return "\n".join(_bibtex(trajectory))
-        case ".ris":
-            return "".join(_ris(trajectory))
+        case ".bib" | ".ris":
+            return _references(trajectory, suffix)
         case _:
             return trajectory.model_dump_json(indent=2) + "\n"
 
@@ -495,40 +475,19 @@ def _tex(text: str) -> str:
     return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
 
 
-def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
-    """Each cited source with its web address, its DOI, and the place of the passage in it."""
+def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[str, str, str, str]]:
+    """Of each cited source the title, web address, DOI, and the place of the passage in it."""
     for source in cited_answer(trajectory).sources:
         address = report.web_address(source.location) or ""
         doi = _DOI.search(address)
         where = "" if address else one_line(source.location)
         place = ", ".join(filter(None, (where, one_line(source.place))))
-        yield source, address, doi[1] if doi else "", place
+        yield one_line(source.title), address, doi[1] if doi else "", place
 
 
-def _bibtex(trajectory: Trajectory) -> Iterator[str]:
-    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
-    for number, (source, address, doi, place) in enumerate(_cited_sources(trajectory), start=1):
-        fields = {
-            "title": f"{{{_tex(one_line(source.title))}}}",
-            "url": address,
-            "doi": doi,
-            "urldate": read if address else "",
-            "note": _tex(place),
-        }
-        held = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items() if value)
-        yield f"@misc{{rubricem-{trajectory.id[:8]}-{number},\n{held}\n}}\n"
-
-
-def _ris(trajectory: Trajectory) -> Iterator[str]:
-    read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
-    for source, address, doi, place in _cited_sources(trajectory):
-        fields = {
-            "TY": "ELEC" if address else "GEN",
-            "TI": one_line(source.title),
-            "UR": address,
-            "DO": doi,
-            "Y2": read if address else "",
-            "N1": place,
-        }
-        lines = [f"{name}  - {value}\r\n" for name, value in fields.items() if value]
-        yield "".join([*lines, "ER  - \r\n\r\n"])
+def _references(trajectory: Trajectory, suffix: str) -> str:
+    """The cited sources for reference managers: `.bib` for BibTeX, `.ris` for RIS."""
+    read = trajectory.started_at.astimezone(UTC)
+    found, run = _cited_sources(trajectory), trajectory.id[:8]
+    text = fill_template(f"sources{suffix}", sources=found, run=run, read=read)
+    return text.replace("\n", "\r\n") if suffix == ".ris" else text
