@@ -234,8 +234,8 @@ async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> No
 
     if not why and not setup.reflecting.embedded:
         queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
-        if queue.put(trajectory.thread, lesson):
-            return
+        queue.put(trajectory.thread, lesson)
+        return
     tell(why or said)
 
 

@@ -418,7 +418,6 @@ class _LearningWork:
         return journal_calls(self.learner.model, self.calls)
 
 
-MOST = 200
 KEPT = 20
 Learn = Callable[[], Awaitable[Lesson]]
 
@@ -426,12 +425,11 @@ Learn = Callable[[], Awaitable[Lesson]]
 class LearningQueue:
     """Learns from one run at a time; used on one event loop."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self) -> None:
         self.lessons: deque[Lesson] = deque(maxlen=KEPT)
         """results of the runs so far, the latest last"""
         self.current = ""
         """the run being learnt from"""
-        self._most = most
         self._waiting: dict[str, Learn] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -443,16 +441,12 @@ class LearningQueue:
     def working(self) -> bool:
         return self._task is not None
 
-    def put(self, thread: str, learn: Learn) -> bool:
-        """Queue a run; False if there is no room for it, so that it waits in its folder."""
-        if thread == self.current or thread in self._waiting:
-            return True
-        if len(self._waiting) >= self._most:
-            return False
-        self._waiting[thread] = learn
+    def put(self, thread: str, learn: Learn) -> None:
+        """Queue a run, unless it is here already."""
+        if thread != self.current:
+            self._waiting.setdefault(thread, learn)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
-        return True
 
     async def idle(self) -> None:
         """Return once every run here has been learnt from."""

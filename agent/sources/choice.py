@@ -323,9 +323,8 @@ class Reranked:
     """A `SearchTool` over another, whose best passages are reordered by meaning, too."""
 
     def __init__(self, tool: SearchTool, meaning: Meaning) -> None:
-        self._tool = tool
-        self._meaning = meaning
-        self.name = tool.name
+        self._tool, self._meaning = tool, meaning
+        self.name, self.prepare = tool.name, tool.prepare
 
     @property
     def reading(self) -> tuple[str, ...]:
@@ -334,9 +333,6 @@ class Reranked:
     @property
     def about(self) -> tuple[str, ...]:
         return about(self._tool)
-
-    async def prepare(self) -> tuple[str, ...]:
-        return await self._tool.prepare()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         embedder = self._meaning.embedder
@@ -370,12 +366,6 @@ async def around(tool: SearchTool, passages: Sequence[Passage], words: int) -> l
 async def page(tool: SearchTool, location: str) -> list[Passage]:
     """All passages of one file or page, if the tool knows it."""
     return await tool.page(location) if isinstance(tool, Widening) else []
-
-
-def _interleave(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
-    """The results of several searches, the best of each before the second best of any."""
-    ranked = chain.from_iterable(zip_longest(*found))
-    return without_near_duplicates((p for p in ranked if p is not None), limit)
 
 
 MOST_OF_A_DOCUMENT = 3
@@ -451,7 +441,9 @@ class Combined:
             most = MOST_OF_A_DOCUMENT * limit
             text = read_query(query).text
             found.insert(0, await asyncio.to_thread(self._joint.search, text, most))
-        passages = _spread(_interleave(found, sum(map(len, found))), limit)
+        # The best of each before the second best of any.
+        ranked = (p for p in chain.from_iterable(zip_longest(*found)) if p is not None)
+        passages = _spread(without_near_duplicates(ranked, sum(map(len, found))), limit)
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
