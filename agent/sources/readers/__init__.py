@@ -24,7 +24,7 @@ READERS: dict[str, str] = dict.fromkeys(TEXTS, "plain.text:read_text") | {
         "plain.rtf:read_rtf": ".rtf",
         "plain.data:read_json": ".json .geojson .jsonl .ndjson",
         "plain.data:read_yaml": ".yaml .yml",
-        "plain.data:read_xml": ".xml .rss .atom",
+        "plain.data:read_xml": ".xml .rss .atom .opml .kml .gpx .xlf",
         "plain.notebooks:read_notebook": ".ipynb",
         "plain.archives:read_zip": ".zip",
         "pdf:read_pdf": ".pdf",
@@ -35,6 +35,7 @@ READERS: dict[str, str] = dict.fromkeys(TEXTS, "plain.text:read_text") | {
         "office.delimited:read_csv": ".csv .tsv .tab",
         "pages.books:read_book": ".epub",
         "pages.mail:read_mail": ".eml",
+        "pages.mail:read_mailbox": ".mbox",
         "pages.mail:read_saved_page": ".mhtml .mht",
         "plain.text:read_subtitles": ".srt .vtt",
     }.items()

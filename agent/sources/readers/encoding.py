@@ -38,6 +38,8 @@ _SAMPLE = 100_000
 """bytes of which the encoding is told, from the first line that is not ASCII"""
 _NAMES = names_of("encoding")
 _READ_AS, _ALIASES, _USUAL, _LABELS = (_NAMES[n] for n in ("read_as", "aliases", "usual", "labels"))
+_ESCAPED, _IN_ASCII = ("iso2022_kr", "iso2022_jp_2"), ("utf-7", "hz")
+"""codecs whose bytes are all ASCII: those that say so, and those that must be declared"""
 _TRUST = 3.0
 """how much better another encoding has to fit than a declared one"""
 _MOST_ODD = 0.2
@@ -92,8 +94,9 @@ def _told(content: bytes, declared: str) -> tuple[str, str]:
     if b"\0" in content[:_SAMPLE] and (wide := _wide(content[:_SAMPLE])):
         return wide, ""
     if content.isascii():
-        coded = re.search(rb"\x1b[$(]", content[:_SAMPLE])
-        return ("iso2022_jp_2" if coded and _reads(content, "iso2022_jp_2") else "utf-8"), ""
+        coded = _ESCAPED if re.search(rb"\x1b[$(]", content[:_SAMPLE]) else ()
+        named = (name for name in _declared(content, declared) if name in _IN_ASCII)
+        return next((name for name in (*coded, *named) if _reads(content, name)), "utf-8"), ""
     if _reads(content, "utf-8") or _is_cut(content):
         return "utf-8", ""
     if _is_mixed(content):
@@ -139,7 +142,7 @@ def _declared(content: bytes, declared: str) -> Iterator[str]:
         name = name.lower().strip().removeprefix("x-")
         with suppress(LookupError, ValueError):
             codec = codecs.lookup(_ALIASES.get(name, name)).name
-            if not codec.startswith(("utf", "idna", "punycode")):
+            if codec in _IN_ASCII or not codec.startswith(("utf", "idna", "punycode")):
                 yield _READ_AS.get(codec, codec)
 
 

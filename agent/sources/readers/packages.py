@@ -133,14 +133,16 @@ def relations_of(package: ZipFile, part: str, name: str) -> dict[str, str]:
     }
 
 
-def in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tuple[str, str]]:
-    """(name, part) of what a part lists as elements called `item`."""
+def in_order(
+    package: ZipFile, part: str, item: str, name: str
+) -> Iterator[tuple[etree._Element, str]]:
+    """(element, the part that it leads to) of what a part lists as elements called `item`."""
     related = relations_of(package, part, name)
     for element in body_of(package, part, name).iter(f"{{*}}{item}"):
         # Its relation, and for slides a number of its own that is called `id` as well.
         ids = [str(value) for key, value in element.attrib.items() if str(key).endswith("}id")]
         if ids and ids[0] in related:
-            yield attribute(element, "name"), related[ids[0]]
+            yield element, related[ids[0]]
 
 
 def tag_of(element: etree._Element) -> str:

@@ -23,6 +23,8 @@ MOST_ROWS = 1_048_576
 """of a sheet or a file, as many as programs for them take"""
 MOST_REPEATED = 300_000
 """cells of a table that are repeated since they are merged; later ones are told once"""
+_MOST_BESIDE = 20
+"""tables beside each other"""
 LOOKED_AT = 50
 """rows from which it is told which of them are the header"""
 _LONGEST_NUMBER = 40
@@ -105,6 +107,12 @@ def table_blocks(
     even a table of one block says which rows it has; others always do.
     """
     filled = _Rows(rows)
+    beside = _beside(filled.peek(LOOKED_AT)) if headers is None else []
+    for each in [*map(_Rows, beside)] or [filled]:
+        yield from _blocks(each, headers, placed=placed)
+
+
+def _blocks(filled: "_Rows", headers: int | None, *, placed: bool) -> Iterator[Block]:
     while known := [row for _, row in filled.peek(max(LOOKED_AT, (headers or 0) + 1))]:
         if headers is None:
             known = known[: filled.next_table(1) or len(known)]
@@ -175,6 +183,31 @@ class _Rows:
             if begun and _has_header([row for _, row in ahead[at:until]]):
                 return at
         return None
+
+
+def _beside(rows: Sequence[tuple[int, Row]]) -> list[list[Row]]:
+    """The tables of a few rows that stand beside each other, if their headers are not in one row.
+
+    Empty columns part them, and each has two columns or more.
+    """
+    if len(rows) == LOOKED_AT:  # there may be more, which are read as they come
+        return []
+    told = [(number, row) for number, row in rows if not isinstance(row, str)]
+    used = {n for _, row in told for n, cell in enumerate(row) if cell}
+    begins = sorted(n for n in used if n - 1 not in used)
+    ends = sorted(n + 1 for n in used if n + 1 not in used)
+    tables, heads = list[list[Row]](), set[int]()
+    for begin, end in zip(begins, ends, strict=True) if 1 < len(begins) < _MOST_BESIDE else ():
+        table: list[Row] = [[] for _ in range(told[-1][0])]
+        for number, row in told:
+            table[number - 1] = row[begin:end] if any(row[begin:end]) else []
+        own = [(number, row) for number, row in enumerate(table) if row]
+        start, stop = _header([row for _, row in own])
+        if end - begin < 2 or start == stop:
+            return []
+        heads.add(own[start][0])
+        tables.append(table)
+    return tables if len(heads) > 1 else []
 
 
 def _folded(row: Row) -> Row:

@@ -104,7 +104,8 @@ def item(text: str, level: int, number: int = 1) -> str:
 def docx(*blocks: str, **parts: str) -> Document:
     body = f"<w:document {W}><w:body>{''.join(blocks)}</w:body></w:document>"
     own = {"word/document.xml": body, "word/styles.xml": STYLES, "word/numbering.xml": NUMBERING}
-    return of_parts("a.docx", own | {f"word/{n}.xml": each for n, each in parts.items()})
+    beside = {f"word/{n}.{'rels' if '/' in n else 'xml'}": each for n, each in parts.items()}
+    return of_parts("a.docx", own | beside)
 
 
 def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None:
@@ -203,6 +204,22 @@ def test_notes_of_word_stand_at_the_end_of_the_section_that_has_their_mark() -> 
         ("Notes", "Nothing leads here."),
     ]
     assert document.sections[0].blocks[-1].kind == BlockKind.NOTE
+
+
+def test_margins_and_comments_of_word_are_notes() -> None:
+    page = "<w:r><w:instrText> PAGE </w:instrText></w:r>"
+    document = docx(
+        p("Worn", '<w:r><w:commentReference w:id="3"/></w:r>'), p("In June.", style="berschrift1"),
+        p("Later."),
+        header1=f"<w:hdr {W}>{p('Document 77')}{p('Page ', page)}</w:hdr>",
+        header2=f"<w:hdr {W}>{p('Document 77')}</w:hdr>",
+        footer1=f"<w:ftr {W}>{p('Secret')}</w:ftr>",
+        comments=f'<w:c {W}><w:comment w:id="3" w:author="Ann">{p("No.")}</w:comment></w:c>',
+        **{"_rels/document.xml": relations(a="header1.xml", b="header2.xml", c="footer1.xml")},
+    )  # fmt: skip
+    assert text_of(document) == (
+        "Worn\n\n[footer] Secret\n\n[header] Document 77\n\n[comment Ann] No.\n\nLater."
+    )
 
 
 def tc(text: str, layout: str = "") -> str:
@@ -463,6 +480,27 @@ def test_a_sheet_loses_what_is_struck_and_what_is_read_aloud() -> None:
         **{"xl/sharedStrings.xml": f"<s><si>{struck}</si></s>"},
     )
     assert text_of(document) == "text: new | flow: 12 | ok: TRUE"
+
+
+def test_what_nobody_sees_of_a_workbook_is_left_out_and_told() -> None:
+    cols = '<cols><col min="2" max="2" width="9" hidden="1"/></cols><sheetData>'
+    rows = [row(n, c("A1", n), c("B1", 10 * n), c("C1", 100 * n)) for n in range(1, 4)]
+    rows[1] = rows[1].replace("<row ", '<row hidden="1" ')
+    document = xlsx(**{"xl/worksheets/sheet1.xml": f"<s>{cols}{''.join(rows)}</sheetData></s>"})
+    assert text_of(document) == "1 |  | 100\n3 |  | 300"
+    assert document.note == "read without what is hidden in it: 1 column, 1 row"
+
+
+def test_tables_that_stand_beside_each_other_have_names_of_their_own() -> None:
+    rows = [["year", "flow"], [2021, 41, "", "part", "stock"], [2022, 42, "", "seal", 7]]
+    told = [
+        row(n, *(c(f"{'ABCDE'[at]}{n}", cell, 0, "n" if isinstance(cell, int) else "str")
+                 for at, cell in enumerate(each) if cell))
+        for n, each in enumerate(rows, 1)
+    ]  # fmt: skip
+    assert text_of(xlsx(*told)) == (
+        "year: 2021 | flow: 41\nyear: 2022 | flow: 42\n\npart: seal | stock: 7"
+    )
 
 
 def test_a_formula_without_a_kept_value_is_told_in_the_note() -> None:

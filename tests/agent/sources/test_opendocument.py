@@ -81,7 +81,8 @@ def note(mark: str, text: str) -> str:
         (p("a <text:a xlink:href='x'>link</text:a>\n   over  lines"), "a link over lines"),
         (p("<text:ruby><text:ruby-base>京</text:ruby-base><text:ruby-text>きょう</text:ruby-text>"
            "</text:ruby>都"), "京都"),
-        (p("Said<office:annotation><text:p>Really?</text:p></office:annotation>."), "Said."),
+        (p("Said<office:annotation><text:p>Really?</text:p></office:annotation>."),
+         "Said.\n\n[comment] Really?"),
         (p(f"Before<draw:frame><draw:text-box>{p('In a box.')}</draw:text-box></draw:frame> after"),
          "Before after\n\nIn a box."),
         ("<text:section>" + p("Within.") + "</text:section>", "Within."),

@@ -199,6 +199,20 @@ def test_a_line_that_ends_early_ends_with_a_new_line_and_items_are_told_apart():
     ]
 
 
+def test_what_a_rule_goes_through_is_struck_out_and_what_stands_on_it_is_not():
+    line = [Drawn(60, 700, "It costs"), Drawn(105, 700, "ten"), Drawn(126, 700, "nine euros.")]
+    assert texts(*line, Ruled(105, 702.5, 121, 702.5)) == ["It costs nine euros."]
+    assert texts(*line, Ruled(105, 698.5, 121, 698.5)) == ["It costs ten nine euros."]
+
+
+def test_a_fraction_keeps_its_bar():
+    half = [Drawn(105, 706, "1"), Drawn(105, 692, "2"), Ruled(103, 702.6, 112, 702.6)]
+    energy = [Drawn(60, 700, "So E ="), *half, Drawn(116, 700, "mv and more.")]
+    assert texts(*energy, Drawn(60, 660, "It ends.")) == ["So E = (1)/(2) mv and more.\nIt ends."]
+    named = [Drawn(60, 706, "part"), Ruled(58, 702.6, 82, 702.6), Drawn(60, 692, "seal")]
+    assert texts(*named) == ["part\nseal"]
+
+
 def test_words_are_parted_by_gaps_where_nobody_wrote_a_space():
     page = [Drawn(60, 700, "saved"), Drawn(90, 700, "on"), Drawn(104, 700, "the"),
             Drawn(121, 700, "disk")]  # fmt: skip

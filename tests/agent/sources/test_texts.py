@@ -245,6 +245,41 @@ def test_words_among_the_elements_of_xml_are_running_text() -> None:
     assert "aaaa" not in text_of(told("a.xml", bomb))
 
 
+def test_a_feed_is_its_entries_whose_html_is_read() -> None:
+    item = "<item><title>T{0}</title><pubDate>May</pubDate><description>{1}</description></item>"
+    items = item.format(
+        1, "&lt;p&gt;Cost 10&lt;sup&gt;5&lt;/sup&gt;.&lt;/p&gt;&lt;ul&gt;&lt;li&gt;one"
+    ) + (item.format(2, "<![CDATA[It <i>holds</i>.<br>Well.]]>"))
+    rss = told("a.rss", f"<rss><channel><title>News</title>{items}</channel></rss>")
+    assert rss.title == "News"
+    assert [(s.heading, s.text) for s in rss.sections] == [
+        ("T1", "pubDate: May\n\nCost 10^5.\n\n- one"),
+        ("T2", "pubDate: May\n\nIt holds. Well."),
+    ]
+    div = "<content type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml'>Was <b>41</b>.</div></content>"
+    atom = told(
+        "a.atom", f"<feed xmlns='a'><title>F</title><entry><title>E</title>{div}</entry></feed>"
+    )
+    assert [(s.heading, s.text) for s in atom.sections] == [("E", "Was 41.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.log", "\x1b[32mINFO\x1b[0m started\x07", "INFO started"),
+        ("a.ics", "SUMMARY:Review of a fold\r\n ed line\r\n", "SUMMARY:Review of a folded line"),
+        ("a.rst", ".. code-block:: sh\n   :caption: How to\n\n   run\n", "How to\n\nrun"),
+        ("a.tex", r"\newtheorem{thm}{Theorem}\begin{document}\begin{thm}[Wear] All wears.\end{thm}"
+                  r"\begin{thebibliography}{9}\bibitem{lee} Ann.\end{thebibliography}",
+         "Theorem (Wear). All wears.\n\n[lee] Ann."),
+        ("a.mbox", "From a\nSubject: One\n\nIt wore.\n\nFrom b\nSubject: Two\n\nFrom May.\n",
+         "It wore.\nFrom May."),
+    ],
+)  # fmt: skip
+def test_what_only_some_kinds_have_is_told_as_well(name: str, content: str, said: str) -> None:
+    assert text_of(told(name, content)) == said
+
+
 def test_aliases_of_yaml_do_not_grow_without_end() -> None:
     levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))
     with pytest.raises(SourceError):
@@ -260,13 +295,19 @@ def test_a_notebook_is_its_cells_without_pictures() -> None:
             {"output_type": "display_data", "data": {"image/png": picture, "text/plain": ["<Figure>"]}},
             {"output_type": "execute_result", "data": {
                 "text/html": "<table><tr><th>part</th></tr><tr><td>seal</td></tr></table>",
-                "text/plain": "gone"}}]},
+                "text/plain": "gone"}},
+            {"output_type": "display_data", "data": {
+                "text/html": "Mean <b>4</b>", "text/plain": "<IPython.core.display.HTML object>"}},
+            {"output_type": "display_data", "data": {
+                "text/latex": "$\\frac{1}{2}$", "text/plain": "gone"}},
+            {"output_type": "error", "ename": "ValueError", "evalue": "\x1b[31mred\x1b[0m"}]},
     ]  # fmt: skip
     document = told("a.ipynb", json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
     text = text_of(document)
     assert document.title == "Pump"
-    assert of_kind(document, CODE) == ["print(42)", "42", "<Figure>"]
+    assert of_kind(document, CODE) == ["print(42)", "42", "ValueError: red"]
     assert of_kind(document, TABLE) == ["part: seal"]
+    assert "Mean 4" in text and "(1)/(2)" in text and "<Figure>" not in text
     assert "Seal" in text and picture[:40] not in text and "gone" not in text
     with pytest.raises(SourceError):
         told("a.ipynb", "{}")

@@ -68,6 +68,7 @@ def read_opendocument(package: ZipFile, name: str) -> tuple[str, Sections, str]:
             return "", reader.sheets(content), reader.note()
         if tag_of(content) == "presentation":
             return "", reader.slides(content), ""
+        reader.read_margins()
         reader.read(content)
     return reader.title, reader.page.sections(), ""
 
@@ -81,7 +82,8 @@ class _Reader:
         self.uncomputed = 0
         """formulas without a kept value"""
         self._package, self._name = package, name
-        both = [e for e in (part_of(package, "styles.xml", name), root) if e is not None]
+        self._look = part_of(package, "styles.xml", name)
+        both = [each for each in (self._look, root) if each is not None]
         styles = (e for each in both for e in each.iter("{*}style"))
         self._styles = {f"{attribute(e, 'family')} {attribute(e, 'name')}": e for e in styles}
         lists = (e for each in both for e in each.iter("{*}list-style"))
@@ -123,6 +125,15 @@ class _Reader:
         if not self.uncomputed:
             return ""
         return f"read without the values of {self.uncomputed} formulas that it does not keep"
+
+    def read_margins(self) -> None:
+        """What is above and below each page, but for its number, as notes of the first section."""
+        margins = ("{*}header", "{*}header-first", "{*}footer", "{*}footer-first")
+        for margin in () if self._look is None else self._look.iter(*margins):
+            for paragraph in margin.iter("{*}p"):
+                line = line_of(self._runs(paragraph))
+                if line and next(paragraph.iter("{*}page-number"), None) is None:
+                    self.page.note(tag_of(margin).removesuffix("-first"), [[("", line)]])
 
     def read(self, parent: Iterable[etree._Element]) -> None:
         for element in parent:
@@ -239,12 +250,8 @@ class _Reader:
                 yield at, " " * min(_count(child, "c"), _MOST_SPACES)
             elif tag in ("tab", "line-break"):
                 yield "", " " if tag == "tab" else "\n"
-            elif tag == "note":
-                cited = (e for e in child.iterchildren("{*}note-citation"))
-                mark = "".join(str(text) for e in cited for text in e.itertext()).strip()
-                yield "", f"[{mark}]"
-                body = (p for e in child.iterchildren("{*}note-body") for p in e.iter("{*}p"))
-                self.page.note(mark, (self._runs(p) for p in body))
+            elif tag in ("note", "annotation"):
+                yield "", self._mark(child)
             elif tag in _SHAPES:
                 found = (e for each in child.iter("{*}object") for e in self._roots(each))
                 math = next((e for e in found if e.tag == "math"), None)
@@ -255,6 +262,17 @@ class _Reader:
             elif tag and tag not in _NO_TEXT:
                 yield from self._runs(child, at)
             yield at, re.sub(r"\s+", " ", child.tail or "")
+
+    def _mark(self, note: etree._Element) -> str:
+        """The mark of a note or a comment, which is told at the end of the section; "" of these."""
+        if tag_of(note) == "annotation":
+            self.page.note("comment", (self._runs(p) for p in note.iterchildren("{*}p")))
+            return ""
+        cited = (e for e in note.iterchildren("{*}note-citation"))
+        mark = "".join(str(text) for e in cited for text in e.itertext()).strip()
+        body = (p for e in note.iterchildren("{*}note-body") for p in e.iter("{*}p"))
+        self.page.note(mark, (self._runs(p) for p in body))
+        return f"[{mark}]"
 
     def _based(self, family: str, name: str) -> list[etree._Element]:
         def above(style: etree._Element) -> str:
@@ -305,7 +323,7 @@ def _rows(
 ) -> Iterator[tuple[etree._Element, bool]]:
     for element in parent:
         tag = tag_of(element)
-        if tag == "table-row":
+        if tag == "table-row" and attribute(element, "visibility") in ("", "visible"):
             yield element, is_header
         elif tag in _ROWS:
             yield from _rows(element, is_header=is_header or tag == "table-header-rows")

@@ -6,7 +6,7 @@ kept and takes three times as long; python-calamine knows no formats either.)
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import repeat
 from zipfile import ZipFile
@@ -43,6 +43,7 @@ from rubricem.agent.sources.readers.tables import (
 _MERGED = re.compile(
     rb"<(?:\w+:)?mergeCell\b[^<>]*?\bref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"
 )
+_COLUMNS, _NUMBERED = re.compile(rb"<(?:\w+:)?col [^<>]*>"), re.compile(rb"(\w+)=\"(\d{1,9})\"")
 _LONGEST_PREFIX = 40
 _NAMED = 3
 """formulas without a kept value that are told by their places"""
@@ -55,15 +56,21 @@ def read_sheets(package: ZipFile, name: str) -> tuple[str, Sections, str]:
     """The rows of each sheet, with its name as heading; its comments and charts behind."""
     book = _Book(package, name)
     outline = Outline()
-    for sheet, part in in_order(package, "xl/workbook.xml", "sheet", name):
-        outline.head(1, sheet)
+    for listed, part in in_order(package, "xl/workbook.xml", "sheet", name):
+        if attribute(listed, "state") not in ("", "visible"):
+            book.hidden["sheet"] += 1
+            continue
+        outline.head(1, sheet := attribute(listed, "name"))
         outline.extend(table_blocks(_Sheet(package, part, name, sheet, book).rows(), placed=True))
         _add_beside(outline, package, part, name)
-    note, more = "", len(book.uncomputed) - _NAMED
+    notes, more = list[str](), len(book.uncomputed) - _NAMED
     if book.uncomputed:
         places = ", ".join(book.uncomputed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        note = f"read without the values of formulas that it does not keep: {places}"
-    return "", outline.sections(), note
+        notes.append(f"read without the values of formulas that it does not keep: {places}")
+    if +book.hidden:
+        told = (f"{n} {what}{'s' * (n > 1)}" for what, n in sorted((+book.hidden).items()))
+        notes.append(f"read without what is hidden in it: {', '.join(told)}")
+    return "", outline.sections(), "; ".join(notes)
 
 
 class _Book:
@@ -74,6 +81,8 @@ class _Book:
         self.strings = [_rich(each) for each in texts]
         book = body_of(package, "xl/workbook.xml", name)
         self.since_1904 = attribute(child_of(book, "workbookPr"), "date1904") in ("1", "true")
+        self.hidden = Counter[str]()
+        """sheets, columns and rows that nobody sees, which are left out"""
         self.uncomputed: list[str] = []
         """places of formulas without a kept value"""
         styles = part_of(package, "xl/styles.xml", name)
@@ -98,6 +107,8 @@ class _Sheet:
     def __init__(self, package: ZipFile, part: str, name: str, sheet: str, book: _Book) -> None:
         self._elements = elements_of(package, part, "row", name)
         self._sheet, self._book = sheet, book
+        self._hidden = [*_hidden_columns(package, part, name)]
+        book.hidden["column"] += len(self._hidden)
         self._starting: dict[int, list[Region]] = defaultdict(list)
         for region in _regions(package, part, name):
             self._starting[region[1]].append(region)
@@ -116,7 +127,15 @@ class _Sheet:
                 column = _column(str(cell.get("r", "")).rstrip("0123456789"))
                 cells += [""] * (min(column, MOST_COLUMNS) - 1 - len(cells))
                 cells.append(self._value(cell, f"row {at}, column {len(cells) + 1}"))
-            yield self._merge(cells, at) if self._open or at in self._starting else cells
+            row = self._merge(cells, at) if self._open or at in self._starting else cells
+            is_hidden = element.get("hidden") in ("1", "true")
+            self._book.hidden["row"] += is_hidden and bool(row)
+            yield [] if is_hidden else self._seen(row)
+
+    def _seen(self, row: Row) -> Row:
+        if self._hidden and not isinstance(row, str):
+            row = ["" if n in self._hidden else cell for n, cell in enumerate(row, 1)]
+        return row
 
     def _value(self, cell: etree._Element, place: str) -> str:
         kind, style, book = cell.get("t", "n"), str(cell.get("s", "0")), self._book
@@ -158,6 +177,15 @@ class _Sheet:
         if self._left <= 0:
             self._open = []
         return cells
+
+
+def _hidden_columns(package: ZipFile, part: str, name: str) -> Iterator[int]:
+    """The columns of a sheet that nobody sees, from 1 on; they are listed before its rows."""
+    pieces = pieces_of(package, part, name) if part in package.NameToInfo else iter(())
+    for listed in _COLUMNS.finditer(next(pieces, b"").partition(b"<sheetData")[0]):
+        told = dict(_NUMBERED.findall(listed[0]))
+        if told.get(b"hidden") == b"1" and told.keys() >= {b"min", b"max"}:
+            yield from range(int(told[b"min"]), min(int(told[b"max"]), MOST_COLUMNS) + 1)
 
 
 def _regions(package: ZipFile, part: str, name: str) -> Iterator[Region]:

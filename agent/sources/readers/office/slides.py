@@ -37,7 +37,8 @@ def read_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
     page = Page()
     listed = in_order(package, "ppt/presentation.xml", "sldId", name)
     for number, (_, part) in enumerate(listed, start=1):
-        notes = [p for p in relations_of(package, part, name).values() if "/notesSlides/" in p]
+        beside = [*relations_of(package, part, name).values()]
+        notes = [each for each in beside if "/notesSlides/" in each]
         shapes = [
             (each, *shape)
             for each in (part, *notes)
@@ -54,7 +55,17 @@ def read_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
                 add_parts(page, package, each, shape, name)
             elif kind not in _NO_CONTENT and kind not in _TITLES:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
+        for each in (each for each in beside if "/comments/" in each):
+            _add_comments(page, part_of(package, each, name))
     return "", page.sections()
+
+
+def _add_comments(page: Page, root: etree._Element | None) -> None:
+    for comment in () if root is None else root.iter("{*}cm", "{*}reply"):
+        texts = [e.text or "" for e in comment.iterchildren("{*}text")]
+        for body in comment.iterchildren("{*}txBody"):  # since 2021
+            texts += drawn_lines(body)
+        page.note("comment", [[("", " ".join(texts))]])
 
 
 def _shapes(root: etree._Element | None) -> Iterator[tuple[str, etree._Element]]:

@@ -27,6 +27,7 @@ from rubricem.agent.sources.readers.packages import (
     children_of,
     package_reader,
     part_of,
+    relations_of,
     tag_of,
     value_of,
 )
@@ -52,6 +53,7 @@ _SYMBOLS, _DINGBATS = names_of("symbols"), names_of("dingbats")
 @package_reader
 def read_word(package: ZipFile, name: str) -> tuple[str, Sections]:
     body = _Body(package, name)
+    body.read_margins()
     body.read(body_of(package, _PART, name))
     body.read_leftover_notes()
     return body.title, body.page.sections()
@@ -109,13 +111,14 @@ class _Body:
         styles = children_of(part_of(package, "word/styles.xml", name), "style")
         self._styles = {attribute(e, "styleId"): e for e in styles}
         self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
+        self._comments = self._noted("comment")
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
         self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
         self._forms = {"endnote": "i"} if self._notes["footnote"] else {}
         self._boxes: list[etree._Element] = []
 
     def _noted(self, kind: str) -> dict[str, etree._Element]:
-        """Footnotes or endnotes by their ids; they are taken out as they are told."""
+        """Footnotes, endnotes or comments by their ids; they are taken out as they are told."""
         root = part_of(self._package, f"word/{kind}s.xml", self._name)
         notes = children_of(root, kind)
         # What draws the line above the notes is among them.
@@ -132,6 +135,20 @@ class _Body:
                 self.read(element)
             elif tag in ("oMathPara", "oMath"):
                 self.page.add("p", formulas_of(element))
+
+    def read_margins(self) -> None:
+        """What is above and below each page, but for its number, as notes of the first section."""
+        told = set[str]()
+        for part in sorted(relations_of(self._package, _PART, self._name).values()):
+            kind = next((kind for kind in ("header", "footer") if f"/{kind}" in part), "")
+            root = part_of(self._package, part, self._name) if kind else None
+            for paragraph in () if root is None else root.iter("{*}p"):
+                codes = "".join(e.text or "" for e in paragraph.iter("{*}instrText"))
+                codes += "".join(attribute(e, "instr") for e in paragraph.iter("{*}fldSimple"))
+                line = "" if "PAGE" in codes else line_of(self._runs(paragraph))
+                if line and line not in told:
+                    told.add(line)
+                    self.page.note(kind, [[("", line)]])
 
     def read_leftover_notes(self) -> None:
         """Notes to which nothing leads, unless that is because it was deleted."""
@@ -255,6 +272,11 @@ class _Body:
                 yield "", self._mark(tag.removesuffix("Reference"), attribute(element, "id"), own)
                 if has_own:
                     return
+            elif tag == "commentReference":
+                comment = self._comments.pop(attribute(element, "id"), None)
+                if comment is not None:
+                    by = " ".join(("comment", attribute(comment, "author"))).strip()
+                    self.page.note(by, (self._runs(p) for p in comment.iter("{*}p")))
             else:
                 yield from self._runs(element, linked=linked)
 

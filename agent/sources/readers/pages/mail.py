@@ -4,6 +4,7 @@ Of a mail: who wrote when, its text from HTML where it has some, and what is att
 it is read by itself, under its name. How much is read is bounded.
 """
 
+import re
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
@@ -27,6 +28,7 @@ from rubricem.memory.errors import SourceError
 DEEPEST = 3
 """mails within each other"""
 MOST_ATTACHED = 100
+_BETWEEN_MAILS = re.compile(rb"^From [^\n]{1,500}\n(?=[!-9;-~]{1,99}:)", re.M)
 _TOLD = ("From", "To", "Cc", "Date")
 
 
@@ -121,6 +123,17 @@ def read_mail(given: Input) -> Document:
     mail.add(message)
     title = title_of((), given.stem, _header(message, "Subject"))
     return Document(title, tuple(mail.sections), left_out(mail.unread), _header(message, "Date"))
+
+
+def read_mailbox(given: Input) -> Document:
+    """The mails of a mailbox (mbox), each under its subject."""
+    mail, parts = _Mail(given), _BETWEEN_MAILS.split(given.content())[1:]
+    for part in parts:
+        message = _message(Input.of_bytes(given.name, part))
+        mail.add(message, (_header(message, "Subject") or "mail",))
+    if not parts:
+        raise SourceError(f"{given.name} is no mailbox.", "Save its mails as eml.")
+    return Document(given.stem, tuple(mail.sections), left_out(mail.unread))
 
 
 def read_saved_page(given: Input) -> Document:

@@ -248,8 +248,9 @@ class _Walk:
 
     def _unlabelled(self, line: str) -> str:
         """The first line of a note without its mark, which it is told with."""
-        mark = re.escape("" if self.note is None else self.note.get(NOTE_MARK, ""))
-        return re.sub(rf"\A[\s^↑]*(?:\[\s*(?:{mark})?\s*\]|{mark}[.):](?=\s))?\s*", "", line)
+        own = "" if self.note is None else self.note.get(NOTE_MARK, "")
+        mark, end = re.escape(own), "[.):]" if own.isalnum() else "[.):]?"
+        return re.sub(rf"\A[\s^↑]*(?:\[\s*(?:{mark})?\s*\]|{mark}{end}(?=\s))?\s*", "", line)
 
     def close(self) -> None:
         """The block that is being read ends."""

@@ -33,6 +33,7 @@ from rubricem.agent.sources.readers.pdf.grids import (
     rules_of,
     unruled_table,
 )
+from rubricem.agent.sources.readers.pdf.strokes import read_strokes
 
 NARROWEST = 12
 """times its letters' size that running text is wide; each line of what is narrower is one"""
@@ -202,7 +203,7 @@ def _paragraph(lines: list[Line]) -> Part:
 def parts_of_page(page: Any, text: Any) -> list[Part]:
     """The blocks of a page in their order; those of turned text after what most of it is."""
     level, upright = rules_of(page)
-    turned = words_of(text, apart=bool(upright))
+    turned = words_of(text, apart=bool(level or upright))
     found: list[Part] = []
     for angle in sorted(turned, key=lambda each: -len(turned[each])):
         rules = ([], []) if angle else (level, upright)
@@ -211,7 +212,7 @@ def parts_of_page(page: Any, text: Any) -> list[Part]:
 
 
 def _laid_out(words: list[Glyphs], level: list[Rule], upright: list[Rule], text: Any) -> list[Part]:
-    words = with_scripts(words)
+    words = with_scripts(read_strokes(words, level))
     tables: list[Glyphs] = []
     for rows, columns in grids_of(level, upright):
         if made := ruled_table(words, rows, columns):

@@ -14,6 +14,7 @@ from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
 from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.writing import plain, sections_of
 from rubricem.agent.sources.readers.tables import table_blocks
 from rubricem.memory.errors import SourceError
 
@@ -185,9 +186,37 @@ def read_xml(given: Input) -> Document:
         from rubricem.agent.sources.readers.pages.markup import read_html
 
         return read_html(given)
+    if etree.QName(root).localname in ("rss", "feed", "RDF") and (page := _feed(root)):
+        sections, title = sections_of(page), root.find("{*}title")
+        title = root.find(".//{*}channel/{*}title") if title is None else title
+        return Document(title_of((), given.stem, _text(title)), sections, note)
     value = _value(root)
     value = value if isinstance(value, dict) else {etree.QName(root).localname: value}
     return _document(value, given, note)
+
+
+_SET = ("content", "encoded", "description", "summary")
+"""elements of a feed that are written in HTML, of which one may repeat another that is shorter"""
+
+
+def _text(element: etree._Element | None) -> str:
+    return "" if element is None else " ".join("".join(map(str, element.itertext())).split())
+
+
+def _feed(root: etree._Element) -> str:
+    """The entries of a feed (RSS, Atom) as a page, each under its title."""
+    told: list[str] = []
+    for entry in root.iter("{*}item", "{*}entry"):
+        parts = {etree.QName(e).localname: e for e in entry if isinstance(e.tag, str)}
+        told.append(f"<h1>{plain(_text(parts.pop('title', None)))}</h1>")
+        texts = [parts.pop(name) for name in _SET if name in parts]
+        told += (f"<p>{name}: {plain(text)}</p>" for name, e in parts.items() if (text := _text(e)))
+        for body in texts[:1]:
+            page = "".join(
+                (body.text or "", *(etree.tostring(e, encoding="unicode") for e in body))
+            )
+            told.append(f"<div>{plain(page) if body.get('type') == 'text' else page}</div>")
+    return "".join(told)
 
 
 def _value(element: etree._Element, level: int = 0) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 from rubricem.agent.sources.readers.document import Document, Input, title_of
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.markdown import markdown_sections
+from rubricem.agent.sources.readers.plain.text import CONTROLS
 from rubricem.memory.errors import SourceError
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_PICTURE = re.compile(r"<(?:Figure|IPython\.|matplotlib\.|Axes)[^<>]*>\Z")
+"""what stands for one in the text beside it"""
 
 
 def read_notebook(given: Input) -> Document:
@@ -48,14 +50,15 @@ _IMAGE = re.compile(r"!\[[^\[\]]{0,200}\]\((?:data:|attachment:)[^()\s]*+\)|<img
 def _output(output: dict[str, Any]) -> Iterator[str]:
     given = output.get("data") or output
     page, plain = _lines(given.get("text/html") or ""), _lines(given.get("text/plain") or "")
-    if "<table" in page:
-        yield page
-    elif markdown := _lines(given.get("text/markdown") or ""):
-        yield markdown
+    plain = "" if _PICTURE.match(plain.strip()) else plain
+    if "<table" in page or (page and not plain):
+        yield f"<div>{page}</div>"
+    elif set_as := _lines(given.get("text/markdown") or given.get("text/latex") or ""):
+        yield set_as
     elif said := plain or _lines(output.get("text") or ""):
-        yield _fenced(_ANSI.sub("", said))
+        yield _fenced(CONTROLS.sub("", said))
     elif output.get("output_type") in ("error", "pyerr"):
-        yield _fenced(f"{output.get('ename')}: {output.get('evalue')}")
+        yield _fenced(CONTROLS.sub("", f"{output.get('ename')}: {output.get('evalue')}"))
 
 
 def _lines(text: str | Iterable[str]) -> str:

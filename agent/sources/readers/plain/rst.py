@@ -176,7 +176,7 @@ class Rst(Markup):
         if name in _NAMES["left_out"]:
             self._deeper(indent)
         elif name in _NAMES["verbatim"]:
-            self._options()
+            self.page.paragraph(self._options().get("caption", ""), indent)
             self.page.code(self._deeper(indent), indent)
         elif name == "math":
             self._options()

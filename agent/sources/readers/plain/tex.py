@@ -41,6 +41,7 @@ _CELL, _ROW, _ITEM = "\x1d", "\x1c", "\x1e"
 _END_OF_TERM, _SPANS = "\x1f", "\x1b"
 """behind a term; behind a cell, before the digits of how many columns and rows it covers"""
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
+_THEOREM = re.compile(r"\\newtheorem\*?\{(\w{1,40})\}(?:\[\w{1,40}\])?\{([^{}]{1,60})\}")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
 _NO_MATH = re.compile(
     r"(\\begin\{(\w{1,20})\*?\}.*?\\end\{\2\*?\})|\\(?:label|tag)\{[^{}]{0,99}\}|\\nonumber|\\notag"
@@ -108,6 +109,8 @@ class _Tex:
                 above.append(brace.start())
             elif brace[0] == "}" and above:
                 self._closed[above.pop()] = brace.start()
+        self._theorems = {found[1]: found[2] for found in _THEOREM.finditer(source)}
+        """what is called so, by the name of its environment"""
         self.title, self.date = "", ""
 
     def html(self) -> str:
@@ -207,7 +210,7 @@ class _Tex:
         if base in _NAMES["left_out"]:
             self._raw(name)
             return ""
-        self._option()
+        title = self._option()
         if base in _VERBATIM:
             return _code(plain(self._raw(name)))
         if base in _NAMES["tables"]:
@@ -216,6 +219,9 @@ class _Tex:
             self._argument()
         inner = self._told("end")
         self._argument()
+        if base in self._theorems:
+            named = f" ({self._aside(title)})" if title else ""
+            inner = f"{plain(self._theorems[base])}{named}. {inner}"
         if base == "Highlighting":  # as pandoc writes code
             return _code(inner)
         if base in ("itemize", "enumerate", "description"):
@@ -350,6 +356,7 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     "tabularnewline": lambda tex: tex._sign("\\"),
     "caption": _Tex._caption,
     "item": _Tex._item,
+    "bibitem": lambda tex: f"\n\n[{plain(tex._option() or tex._argument())}] ",
     "begin": _Tex._environment,
     "end": lambda tex: "\n\n" * bool(tex._argument()),
 }

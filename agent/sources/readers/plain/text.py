@@ -16,16 +16,21 @@ _CUES_EACH = 20
 """of subtitles, in one block"""
 _PROSE = (".txt", ".text", ".log")
 """what is no program"""
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\x1b\[[0-9;?]{0,20}[A-Za-z]")
+CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
+"""colours of a terminal among them"""
+_FOLDED = re.compile(r"\r?\n[ \t]")
+"""a line of a calendar or an address that goes on in the next"""
 
 
 def read_text(given: Input) -> Document:
     """Each section names its lines."""
     text, note = decode(given.content())
+    if given.suffix in (".ics", ".vcf"):
+        text = _FOLDED.sub("", text)
     is_prose = given.suffix in ("", *_PROSE)
     lines, outline = text.splitlines(), Outline()
     for start in range(0, len(lines), LINES_EACH):
-        body = _CONTROLS.sub("", "\n".join(lines[start : start + LINES_EACH]))
+        body = CONTROLS.sub("", "\n".join(lines[start : start + LINES_EACH]))
         place = f"lines {start + 1}-{min(start + LINES_EACH, len(lines))}"
         outline.add(BlockKind.PARAGRAPH if is_prose else BlockKind.CODE, body, place)
     return Document(given.stem if is_prose else given.name, outline.sections(), note)
