@@ -55,6 +55,62 @@ def test_no_view_has_a_serious_fault_or_is_wider_than_a_phone(
     assert not {view: wrong for view, wrong in found.items() if wrong}
 
 
+@pytest.mark.parametrize(("width", "locale"), [(320, "en"), (320, "ar"), (640, "en"), (640, "ar")])
+def test_every_view_fits_the_narrowest_phone_and_a_zoom_of_twice_also_from_right_to_left(
+    browser: Browser, site: pages.Site, width: int, locale: str
+):
+    run = pages.finished(site, f"{pages.QUESTION} rich")
+    size: ViewportSize = {"width": width, "height": 360}
+    found = {}
+    with pages.opened(browser, site, viewport=size, locale=locale) as page:
+        page.route("**/texts/ar.json", lambda route: route.fulfill(json={"Ask": "اسأل"}))
+        page.reload()
+        for view in (each.format(asking=run["run"], **run) for each in VIEWS):
+            shown(page, site, view)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            found |= {view: wide} if wide > width else {}
+        direction = "rtl" if locale == "ar" else "ltr"
+        assert page.locator("html").get_attribute("dir") == direction
+        page.set_viewport_size({"width": 1280, "height": 720})
+        rail = page.locator(".side").bounding_box()
+        assert rail is not None and (rail["x"] > 640) is (locale == "ar")
+    assert not found
+
+
+def test_nothing_moves_for_who_wants_no_movement(browser: Browser, site: pages.Site):
+    run = pages.begun(site, f"{pages.QUESTION} forever")["run"]
+    moving = "document.getAnimations().filter((one) => one.playState === 'running').length"
+    counts = {}
+    for wish in ("reduce", "no-preference"):
+        with pages.opened(browser, site, pages.run_address(run), reduced_motion=wish) as page:
+            expect(page.locator(".recent .dot.live").first).to_be_visible()
+            counts[wish] = page.evaluate(moving)
+            if wish == "no-preference":
+                page.get_by_role("button", name="Stop").click()
+    assert counts["reduce"] == 0 < counts["no-preference"]
+
+
+@pytest.mark.parametrize("cause", ["no scripts", "no modules", "not understood"])
+def test_a_browser_that_cannot_run_the_page_says_what_to_do(
+    browser: Browser, site: pages.Site, cause: str
+):
+    with browser.new_context(java_script_enabled=cause != "no scripts") as context:
+        page = context.new_page()
+        if cause == "no modules":
+            page.route("**/app.js", lambda route: route.abort())
+        elif cause == "not understood":
+            kind = "text/javascript"
+            page.route("**/app.js", lambda route: route.fulfill(body="¿", content_type=kind))
+        page.goto(site.url)
+        said = page.locator(".noscript:visible")
+        expect(said).to_have_count(1)
+        expect(said).to_contain_text("rubricem ask")
+    with pages.opened(browser, site) as page:
+        page.wait_for_timeout(4500)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator(".noscript:visible")).to_have_count(0)
+
+
 def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(
     browser: Browser, site: pages.Site
 ):

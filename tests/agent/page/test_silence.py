@@ -78,15 +78,25 @@ def test_a_run_that_waits_is_told_its_place(browser: Browser, tmp_path: Path):
         page.get_by_role("button", name="Stop").click()
 
 
-def test_a_run_that_failed_offers_to_be_tried_again_and_nothing_else(
-    browser: Browser, tmp_path: Path
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault(401, "no such key"), "requires an API key and none is set (401)"),
+        (Fault(429, "You exceeded your current quota"), "has no quota left (429)"),
+        (Fault(404, "no such model"), "has no model 'scripted' (404)"),
+    ],
+)
+def test_a_run_that_failed_says_why_and_offers_to_be_tried_again_and_nothing_else(
+    browser: Browser, tmp_path: Path, fault: Fault, said: str
 ):
-    refusing = pages.website(tmp_path, model_says=lambda body, number: Fault(401, "no such key"))
+    refusing = pages.website(tmp_path, model_says=lambda body, number: fault)
     with refusing as broken:
         run = pages.finished(broken)["run"]
         with pages.opened(browser, broken, pages.run_address(run)) as page:
             expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
             expect(page.get_by_role("button", name="Try again")).to_be_visible()
+            expect(page.get_by_role("alert")).to_contain_text(said)
+            expect(page.get_by_role("link", name="Model and keys")).to_be_visible()
             expect(page.get_by_text("No answer was written")).to_be_visible()
             for name in ("Take it with you", "How good is it?", "Follow up"):
                 expect(page.get_by_role("heading", name=name)).to_have_count(0)
