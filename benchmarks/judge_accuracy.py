@@ -18,14 +18,15 @@ from typing import get_args
 from benchmarks.report import Value, emit
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
+from rubricem.judge.build import Kind
 from rubricem.judge.evaluation.report import PairReport, pair_shares
-from rubricem.judge.evaluation.run import ComparerKind, comparer_of, evaluate
+from rubricem.judge.evaluation.run import comparer_of, evaluate
 
 ROOT = Path(__file__).parent
 DATA = ROOT / "data" / "llmbar_natural" / "pairs.jsonl"
 RESULTS = ROOT / "results" / "judge_accuracy.json"
 QUICK = 20
-JUDGES: tuple[ComparerKind, ...] = ("pairwise", "stage")
+JUDGES: tuple[Kind, ...] = ("pairwise", "stage")
 SHOWN = (
     "accuracy",
     "right_in_both_orders",
@@ -37,7 +38,7 @@ SHOWN = (
 
 
 async def measure(
-    settings: Settings, kind: ComparerKind, limit: int | None, keep: Path | None
+    settings: Settings, kind: Kind, limit: int | None, keep: Path | None
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
     choice, seed = model_of(settings), settings.seed
@@ -49,7 +50,7 @@ async def measure(
         )  # fmt: skip
 
 
-def values_of(kind: ComparerKind, report: PairReport) -> dict[str, Value]:
+def values_of(kind: Kind, report: PairReport) -> dict[str, Value]:
     """The figures of one judge, each key ending in its kind."""
     shares = {name.replace(" ", "_"): share for name, share in pair_shares(report.measures)}
     values: dict[str, Value] = {
@@ -71,7 +72,7 @@ async def main(arguments: argparse.Namespace) -> None:
     flags = {"model": arguments.model, "base_url": arguments.base_url}
     settings = load_settings(flags)
     limit = None if arguments.full else arguments.pairs
-    kinds: list[ComparerKind] = arguments.judge or list(JUDGES)
+    kinds: list[Kind] = arguments.judge or list(JUDGES)
     values: dict[str, Value] = {}
     reports: dict[str, object] = {}
     for kind in kinds:
@@ -98,9 +99,7 @@ if __name__ == "__main__":
     size.add_argument("--quick", action="store_true", help=f"{QUICK} pairs (the default)")
     size.add_argument("--full", action="store_true", help="all 100 pairs, kept in results")
     size.add_argument("--pairs", type=int, default=QUICK, metavar="N", help="the first N pairs")
-    parser.add_argument(
-        "--judge", action="append", choices=get_args(ComparerKind), help="both if unnamed"
-    )
+    parser.add_argument("--judge", action="append", choices=get_args(Kind), help="both if unnamed")
     parser.add_argument("--model", default="1.5b", help="the judge's model")
     parser.add_argument("--base-url", help="a server to ask instead of the embedded model")
     parser.add_argument("--keep", type=Path, help="a folder for every verdict")

@@ -21,8 +21,9 @@ inside `<answer>` (RM-R1, arXiv:2505.02387; its ablations, without the kind or t
 out). Only the verdict is required, and its tags are not. One parser serves training and evaluation.
 
 From a local model that was not trained, the probabilities of A and of B as its next token are read.
-A small model may prefer a position to any reply, so that one order says little: replies are ranked
-by the mean of the two probabilities over both orders, `Comparison.first_share`.
+A small model may prefer a position to any reply, so that one order says little: over both orders
+the places cancel out. So a pair takes two calls. One call on both orders would take as many tokens,
+and its one verdict would leave no two orders to compare.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal, Protocol
 
 from rubricem.judge.base import (
@@ -171,32 +172,8 @@ class PairReading:
         return None if self.first_wins is None else float(self.first_wins)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Everything that was read of one pair."""
-
-    readings: tuple[PairReading, ...]
-
-    @property
-    def first_wins(self) -> bool | None:
-        """Whether the first reply is better; None where no reading says, or two contradict."""
-        won = {r.first_wins for r in self.readings} - {None}
-        return won.pop() if len(won) == 1 else None
-
-    @property
-    def first_share(self) -> float | None:
-        """The mean of the readings that say something: over both orders, places cancel out."""
-        shares = [share for r in self.readings if (share := r.first_share) is not None]
-        return sum(shares) / len(shares) if shares else None
-
-    @property
-    def reason(self) -> str:
-        said = [r.preference.reason for r in self.readings if r.first_wins is self.first_wins]
-        return said[0] if said else "The two orders contradict each other."
-
-    @property
-    def usage(self) -> Usage:
-        return sum((r.preference.usage for r in self.readings), NO_USAGE)
+Readings = tuple[PairReading, ...]
+"""of one pair, in both orders"""
 
 
 class PairwiseJudge:
@@ -209,13 +186,13 @@ class PairwiseJudge:
         self._comparer = comparer
         self.name = comparer.name
 
-    async def compare(self, question: str, first: str, second: str) -> Comparison:
-        """Which reply to the question is better. Raises nothing that the judge's model causes."""
+    async def compare(self, question: str, first: str, second: str) -> Readings:
+        """Which reply is better, in both orders. Raises nothing that the judge's model causes."""
         given, swapped = await asyncio.gather(
             ask_preference(self._comparer, question, first, second),
             ask_preference(self._comparer, question, second, first),
         )
-        return Comparison((PairReading(False, given), PairReading(True, swapped)))
+        return PairReading(False, given), PairReading(True, swapped)
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -237,13 +214,13 @@ class PairwiseJudge:
         absent = sum(score is not None and score.missing for score in settled)
         won = {answer: _score(answer, compared, absent) for answer in answers}
         scores = [known or won[texts[place]] for place, known in enumerate(settled)]
-        readings = [reading for comparison in compared.values() for reading in comparison.readings]
+        readings = list(chain.from_iterable(read))
         failed = [r.preference.reason for r in readings if r.first_share is None]
         notes = []
         if failed:
             notes.append(f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}")
         if len(failed) < len(readings):
-            notes.append(consistency(list(compared.values())))
+            notes.append(consistency(read))
         return GroupJudgement(
             judgements=tuple(
                 answer_judgement(trajectory, self.name, score)
@@ -251,16 +228,16 @@ class PairwiseJudge:
             ),
             buffer=buffer,
             notes=tuple(notes),
-            usage=sum((comparison.usage for comparison in compared.values()), NO_USAGE),
+            usage=sum((reading.preference.usage for reading in readings), NO_USAGE),
         )
 
 
-def consistency(comparisons: Sequence[Comparison]) -> str:
+def consistency(compared: Sequence[Readings]) -> str:
     """How far readings of pairs hang on what was shown first."""
-    readings = [reading for comparison in comparisons for reading in comparison.readings]
+    readings = list(chain.from_iterable(compared))
     decided = [r for r in readings if r.first_wins is not None]
     shown_first_won = sum(r.preference.winner == "A" for r in decided)
-    both = [won for c in comparisons if None not in (won := {r.first_wins for r in c.readings})]
+    both = [won for each in compared if None not in (won := {r.first_wins for r in each})]
     return (
         f"{sum(len(won) == 1 for won in both)} of {len(both)} pairs had the same winner in both "
         f"orders; what was shown first won {shown_first_won} of {len(decided)} readings; "
@@ -272,11 +249,11 @@ REASONS = 3
 """reasons that an explanation tells"""
 
 
-def _score(answer: str, compared: Mapping[tuple[str, str], Comparison], absent: int) -> StageScore:
+def _score(answer: str, compared: Mapping[tuple[str, str], Readings], absent: int) -> StageScore:
     """The share of its comparisons that an answer won; each run without an answer is one won."""
     shares, reasons, faults = [1.0] * absent, list[str](), list[str]()
-    for pair, comparison in compared.items():
-        for reading in comparison.readings if answer in pair else ():
+    for pair, readings in compared.items():
+        for reading in readings if answer in pair else ():
             share, said = reading.first_share, reading.preference.reason
             if share is None:
                 faults.append(said)

@@ -253,19 +253,15 @@ class ChatScorer:
         names = [str(number) for number in range(1, count + 1)]
         messages = instruct("score", *asked, *shown.notes, last)
         entries = await ask_entries(self._model, messages, GivenVerdicts, names)
-        given = iter(entries.found)
-        found = {
-            stage: [(c, next(given)) for c in criteria] for stage, criteria in standard.items()
-        }
-        verdicts = {
-            stage: tuple(
-                Verdict(criterion=criterion, points=one.points, justification=one.justification)
-                for criterion, one in pairs
-            )
-            for stage, pairs in found.items()
+        given, verdicts = iter(entries.found), dict[Stage, tuple[Verdict, ...]]()
+        for stage, criteria in standard.items():
+            found = [(c, next(given)) for c in criteria]
             # Runs are compared on the same criteria: a stage that lacks one is not scored.
-            if all(one is not None for _, one in pairs)
-        }
+            if all(one is not None for _, one in found):
+                verdicts[stage] = tuple(
+                    Verdict(criterion=c, points=one.points, justification=one.justification)
+                    for c, one in found
+                )
         return Scored(verdicts, entries.usage, entries.fault)
 
 

@@ -31,7 +31,7 @@ from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, stores_of
 from rubricem.judge.build import Kind
 from rubricem.judge.evaluation.report import PairReport
-from rubricem.judge.evaluation.run import ComparerKind, comparer_of, evaluate, report_verdicts
+from rubricem.judge.evaluation.run import comparer_of, evaluate, report_verdicts
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stage
@@ -45,7 +45,7 @@ def judge() -> None:
 
 @judge.command("eval")
 @click.argument("data", type=EXISTING)
-@click.option("--judge", "kind", type=click.Choice(get_args(ComparerKind)))
+@click.option("--judge", "kind", type=click.Choice(get_args(Kind)))
 @click.option(
     "--verdicts",
     metavar="FILE",
@@ -59,7 +59,7 @@ def judge() -> None:
 @ONLY_JSON
 def evaluate_judge(
     data: Path,
-    kind: ComparerKind | None,
+    kind: Kind | None,
     verdicts: Path | None,
     limit: int | None,
     as_json: bool,
@@ -85,7 +85,7 @@ def evaluate_judge(
 
 
 async def run_judge(
-    settings: Settings, data: Path, kind: ComparerKind, verdicts: Path | None, limit: int | None
+    settings: Settings, data: Path, kind: Kind, verdicts: Path | None, limit: int | None
 ) -> PairReport:
     choice = model_of(settings)
     async with choice.open_judge() as model:

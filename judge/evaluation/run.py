@@ -15,14 +15,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from rubricem.judge.build import (
     JudgeModel,
+    Kind,
+    Wanted,
     attempt_reader,
-    checklist_judge,
+    group_judge,
     pair_comparer,
-    stage_judge,
 )
 from rubricem.judge.evaluation.data import (
     LabelledComparison,
@@ -53,7 +54,6 @@ from rubricem.memory.schema import (
     Usage,
 )
 
-ComparerKind = Literal["stage", "relative", "pairwise", "checklist"]
 Item = TypeVar("Item")
 Task = tuple[LabelledPair, bool]
 """a pair, and whether its second answer is shown first"""
@@ -125,18 +125,16 @@ def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:
     )
 
 
-def comparer_of(kind: ComparerKind, model: JudgeModel, chain: bool = False) -> Comparer:
+def comparer_of(kind: Kind, model: JudgeModel, chain: bool = False) -> Comparer:
     """A comparer that shows answers in the order that it is told them.
 
     `chain`: a local model was trained to write its reasoning on a pair.
     """
     if kind == "pairwise":
         return pair_comparer(model, chain)
-    if kind == "checklist":
-        return GroupComparer(checklist_judge(model), keep=True)
-    if kind == "stage":
-        return GroupComparer(stage_judge(model))
-    return GroupComparer(RelativeJudge(attempt_reader(model), shuffled=False))
+    if kind == "relative":
+        return GroupComparer(RelativeJudge(attempt_reader(model), shuffled=False))
+    return GroupComparer(group_judge(model, Wanted(kind)), keep=kind == "checklist")
 
 
 def is_swapped(pair: LabelledPair, seed: int) -> bool:

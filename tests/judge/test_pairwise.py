@@ -5,7 +5,6 @@ import pytest
 from rubricem.judge.pairwise import (
     ChatComparer,
     ChoiceComparer,
-    Comparison,
     PairReading,
     PairwiseJudge,
     Preference,
@@ -29,34 +28,20 @@ from tests.support.values import QUESTION, WHOLE, group_of, run_of, varied
 LONG, SHORT = "a long reply", "short"
 
 
-async def test_both_orders_are_read_and_put_back_and_only_what_they_agree_on_is_a_winner():
+async def test_both_orders_are_read_and_put_back():
     comparer = RuledComparer(longer)
     read = await PairwiseJudge(comparer).compare("q", SHORT, LONG)
     assert comparer.shown == [(SHORT, LONG), (LONG, SHORT)]
-    assert [r.first_wins for r in read.readings] == [False, False]
-    assert (read.first_wins, read.first_share, read.reason) == (False, 0, "B is better")
-    assert read.usage == PAID + PAID
+    assert [r.first_wins for r in read] == [False, False]
+    assert [r.first_share for r in read] == [0, 0]
     read = await PairwiseJudge(RuledComparer(place)).compare("q", LONG, SHORT)
-    assert (read.first_wins, read.first_share) == (None, 0.5)
-    assert read.reason == "The two orders contradict each other."
-    read = await PairwiseJudge(
-        RuledComparer(lambda first, second: "A" if first == LONG else None)
-    ).compare("q", LONG, SHORT)
-    assert (read.first_wins, read.first_share) == (True, 1)
-    judge = PairwiseJudge(RuledComparer(lambda first, second: None))
-    read = await judge.compare("q", LONG, SHORT)
-    assert (read.first_wins, read.first_share) == (None, None)
-    assert (read.reason, read.usage.calls) == ("it names no winner", 2)
-
-
-def test_probabilities_of_both_orders_cancel_the_place_out():
-    readings = (
-        PairReading(False, Preference("A", "", first_share=0.9)),
-        PairReading(True, Preference("A", "", first_share=0.7)),
-    )
-    read = Comparison(readings)
-    assert read.first_wins is None, "the verdicts contradict each other"
-    assert read.first_share == (0.9 + (1 - 0.7)) / 2
+    assert [(r.first_wins, r.first_share) for r in read] == [(True, 1), (False, 0)]
+    silent = RuledComparer(lambda first, second: "A" if first == LONG else None)
+    read = await PairwiseJudge(silent).compare("q", LONG, SHORT)
+    assert [(r.first_wins, r.first_share) for r in read] == [(True, 1), (None, None)]
+    assert (read[1].preference.reason, read[1].preference.usage) == ("it names no winner", PAID)
+    given = Preference("A", "", first_share=0.75)
+    assert [PairReading(swapped, given).first_share for swapped in (False, True)] == [0.75, 0.25]
 
 
 BUFFER = RubricBuffer(question=QUESTION)

@@ -149,13 +149,19 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
         ("It holds 128 items.", "128", "unsupported"),
         ("The queue was made in November 2018.", "The queue was made: 2018-11-10.", "supported"),
         ("The queue was made in November 2018.", "The queue was made: Nov. 2018.", "supported"),
+        ("The queue is emptied at 11 p.m.", "The queue is emptied at 23:00.", "supported"),
+        ("The queue is emptied at 11:30 pm.", "The queue is emptied at 23:00.", "unsupported"),
+        ("The queue is fed at 8:00.", "The queue is fed at 8 a.m. each day.", "supported"),
+        ("The queue runs on 14.4 V.", "The queue runs on 14.4 volts.", "supported"),
+        ("The queue runs on plan V.", "The queue runs on a plan.", "unsupported"),
         ("The queue was made in November 2018.", "The queue was made: 2018-10-11.", "unsupported"),
         ("Readers take it first, and it grows.", QUEUE, "partial"),
     ],
     ids=[
         "a denying prefix denies", "no such word", "a number far from the claim's words",
         "a number near them", "no words", "another script", "an empty source", "no letters",
-        "a date in digits", "a month cut short", "another month", "a clause that is not there",
+        "a date in digits", "a month cut short", "twelve hours", "half an hour later",
+        "a full hour", "a unit", "no unit", "another month", "a clause that is not there",
     ],
 )  # fmt: skip
 def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str, verdict: str):

@@ -226,7 +226,9 @@ def test_citations_are_looked_at_where_it_is_asked_for():
     mixed = run(f'{held} <cite id="S1">It holds 999 calls by default.</cite>')
     accepted(mixed, Rule.SUPPORT)
     refused = "rejected by the rule all-support"
-    assert ExportedConversation.of(mixed, [Rule.ALL_SUPPORT]) == refused
+    reworded = run(f'{held} <cite id="S1">Without a limit, entries pile up.</cite>')
+    for one in (mixed, reworded):
+        assert ExportedConversation.of(one, [Rule.ALL_SUPPORT]) == refused
     # What a model found of the claims, where the run carries it, comes before the rules.
     check = CitationCheck(source="S1", claim=BOUND.split(".")[0] + ".", verdict="unsupported")
     doubted = Verification(mode="mark", checker="a model", checks=(check,))
