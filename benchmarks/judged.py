@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.report import Value, emit, number
 from rubricem.agent.learning.scoring import SupportBound, checked_by_rules
+from rubricem.agent.reports.verifier import ChatChecker
 from rubricem.judge.build import stage_judge
 from rubricem.judge.evidence import observations
 from rubricem.judge.stage_readers import ChatProposer
@@ -233,11 +234,30 @@ class Reader(Credulous):
         return 2 * any(shared(claim, part) >= 0.5 for _, claim in cited)
 
 
+class Checking(Reader):
+    """A judge that checks the claims of a group, too, and knows which were planted."""
+
+    def __init__(self, planted: Sequence[str]) -> None:
+        super().__init__()
+        self.planted = planted
+
+    async def chat(self, messages: Sequence[schema.Message], *_: Any) -> schema.Completion:
+        claims = [text for _, name, text in _PART.findall(messages[1].content) if name == "claim"]
+        if not claims:
+            return await super().chat(messages)
+        verdicts = [
+            {"number": n, "verdict": "unsupported" if claim in self.planted else "supported"}
+            for n, claim in enumerate(claims, start=1)
+        ]
+        return schema.Completion(json.dumps({"verdicts": verdicts}), "stop")
+
+
 async def judged(
     model: Credulous, subject: Subject, runs: Sequence[Trajectory], *, bound: bool = True
 ) -> tuple[schema.Judgement, ...]:
     group = schema.TrajectoryGroup(question=subject["question"], trajectories=tuple(runs))
-    judge = SupportBound(stage_judge(model), bound=bound)
+    checker = ChatChecker(model) if isinstance(model, Checking) else None
+    judge = SupportBound(stage_judge(model), checker, bound=bound)
     return (await judge.judge(group, buffer_of(subject))).judgements
 
 
@@ -246,9 +266,15 @@ def below(judgements: Sequence[schema.Judgement], stage: Stage) -> bool:
     return bool(SS_GRPO.advantages(judgements)[0][-1][list(Stage).index(stage)] < 0)
 
 
+def count_lower(bound: Sequence[schema.Judgement], free: Sequence[schema.Judgement]) -> int:
+    """In how many judgements a stage scores less than where nothing bounds it."""
+    both = zip(bound, free, strict=False)
+    return sum(any((a.score(s) or 0) < (b.score(s) or 0) for s in Stage) for a, b in both)
+
+
 async def faults_seen(subjects: Sequence[Subject]) -> dict[str, Value]:
     seen, count, alone = Counter[str](), Counter[str](), Counter[str]()
-    reader, lowered = Reader(), 0
+    reader, lowered, lowered_checked, seen_checked = Reader(), 0, 0, 0
     for number_, subject in enumerate([*subjects, *subjects]):
         kind = list(FAULTS)[number_ % len(FAULTS)]
         stage, spoil = FAULTS[kind]
@@ -260,14 +286,18 @@ async def faults_seen(subjects: Sequence[Subject]) -> dict[str, Value]:
         count[kind] += 1
         seen[kind] += below(scored, stage)
         alone[kind] += below(await judged(Credulous(), subject, runs), stage)
-        both = list(zip(scored, free, strict=True))[:-1]
-        lowered += sum(any((a.score(s) or 0) < (b.score(s) or 0) for s in Stage) for a, b in both)
+        checked = await judged(Checking([subject["invented"], subject["beyond"]]), subject, runs)
+        seen_checked += below(checked, stage)
+        lowered += count_lower(scored[:-1], free)
+        lowered_checked += count_lower(checked[:-1], free)
     return {
         "faults_seen": seen.total() / count.total(),
         **{f"seen_{kind}": f"{seen[kind]} of {count[kind]}" for kind in FAULTS},
         **{f"support_alone_{kind}": f"{alone[kind]} of {count[kind]}" for kind in FAULTS},
         "sound_runs": 3 * count.total(),
         "sound_runs_lowered": lowered,
+        "sound_runs_lowered_by_a_checker": lowered_checked,
+        "faults_seen_with_a_checker": seen_checked / count.total(),
         "calls_of_four": len(reader.asked) / count.total(),
         "tokens_in_of_four": sum(map(len, reader.asked)) // 4 // count.total(),
     }
