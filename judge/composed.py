@@ -274,7 +274,7 @@ def compositions_of(name: str) -> Compositions:
     except AttributeError:
         raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
     made = _make_rubric(found, name) if _makes(found) else found
-    if isinstance(made, Mapping):
+    if isinstance(made, Mapping) and not isinstance(made, Rubric):
         if unknown := [key for key in made if key not in tuple(Stage)]:
             raise SettingsError(
                 f"{name} names a stage {unknown[0]!r}.", f"The stages are {', '.join(Stage)}."

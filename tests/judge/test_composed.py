@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import sys
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +12,22 @@ import pytest
 from rubricem.judge.base import stage_text
 from rubricem.judge.buffers import add
 from rubricem.judge.checklist import ChecklistItem, ChecklistJudge, with_items
-from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
-from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
+from rubricem.judge.composed import (
+    ComposedJudge,
+    Compositions,
+    Judged,
+    StageView,
+    compositions_of,
+)
+from rubricem.judge.rubrics import (
+    ChatClient,
+    Gate,
+    LLMJudge,
+    Rubric,
+    RubricDict,
+    Sequential,
+    WeightedSum,
+)
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
@@ -151,6 +167,16 @@ async def test_a_reward_outside_its_range_is_no_score(
     result = await judged(group_of(run_of()), {Stage.PLAN: lambda: Fixed(given)})
     plan = scores(result.judgements[0])[Stage.PLAN]
     assert (plan.score, plan.unscored_reason) == (score, reason)
+
+
+def test_a_dict_of_rubrics_that_scores_by_itself_is_one_rubric(monkeypatch: pytest.MonkeyPatch):
+    class Choosing(RubricDict):
+        async def forward(self, action: Any, observation: Any) -> float:
+            return 1.0
+
+    monkeypatch.setitem(sys.modules, "own", SimpleNamespace(Choosing=Choosing))
+    made = compositions_of("rubric:own:Choosing")
+    assert [type(make()) for make in made.values()] == [Choosing] * len(Stage)
 
 
 async def test_a_gate_lets_the_minus_points_of_a_checklist_through():

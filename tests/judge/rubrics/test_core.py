@@ -298,6 +298,7 @@ def test_a_dict_keeps_rubrics_by_any_name_and_gives_no_score_itself():
     assert (len(games), list(games)) == (3, ["pong", "forward", "reset"])
     assert list(games.keys()) == list(games)
     assert [rubric for _, rubric in games.items()] == list(games.values())
+    assert games != RubricDict(games) and games in {games}, "it is itself, whatever it holds"
     games.reset()
     with pytest.raises(NotImplementedError):
         games("a", "o")
