@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -872,6 +873,11 @@ class Passage:
     """whether text under the same heading follows"""
 
 
+ShownTexts = Mapping[str, Sequence[str]]
+"""what was shown of each file or page, by its location"""
+NOT_SHOWN: ShownTexts = MappingProxyType({})
+
+
 class SearchTool(Protocol):
     """Finds passages. An empty list means that nothing matched; a failure raises SourceError."""
 
@@ -892,10 +898,13 @@ class SearchTool(Protocol):
 class Widening(Protocol):
     """A `SearchTool` that also knows what stands around the passages that it found."""
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
         """Each passage with its neighbours under the same heading, of at most `words` words in all.
 
-        A page that is shorter is taken whole. A passage that another one took along is left out.
+        A page that is shorter is taken whole. A passage that another one took along is left out,
+        and no neighbour is taken that was `shown` before.
         """
         ...
 

@@ -93,6 +93,8 @@ class Citation:
     """as of `CitationCheck`"""
     decided: str = ""
     """what of the passage the checker named as deciding, verbatim"""
+    elsewhere: bool = False
+    """whether it named another source of the claim instead"""
 
     @property
     def overlap(self) -> float:
@@ -105,20 +107,22 @@ class Citation:
 
         Verbatim.
         """
-        return self.decided or _grounds(self.claim, self.source.text)[1]
+        if self.decided or self.elsewhere:
+            return self.decided
+        return _grounds(self.claim, self.source.text)[1]
 
     @property
     def quotes(self) -> tuple[str, ...]:
         """All parts of the passage on which the claim rests, verbatim and in order."""
-        if self.decided:
-            return (self.decided,)
+        if self.decided or self.elsewhere:
+            return (self.decided,) if self.decided else ()
         return _grounds(self.claim, self.source.text)[2]
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
-        if self.decided:
-            return (self.decided,)
+        if self.decided or self.elsewhere:
+            return (self.decided,) if self.decided else ()
         return find_support(self.claim, self.source.text, beside=True)
 
     @property
@@ -572,7 +576,9 @@ class _Reading:
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
-                found = (self.citation(i, numbers[i], piece) for i in ids)
+                found = [self.citation(i, numbers[i], piece) for i in ids]
+                named = any(c.decided for c in found)
+                found = [replace(c, elsewhere=named and not c.decided) for c in found]
                 cited = tuple(sorted(found, key=lambda c: c.number))
                 yield Cited(text, cited, text not in self.doubted)
             elif text:

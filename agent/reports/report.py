@@ -429,8 +429,9 @@ def price(usage: Usage) -> str:
 
 
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
-    """What the claims on a source rest on, on one line each: sentences, or how it begins."""
-    found = dict.fromkeys(quote for c in answer.of(source) for quote in c.shown)
+    """What the claims that a source supports rest on, on one line each: sentences, or its begin."""
+    told = [c for c in answer.of(source) if c.verdict != "unsupported"]
+    found = dict.fromkeys(quote for c in told for quote in c.shown)
     return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
 
 

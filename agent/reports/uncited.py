@@ -42,10 +42,11 @@ def uncited_sentences(text: str, held: str) -> list[str]:
         plain = line.strip()
         if not plain or plain.startswith(("#", "|", ">")) or plain.endswith(":"):
             continue
-        for said in sentences(plain):
-            stated = len(said.split()) >= LEAST_WORDS and not said.rstrip().endswith("?")
+        for said in (each.strip(" -") for each in sentences(plain)):
+            label = said.startswith("**") and said.endswith("**")
+            stated = len(said.split()) >= LEAST_WORDS and not (label or said.endswith("?"))
             if stated and held not in said and (numbers(said) or missing_names(said, "")):
-                found.append(said.strip(" -*"))
+                found.append(said.strip("* "))
     return found
 
 

@@ -277,13 +277,15 @@ LONGEST_QUOTE = 600
 def verbatim(quote: str, text: str) -> str:
     """The part of a text that a quote repeats, as it stands there; "" if it does not.
 
-    White space does not count, nor do quotation marks around it, nor how letters are drawn.
+    White space does not count, nor do quotation marks around it that the text has not, nor how
+    letters are drawn.
     """
     words = quote.strip("\"'\u201c\u201d\u2018\u2019 .").split()
     if not words or len(quote) > LONGEST_QUOTE:
         return ""
-    if found := re.search(r"\s+".join(map(re.escape, words)), text):
-        return found[0]
+    for each in (quote.split(), words):
+        if found := re.search(r"\s+".join(map(re.escape, each)), text):
+            return found[0]
     if quote.isascii() and text.isascii():
         return ""
     spans = [word.span() for word in re.finditer(r"\S+", text)]

@@ -7,6 +7,7 @@ of this run, under the id it had, once it is shown or found again.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,7 +16,7 @@ from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold
-from rubricem.memory.schema import Passage, Source, ToolUse
+from rubricem.memory.schema import Passage, ShownTexts, Source, ToolUse
 from rubricem.memory.text import storable
 
 Reply = dict[str, Any]
@@ -146,6 +147,14 @@ class Evidence:
             self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
         return self.sources[identifier]
 
+    def shown(self, ids: Collection[str]) -> ShownTexts:
+        """The texts of these sources by where they stand."""
+        texts = defaultdict[str, list[str]](list)
+        for identifier in ids:
+            if source := self.sources.get(identifier):
+                texts[source.location].append(source.text)
+        return texts
+
     def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
         """At most `limit` passages that were not seen, nor are part of what was; else the first."""
         shown = [source for source in self.sources.values() if source.id in seen]
@@ -157,6 +166,11 @@ class Evidence:
             if not known and not any(_holds(each, passage) for each in held):
                 unseen.append(passage)
         return unseen[:limit] or list(found[:limit])
+
+
+def unshown(passages: Sequence[Passage], shown: ShownTexts) -> list[Passage]:
+    """Those of which the text does not stand in what was shown of the same document."""
+    return [p for p in passages if not any(p.text in t for t in shown.get(p.location, ()))]
 
 
 def _holds(whole: Source | Passage, part: Passage) -> bool:

@@ -90,6 +90,7 @@ read"""
 _NO_SEARCH = "\n\nNo further search is possible. Now write the review and the answer.\n"
 _REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
 _ANSWER = "\n\nNow write the answer in answer tags.\n"
+_FINDINGS = "\n\nNow write the findings in answer tags, in 300 to 600 words.\n"
 _SEARCHED_FIRST = (
     "\n\nNo answer before a search: the question itself is searched for, and what you wrote is "
     "put aside.\n"
@@ -296,7 +297,7 @@ class FreeDecoder:
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
         if not self.has_answer(run):
-            await run.respond(Stage.ANSWER, _ANSWER)
+            await run.respond(Stage.ANSWER, _FINDINGS if run.ask.whole else _ANSWER)
             await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
         if not self.has_answer(run):
             run.end_early("the model never wrote an answer in its tags")

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.record.conversations import quote_conversation, with_conversation
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.evidence import reply_of
+from rubricem.agent.research.evidence import reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.choice import page
 from rubricem.agent.sources.fetch import addresses_in, normal
@@ -47,11 +47,13 @@ from rubricem.agent.transcript.words import closest_sentence, nearest
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
+    NOT_SHOWN,
     Decoding,
     Message,
     Passage,
     Sampling,
     ScaffoldedPrompt,
+    ShownTexts,
     Source,
     Stage,
     Status,
@@ -330,8 +332,10 @@ async def _open_page(run: Run, wanted: str) -> Found:
             shown = nearest(passages, sought, run.ask.question, most)
             cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
             if run.decoding is Decoding.FREE:
-                near = nearest(passages, sought, run.ask.question, PIECES_READ)
-                shown = parts_around(passages, near, run.passage_words)
+                told = run.evidence.shown([*run.sources])
+                new = unshown(passages, told) or passages
+                near = nearest(new, sought, run.ask.question, PIECES_READ)
+                shown = parts_around(passages, near, run.passage_words, told)
                 cut = f"These {len(shown)} parts of the page are nearest to the"
             note = f"{cut} question." if len(shown) < len(passages) else ""
         else:
@@ -369,12 +373,21 @@ def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
     return (shown[-1] + 1) % len(passages) if shown else 0
 
 
-def parts_around(passages: Sequence[Passage], near: Sequence[Passage], words: int) -> list[Passage]:
-    """The parts of a page around some of its passages, each of at most so many words."""
+def parts_around(
+    passages: Sequence[Passage],
+    near: Sequence[Passage],
+    words: int,
+    shown: ShownTexts = NOT_SHOWN,
+) -> list[Passage]:
+    """The parts of a page around some of its passages, each of at most so many words.
+
+    They take along nothing that was `shown` before.
+    """
     parts, taken = list[Passage](), set[int]()
     for at in (row for row, passage in enumerate(passages) if passage in near):
         if at not in taken:
-            rows = [row for row in neighbours(passages, at, words) if row not in taken]
+            told = shown.get(passages[at].location, ())
+            rows = [row for row in neighbours(passages, at, words, told) if row not in taken]
             taken.update(rows)
             parts.append(joined(passages, rows, at))
     return parts

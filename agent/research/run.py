@@ -26,7 +26,7 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.parts import Inquiries
-from rubricem.agent.research.evidence import Evidence, Reply, reply_of
+from rubricem.agent.research.evidence import Evidence, Reply, reply_of, unshown
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.choice import around
@@ -41,7 +41,15 @@ from rubricem.agent.transcript.events import (
     UsageCounted,
     ignore,
 )
-from rubricem.agent.transcript.question import Ask, Found, OutOfTime, RunCut, Spending, reason_of
+from rubricem.agent.transcript.question import (
+    ROUNDS,
+    Ask,
+    Found,
+    OutOfTime,
+    RunCut,
+    Spending,
+    reason_of,
+)
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallKey, Journal, identity
@@ -259,6 +267,8 @@ class Run:
         if not self.policy.priced:
             phrases.pop("cost", None)
         told = [f"{calls} of {self.ask.calls} calls", *phrases.values()]
+        if self.ask.leads:
+            told.insert(0, f"{max(ROUNDS + 1 - self.turn, 0)} of {ROUNDS} rounds")
         return f"Left: {', '.join(told)}."
 
     async def once(self, name: str, value: str) -> str:
@@ -611,7 +621,9 @@ class Run:
             most = (WIDE * limit if wide else limit) * (1 + place.number) + len(seen)
             found = await tool.search(query, most)
             if wide:
-                found = await around(tool, found, self.passage_words)
+                shown = self.evidence.shown({*self.sources} if all_seen else seen)
+                found = unshown(found, shown) or found
+                found = await around(tool, found, self.passage_words, shown)
             await place.reached.wait()
             seen_now = {*self.sources} if all_seen else seen
             return reply_of(self.evidence.choose(found, limit, seen_now))

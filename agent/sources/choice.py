@@ -42,7 +42,14 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import own_part, parts_of
-from rubricem.memory.schema import Embedder, Passage, SearchTool, Widening
+from rubricem.memory.schema import (
+    NOT_SHOWN,
+    Embedder,
+    Passage,
+    SearchTool,
+    ShownTexts,
+    Widening,
+)
 from rubricem.memory.text import digest_of, one_line
 
 PYTHON = "python"
@@ -349,17 +356,21 @@ class Reranked:
         ranked = [found[at] for at in sorted(worth, key=lambda at: -worth[at])]
         return [*ranked, *behind][:limit]
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
-        return await around(self._tool, passages, words)
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
+        return await around(self._tool, passages, words, shown)
 
     async def page(self, location: str) -> list[Passage]:
         return await page(self._tool, location)
 
 
-async def around(tool: SearchTool, passages: Sequence[Passage], words: int) -> list[Passage]:
+async def around(
+    tool: SearchTool, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+) -> list[Passage]:
     """The passages with what stands around them, if the tool knows that."""
     if isinstance(tool, Widening):
-        return await tool.around(passages, words)
+        return await tool.around(passages, words, shown)
     return list(passages)
 
 
@@ -451,11 +462,13 @@ class Combined:
             self._tell(f"left out of this search: {error}")
         return passages
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
-        wide = await asyncio.to_thread(self._joint.around, passages, words)
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
+        wide = await asyncio.to_thread(self._joint.around, passages, words, shown)
         for tool in self._tools:
             if not isinstance(tool, Indexed):
-                wide = await around(tool, wide, words)
+                wide = await around(tool, wide, words, shown)
         return wide
 
     async def page(self, location: str) -> list[Passage]:

@@ -44,7 +44,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import PageReader, Passage, SearchTool
+from rubricem.memory.schema import NOT_SHOWN, PageReader, Passage, SearchTool, ShownTexts
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -475,7 +475,9 @@ class HitReader:
         told = [*chain.from_iterable(read), *hits[self._most :]]
         return await asyncio.to_thread(rank_passages, told, read_query(query).text, limit)
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
         wide, taken = list[Passage](), set[Passage]()
         for passage in passages:
             page = self._read.get(passage.location, [])
@@ -483,7 +485,7 @@ class HitReader:
                 continue
             if passage in page:
                 at = page.index(passage)
-                rows = neighbours(page, at, words)
+                rows = neighbours(page, at, words, shown.get(passage.location, ()))
                 taken.update(page[row] for row in rows)
                 passage = joined(page, rows, at)
             wide.append(passage)

@@ -51,7 +51,7 @@ from rubricem.memory.language import (
     stem,
 )
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import Passage
+from rubricem.memory.schema import NOT_SHOWN, Passage, ShownTexts
 from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
@@ -82,10 +82,18 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
     return kept
 
 
-def neighbours(passages: Sequence[Passage], at: int, words: int) -> range:
+LEAST_SHOWN = 60
+"""words of a heading that is shown by itself"""
+
+
+def neighbours(
+    passages: Sequence[Passage], at: int, words: int, shown: Sequence[str] = ()
+) -> range:
     """The passages around one, of its page, that have at most `words` words together with it.
 
-    The whole page if it is not longer; else those under its heading, first those that follow.
+    The whole page if it is not longer; else those under its heading, first those that follow, and
+    of a heading with hardly a word what stands beside it. None that stands in a text of the page
+    that was `shown` before.
     """
     first, last, left = at, at, words - length(passages[at].text)
 
@@ -97,6 +105,8 @@ def neighbours(passages: Sequence[Passage], at: int, words: int) -> range:
                 same = other.location == passages[at].location
                 if not same or not (whole or other.place == passages[at].place) or count > left:
                     break
+                if any(other.text in text for text in shown):
+                    break
                 left -= count
                 first, last = min(first, next_at), max(last, next_at)
 
@@ -105,6 +115,9 @@ def neighbours(passages: Sequence[Passage], at: int, words: int) -> range:
     if any(passages[each].location == passages[at].location for each in ends):
         first, last, left = at, at, words - length(passages[at].text)
         take(whole=False)
+        if (held := words - left) < LEAST_SHOWN:  # "NAME" alone says nothing
+            left = min(left, 2 * LEAST_SHOWN - held)
+            take(whole=True)
     return range(first, last + 1)
 
 
@@ -348,7 +361,9 @@ class LexicalIndex:
             self._found.pop(next(iter(self._found)), None)
         return found
 
-    def around(self, found: Sequence[Passage], words: int) -> list[Passage]:
+    def around(
+        self, found: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
         """As `Widening.around`, of passages that this index found lately; others as they are."""
         wide, taken = list[Passage](), set[int]()
         for passage in found:
@@ -356,7 +371,7 @@ class LexicalIndex:
             if row is None:
                 wide.append(passage)
             elif row not in taken:
-                rows = neighbours(self.passages, row, words)
+                rows = neighbours(self.passages, row, words, shown.get(passage.location, ()))
                 taken.update(rows)
                 wide.append(joined(self.passages, rows, row))
         return wide
@@ -714,9 +729,11 @@ class Indexed:
         """The current index, with what this query needs of it."""
         return await self._ready()
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
         index = await self._ready()
-        return await asyncio.to_thread(index.around, passages, words)
+        return await asyncio.to_thread(index.around, passages, words, shown)
 
     async def page(self, location: str) -> list[Passage]:
         index = await self._ready()

@@ -89,6 +89,8 @@ _PRINTED = 20_000
 """characters of a document that they are of"""
 _SHARED = 0.5
 """of the hashes, from which on two documents are compared word by word"""
+_RENDERED = 0.7
+"""of the runs of words of a plain text, that a page made from it has: markup breaks some"""
 _MOST_ALIKE = 50
 """documents with a hash in common: it is one of what all of them begin with"""
 
@@ -107,7 +109,8 @@ def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) ->
 
     Such are the html, docx and md of one text. A copy has no word and no number of its own, and
     most of its runs of words are in the other; a new version of a text, or a form filled in anew,
-    is none. `text_of`: the text of a document.
+    is none. A plain text beside a page of its name is what the page was made from: it may have
+    words of its own, those of its markup, but no number. `text_of`: the text of a document.
     """
     alike = defaultdict[int, list[str]](list)
     for location in sorted(prints):
@@ -117,7 +120,7 @@ def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) ->
     for several in alike.values():
         if 1 < len(several) <= _MOST_ALIKE:
             shared.update(combinations(several, 2))
-    copies: dict[str, str] = {}
+    copies = _made_from(prints, text_of)
     for (one, other), count in sorted(shared.items()):
         least = min(len(prints[one]), len(prints[other]))
         if least < LEAST or count < _SHARED * least or one in copies or other in copies:
@@ -131,3 +134,29 @@ def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) ->
         if words[copy] <= words[kept] and inside:
             copies[copy] = kept
     return {copy: copies.get(kept, kept) for copy, kept in copies.items()}
+
+
+_PLAIN, _MADE = (".txt", ".text", ".adoc", ".rst"), (".html", ".htm", ".xhtml")
+"""endings of texts, and of the pages that are made from them"""
+
+
+def _made_from(locations: Iterable[str], text_of: Callable[[str], str]) -> dict[str, str]:
+    """The plain texts of which a page of the same name holds the most: location -> the page."""
+    pages = {stem: at for at in locations for stem, end in [_ending(at)] if end in _MADE}
+    found = dict[str, str]()
+    for location in locations:
+        stem, end = _ending(location)
+        if end not in _PLAIN or (page := pages.get(stem)) is None:
+            continue
+        plain, made = text_of(location), text_of(page)
+        runs = shingles(plain)
+        inside = len(runs & shingles(made)) >= _RENDERED * len(runs)
+        told = {word for word in _words(plain) if any(map(str.isdigit, word))}
+        if len(runs) >= LEAST and inside and told <= _words(made):
+            found[location] = page
+    return found
+
+
+def _ending(location: str) -> tuple[str, str]:
+    stem, dot, end = location.rpartition(".")
+    return stem, f"{dot}{end}".lower()

@@ -30,7 +30,7 @@ from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
-from rubricem.memory.schema import Passage, SearchTool, Widening
+from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
 from rubricem.memory.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -353,9 +353,11 @@ class Equipped:
     async def search(self, query: str, limit: int) -> list[Passage]:
         return await self._search_tool.search(query, limit)
 
-    async def around(self, passages: Sequence[Passage], words: int) -> list[Passage]:
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
         if isinstance(self._search_tool, Widening):
-            return await self._search_tool.around(passages, words)
+            return await self._search_tool.around(passages, words, shown)
         return list(passages)
 
     async def page(self, location: str) -> list[Passage]:

@@ -9,8 +9,7 @@ investigations.
 
 import asyncio
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rubricem.agent.models.turns import as_function
 from rubricem.agent.research.deep.parts import action_of, asked_in, reply_of_part
@@ -40,7 +39,6 @@ LEAST_OF_A_SECTION = 1000
 EDIT_TOKENS = 8000
 WORDS_OF_A_SOURCE = 12
 """of an outline, that a source of a section is worth where the length is shared out"""
-_ID = re.compile(r"\bS\d+\b")
 _TAKE_UP = "Take it up in what you have investigated next, and in the report."
 
 
@@ -155,7 +153,7 @@ class LeadDecoder(FreeDecoder):
     ) -> str:
         """A section's text. Raises PolicyError or RunCut where it cannot be had."""
         share = _weight(section) / sum(map(_weight, sections))
-        length = max(round(run.ask.length * share, -2), LEAST_OF_A_SECTION)
+        length = max(round(run.ask.length * share / 100) * 100, LEAST_OF_A_SECTION)
         system = fill(template("section"), {"length": f"{length:,}"})
         ids = section.ids
         while True:
@@ -232,9 +230,13 @@ def _output(found: Found) -> str:
     return f"<tool_output>\n{neutralise(said)}\n</tool_output>\n"
 
 
-def _report(claims: Sequence[FoundClaim]) -> str:
-    """The pieces of a report as text, each claim with its ids behind it."""
-    return "".join(f"{c.text} [{', '.join(c.ids)}]" if c.ids else c.text for c in claims).strip()
+def _report(claims: Sequence[FoundClaim], given: Collection[str] | None = None) -> str:
+    """The pieces of a report as text, each claim with its ids behind it, or those `given`."""
+    told = list[str]()
+    for claim in claims:
+        ids = [i for i in claim.ids if given is None or i in given]
+        told.append(f"{claim.text} [{', '.join(ids)}]" if ids else claim.text)
+    return "".join(told).strip()
 
 
 def _weight(section: ReportSection) -> int:
@@ -269,16 +271,18 @@ def _section_prompt(
     sources = tuple(run.sources[i] for i in ids)
     shown = tool_output(Found(sources, frozenset(ids)), WHOLE, placed=True)
     others = "\n".join(f"- {each.title}" for each in sections if each is not section)
-    lines = (
-        line for found in run.parts.found.values() for line in _report(found.claims).split("\n")
-    )
-    wanted = set(ids)
-    claims = "\n".join(line for line in lines if wanted & set(_ID.findall(line)))
+    reports = [
+        _report(found.claims, ids)
+        for found in run.parts.found.values()
+        if not ids or any({*claim.ids} & {*ids} for claim in found.claims)
+    ]
+    claims = "\n\n".join(filter(None, reports))
     return (
         f"The question:\n{neutralise(run.ask.question)}\n\n"
         f"Its rubric:\n{neutralise(parse(run.text).last('rubric').strip())}\n\n"
         f"Other sections:\n{neutralise(others) or '(none)'}\n\n"
-        f"What was found in these sources:\n{neutralise(claims) or '(nothing was reported)'}\n\n"
+        "What was found, in these sources and in others whose ids are not shown:\n"
+        f"{neutralise(claims) or '(nothing was reported)'}\n\n"
         f"The sources:\n{shown}\n"
         f"Your section is: {neutralise(section.title) or 'the whole report'}\n"
         f"It says:\n{neutralise(section.says)}\n"

@@ -289,7 +289,9 @@ def reply_of_part(part: Inquiry) -> Reply:
         if piece.text:
             pieces.append((piece.text, ids))
     cited = answer.sources
-    passages = [Passage(s.title, s.location, s.place, s.text) for s in cited]
+    passages = [
+        Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on) for s in cited
+    ]
     ended = "" if trajectory.status is Status.FINISHED else trajectory.reason
     return reply_of(
         passages,

@@ -18,6 +18,7 @@ from tests.support.values import trajectory
         ("# Trial 3 of the pump\n\n| a | 3 of 4 rows here |\n> In 2023 it was so, they say.", []),
         ("```\nx = 3 + 4 # of the code\n```\nDid it fail in 2023?", []),
         ("- It failed 3 times in a year.", ["It failed 3 times in a year."]),
+        ("**The second trial of 2023.** It ran on.", []),
     ],
 )  # fmt: skip
 def test_sentences_with_a_number_or_a_name_want_a_source(text: str, found: list[str]):

@@ -178,6 +178,10 @@ def test_a_quote_in_plain_letters_is_found_as_its_source_draws_it():
     assert verbatim("efficient pump of 2 bar", told) == ""
     assert verbatim("efficient pump of", told) == "e\ufb03cient pump\nof"
     assert verbatim("type AB", told) == "type \uff21\uff22,"
+    assert (
+        verbatim('"gc --auto" never runs.', 'A "gc --auto" never runs.')
+        == '"gc --auto" never runs.'
+    )
 
 
 def test_the_deciding_words_are_the_quote_of_a_citation():
@@ -193,6 +197,17 @@ def test_the_deciding_words_are_the_quote_of_a_citation():
         ("is kept",),
         ("is kept",),
     )
+
+
+def test_a_source_that_does_not_decide_is_quoted_for_nothing():
+    claim = '<cite id="S1, S2">A dict iterates in order.</cite>'
+    said = CitationCheck(
+        source="S2", claim="A dict iterates in order.", verdict="supported", quote="is kept"
+    )
+    found = Verification(mode="mark", checker="a model", checks=(said,))
+    run = trajectory(claim).model_copy(update={"verification": found})
+    first, second = cited_answer(run).citations
+    assert (first.quote, first.shown, second.quote) == ("", (), "is kept")
 
 
 @pytest.mark.model

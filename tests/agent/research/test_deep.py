@@ -93,7 +93,8 @@ def usual(who: str, messages: list[Mapping[str, Any]]) -> str:
         return PLAN + "".join(f'<call_tool name="search">{each}</call_tool>' for each in calls)
     answer = "".join(f"- {cite}\n" for cite in dict.fromkeys(cites))
     return REVIEW.partition("<writing_plan>")[0] + (
-        f"<writing_plan>as found</writing_plan></review><answer>\n{answer}</answer>"
+        f"<writing_plan>as found</writing_plan></review><answer>\n{answer}"
+        "Not found: any colour.\n</answer>"
     )
 
 
@@ -168,6 +169,9 @@ async def test_the_parts_of_a_question_are_investigated_and_written_by_section(t
     parts = [str(r.body["messages"][1]) for r in server.requests]
     assert any("old is Ada?" in asked and "- both figures of Ada" in asked for asked in parts)
     assert run.usage.calls == len(server.requests), "what the parts spent is the lead's"
+    assert "Left: 1 of 2 rounds, " in str(lead[-1].body["messages"])
+    sections = [r.body for r in server.requests if kind_of(r.body["messages"]) == "section"]
+    assert all("Not found: any colour." in str(each) for each in sections)
 
 
 @pytest.mark.parametrize("at", [1, 3, 5, 8, 9])

@@ -287,3 +287,22 @@ def test_a_word_is_found_however_it_is_drawn_broken_or_joined(
     passages = [Passage("Notes", f"{n}.md", "", text) for n, text in enumerate(texts)]
     index = build_index(passages, tmp_path, "drawn", "a")
     assert [passage.location for passage in index.search(query, 1)] == [f"{found}.md"]
+
+
+def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_path: Path) -> None:
+    prose = " ".join(f"Sentence {n} of the trials tells of seals." for n in range(24))
+    page = [
+        part("NAME", "pump - it moves water"),
+        part("SYNOPSIS", "pump [--fast]"),
+        part("Trials", f"{prose} One."),
+        part("Trials", f"{prose} Two."),
+        part("Trials", f"{prose} Three."),
+    ]
+    index = build_index(page, tmp_path, "pump", "a")
+    (name,) = index.search("moves water", 1)
+    (wide,) = index.around([name], 200)
+    assert wide.text == "pump - it moves water\n\nSYNOPSIS\npump [--fast]"
+    (two,) = (each for each in index.search("trials Two", 3) if each.text.endswith("Two."))
+    (cut,) = index.around([two], 450, {"pump.md": [f"{prose} One.\n\nMore."]})
+    assert cut.text == f"{prose} Two.\n\n{prose} Three."
+    assert (cut.begun_before, cut.goes_on) == (True, False)

@@ -3,7 +3,15 @@
 import pytest
 
 from rubricem.agent.research.run import Evidence
-from rubricem.agent.sources.likeness import SKETCH, is_contained, resembling, shingles, sketch
+from rubricem.agent.sources.likeness import (
+    SKETCH,
+    copies_among,
+    is_contained,
+    print_of,
+    resembling,
+    shingles,
+    sketch,
+)
 from rubricem.memory.schema import Passage
 
 WORDS = [f"word{i}" for i in range(400)]
@@ -58,3 +66,19 @@ def test_what_is_no_copy_is_a_source_of_its_own(passages: list[tuple[Passage, st
     evidence = Evidence()
     numbered = [evidence.number(passage, "q", tool) for passage, tool in passages]
     assert [source.id for source in numbered] == ["S1", "S2"]
+
+
+def test_a_page_is_kept_and_the_plain_text_that_it_was_made_from_is_its_copy():
+    body = " ".join(
+        f"Option {n} keeps the reflog for some days before it is pruned." for n in "abcdef"
+    )
+    texts = {
+        "git-gc.txt": f"include::config.txt[] linkgit:git-prune[1] {body}",
+        "git-gc.html": f"{body} See git-prune(1), gc.auto is 6700. {body.upper()} and more.",
+        "old.txt": f"{body} In version 1.",
+        "old.html": f"{body} In version 2.",
+    }
+    prints = {name: print_of(text) for name, text in texts.items()}
+    copies = copies_among(prints, texts.__getitem__)
+    assert copies.get("git-gc.txt") == "git-gc.html"
+    assert "old.txt" not in copies and "old.html" not in copies
