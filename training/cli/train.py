@@ -213,31 +213,38 @@ def train() -> None:
 train.add_command(judge)
 
 
+DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Say what would run where, or why it cannot; train nothing."
+)
+
+
 @train.command()
 @CONFIG
 @OVERRIDES
+@DRY_RUN
 @ONLY_JSON
-def sft(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+def sft(config: Path, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
     Rows are files of `rubricem export`, or folders of `rubricem collect`, whose rejected traces
     are counted by reason. KEY=VALUE overrides a value of CONFIG, as objective.beta=0.01.
     """
-    _run(config, "sft", overrides, as_json)
+    _run(config, "sft", overrides, dry_run, as_json)
 
 
 @train.command("ss-grpo")
 @CONFIG
 @OVERRIDES
+@DRY_RUN
 @ONLY_JSON
-def ss_grpo(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+def ss_grpo(config: Path, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
     With a table [rounds] the policy makes them itself: each round collects, judges, reflects and
     trains. The same command goes on after an interruption. KEY=VALUE overrides a value of CONFIG,
     as rounds.rounds=8.
     """
-    _run(config, "ss-grpo", overrides, as_json)
+    _run(config, "ss-grpo", overrides, dry_run, as_json)
 
 
 @train.command()
@@ -255,15 +262,22 @@ def export(checkpoint: Path, out: Path) -> None:
     click.echo(f"written: {out}")
 
 
-def _run(path: Path, method: "Method", overrides: Sequence[str], as_json: bool) -> None:
+def _run(
+    path: Path, method: "Method", overrides: Sequence[str], dry_run: bool, as_json: bool
+) -> None:
     from rubricem.agent.settings import load_settings
     from rubricem.agent.weights.checkpoints import note_of
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
+    from rubricem.training.rounds.plan import plan_training
     from rubricem.training.rounds.rounds import run_rounds
     from rubricem.training.rounds.rounds_config import TrainingJob
 
     job = TrainingJob.read(path, method, overrides)
+    if dry_run:
+        lines = asyncio.run(plan_training(job, method, load_settings()))
+        echo(in_json({"plan": lines}) if as_json else "\n".join(lines))
+        return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
         done = show_training(as_json, UPDATE, work)

@@ -63,6 +63,9 @@ class Learner:
         self._most_gap = most_gap
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
         self.on_row: OnRow = lambda done, total: None
+        self.room: int | None = None
+        """tokens of a part, at most, with its padding; None: `micro_batch` rows, or one"""
+        self._rows_at_once, self._widest = 1, 0
         self._score = score or partial(batch_logprobs, model)
         self._reference = weights.snapshot() if config.objective.beta else {}
         self.optimizer = torch.optim.AdamW(
@@ -71,9 +74,12 @@ class Learner:
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-        return self._update(
-            self._batches(rows, rows), rate, lambda _, *scored: imitation_objective(*scored)
-        )
+
+        def take() -> Metrics:
+            batches = self._batches(rows, rows)
+            return self._update(batches, rate, lambda _, *scored: imitation_objective(*scored))
+
+        return self._in_memory(take)
 
     def ss_grpo_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """The update of one window of whole groups.
@@ -84,14 +90,18 @@ class Learner:
         objective = self.config.objective
         moving = objective.with_gradient(rows)
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-        if moving:
+
+        def take() -> Metrics:
             batches = self._batches(rows, moving)
             references, seconds = self._references(batches)
 
             def result(number: int, batch: Batch, logprobs: Tensor) -> ObjectiveResult:
                 return clipped_objective(batch, logprobs, None, references.get(number), objective)
 
-            metrics = self._update(batches, rate, result) | seconds
+            return self._update(batches, rate, result) | seconds
+
+        if moving:
+            metrics = self._in_memory(take)
         return metrics | {"rows_without_gradient": float(len(rows) - len(moving))}
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
@@ -136,10 +146,28 @@ class Learner:
         if self.ranks.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.ranks.device)
 
+    def _in_memory(self, take: Callable[[], Metrics]) -> Metrics:
+        """A step, in parts of half as many tokens where the GPU does not hold them.
+
+        Raises OutOfMemoryError for a single row, and with other ranks, which would wait.
+        """
+        while True:
+            try:
+                return take()
+            except torch.OutOfMemoryError:
+                self.optimizer.zero_grad(set_to_none=True)
+                if self._rows_at_once == 1 or self.ranks.world > 1:
+                    raise
+                self.room = self._widest // 2
+            if self.ranks.device.type == "cuda":  # outside of the error, which holds its tensors
+                torch.cuda.empty_cache()
+
     def _batches(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> list[Batch]:
         """This rank's parts of those rows of a window that have a gradient."""
         window = window_weights(rows, self.config.objective)
-        parts = self.ranks.share(cut(moving, self.config.micro_batch))
+        parts = self.ranks.share(cut(moving, self.config.micro_batch, self.room))
+        self._rows_at_once = max(map(len, parts))
+        self._widest = max(len(part) * max(len(row.ids) for row in part) for part in parts)
         return [Batch.collate(part, window) for part in parts]
 
     def _references(self, batches: Sequence[Batch]) -> tuple[dict[int, Tensor], Metrics]:

@@ -13,7 +13,10 @@ import asyncio
 import ctypes
 import gc
 import hashlib
+import json
 import math
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -30,7 +33,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, gguf_fields, note_of
-from rubricem.agent.weights.store import WeightsStore
+from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import hash_of
 from rubricem.training.local.checkpoints import SERVED, fault, read_weights, write_whole
@@ -84,8 +87,22 @@ async def find_weights(name: str, weights_dir: Path | None) -> Path:
     """The GGUF file, fetched if it is not on disk, or the folder of a model's name."""
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
+        check_folder(folder)
         return folder
     return await WeightsStore(weights_dir).model(name)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises SettingsError for a folder without all of the model's weights."""
+    listed, index = {"model.safetensors"}, folder / "model.safetensors.index.json"
+    if index.is_file():
+        with boundary(WeightsError, f"reading {index}"):
+            listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    if missing := sorted(name for name in listed if not (folder / name).is_file()):
+        raise SettingsError(
+            f"{folder} has a config.json and no {missing[0]}, so it holds no whole model.",
+            "Put its weights there, as safetensors.",
+        )
 
 
 def load_base(path: Path, dtype: str = "float32") -> Any:
@@ -100,12 +117,13 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     check_decoder(path)
-    if path.is_file():
+    cache = _cache_of(path, dtype) if path.is_file() else None
+    if path.is_file() and not (cache and cache.is_dir()):
         model = _from_gguf(path)
     else:
         kind, more = getattr(torch, dtype), {**HERE, "use_safetensors": True}
         with _reading(str(path)):
-            model = _whole(AutoModelForCausalLM, path, dtype=kind, **more)
+            model = _whole(AutoModelForCausalLM, cache or path, dtype=kind, **more)
     for module in model.modules():
         # Passes over one row must agree, also where a layer is told to train for checkpointing.
         for name, value in vars(module).items():
@@ -116,8 +134,36 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     for parameter in model.parameters():
         # Weights alone: the rotary frequencies are buffers, and rounded they put far tokens wrong.
         parameter.data = parameter.data.to(getattr(torch, dtype))
+    if cache and not cache.is_dir():
+        _keep(model, cache)
     release_memory()
     return model.requires_grad_(False).eval()
+
+
+CACHED_FROM = 64 << 20
+"""bytes of a GGUF file whose weights are kept as torch reads them; the 0.5B's take 47 s to make"""
+
+
+def _cache_of(path: Path, dtype: str) -> Path | None:
+    """Where a GGUF file's weights are kept, by its content; None: they are not."""
+    if path.stat().st_size < CACHED_FROM:
+        return None
+    return weights_dir() / "torch" / f"{path.stem}-{hash_of(path)[:16]}-{dtype}"
+
+
+def _keep(model: Any, cache: Path) -> None:
+    """Whole or not at all; where the disk has no room they are made anew each time."""
+    temporary = cache.with_name(f".{cache.name}.{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        needed = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        if shutil.disk_usage(temporary).free > 2 * needed:
+            model.save_pretrained(temporary)
+            temporary.rename(cache)
+    except OSError:
+        pass
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def release_memory() -> None:
@@ -269,56 +315,77 @@ ADAM = 16
 """bytes of a trained parameter: itself, its gradient and two moments in float32"""
 
 
-def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> int:
-    """Tokens of the longest row that the model's context and `free` bytes of memory allow.
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a training takes of each device's memory, estimated in bytes.
 
     With b bytes a number, L blocks that have a gradient, h the width of a state, f that of the
     layer between, V words, N parameters of which A are trained:
 
         fixed   = N b (lora) or N (2 at bfloat16, and 4 of a reference) (full) + 16 A + 12 V PIECE
         a token = L (12 h + 4 f) b, or (L h + 12 h + 4 f) b under gradient checkpointing
-        limit   = (0.8 free - fixed) / (a token * micro_batch)
 
     A block keeps the inputs of its nonlinear operations (Korthikanti et al., arXiv:2205.05198,
     section 4.1); 12 and 4 are the most that torch kept of Qwen2 and Llama, by adapter or whole, in
     either type. Attention by scaled_dot_product_attention keeps no scores. Logits, and their
-    gradient, exist for PIECE masked positions at a time. `world`: ranks that fsdp divides the
-    weights over.
+    gradient, exist for PIECE masked positions at a time.
+    """
+
+    parameters: int
+    fixed: int
+    token: int
+    """for each that goes through the model at the same time"""
+    positions: int | None
+    """tokens that the model reads"""
+
+    @classmethod
+    def of(cls, config: EngineConfig, path: Path, world: int = 1) -> "Memory":
+        """`world`: ranks that fsdp divides the weights over. Raises as `check_decoder`."""
+        from transformers import AutoModelForCausalLM
+
+        check_decoder(path)
+        with _reading(path.name), redirect_stderr(StringIO()):
+            whole = config_in(path)
+            with torch.device("meta"):
+                model: Any = AutoModelForCausalLM.from_config(whole)  # type: ignore[no-untyped-call]
+        told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4
+        parameters, hidden = sum(p.numel() for p in model.parameters()), told.hidden_size
+        if config.adaptation == "full":
+            reference = 4 if config.objective.beta else 0
+            fixed = parameters * (ADAM + reference + (size if size == 2 else 0))
+        else:
+            linear = (m for m in model.modules() if isinstance(m, nn.Linear))
+            trained = sum(config.rank * (m.in_features + m.out_features) for m in linear)
+            fixed = parameters * size + ADAM * trained
+        if config.parallel == "fsdp":
+            fixed //= world
+        fixed += 12 * vocabulary_size(model) * PIECE
+        blocks = told.num_hidden_layers
+        block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
+        kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
+        positions = getattr(told, "max_position_embeddings", None)
+        return cls(parameters, fixed, kept * size, positions)
+
+    def room(self, free: int) -> int:
+        """Tokens that `free` bytes let through the model at the same time."""
+        return int((1 - KEPT_BACK) * free - self.fixed) // self.token
+
+
+def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> int:
+    """Tokens of the longest row that the model's context and `free` bytes of memory allow.
 
     Raises SettingsError if not even the weights fit, WeightsError for an unreadable model.
     """
-    from transformers import AutoModelForCausalLM
-
-    check_decoder(path)
-    with _reading(path.name), redirect_stderr(StringIO()):
-        whole = config_in(path)
-        with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(whole)  # type: ignore[no-untyped-call]
-    told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4
-    parameters, hidden = sum(p.numel() for p in model.parameters()), told.hidden_size
-    if config.adaptation == "full":
-        reference = 4 if config.objective.beta else 0
-        fixed = parameters * (ADAM + reference + (size if size == 2 else 0))
-    else:
-        linear = (m for m in model.modules() if isinstance(m, nn.Linear))
-        trained = sum(config.rank * (m.in_features + m.out_features) for m in linear)
-        fixed = parameters * size + ADAM * trained
-    if config.parallel == "fsdp":
-        fixed //= world
-    fixed += 12 * vocabulary_size(model) * PIECE
-    blocks = told.num_hidden_layers
-    block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
-    kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
-    limit = int((1 - KEPT_BACK) * free - fixed) // (kept * size * config.micro_batch)
+    memory = Memory.of(config, path, world)
+    limit = memory.room(free) // (config.micro_batch or 1)
     if limit < 2:
         raise SettingsError(
             f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
-            f"{fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
+            f"{memory.fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
             'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
             "to try it all the same.",
         )
-    positions: int = getattr(told, "max_position_embeddings", None) or limit
-    return int(min(limit, positions))
+    return min(limit, memory.positions or limit)
 
 
 def vocabulary_size(model: Any) -> int:

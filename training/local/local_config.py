@@ -123,8 +123,9 @@ class EngineConfig(TableConfig):
     max_row_tokens: int | None = Field(default=None, ge=2)
     """longer rows are left out, and counted; None: what the model can read and the memory free at
     the beginning is estimated to hold"""
-    micro_batch: int = Field(default=1, ge=1)
-    """rows that go through the model side by side, padded to the longest"""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """rows that go through the model side by side, padded to the longest; None: on a GPU as many
+    as its memory is estimated to hold, else one. Where it does not hold them, half as many"""
     gradient_checkpointing: bool = False
     """activations are recomputed in the backward pass: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)

@@ -39,6 +39,7 @@ from rubricem.training.local.checkpoints import (
 from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow
 from rubricem.training.local.load import (
     Base,
+    Memory,
     check_rows,
     find_weights,
     load_learner,
@@ -94,7 +95,11 @@ class TrainingSession:
         config = self.config
         self.tell(f"reading {self.base.path.name} as {config.dtype}; half a minute for the 0.5b")
         with memory_told(self.ranks.device), self.ranks.report_lost():
+            free = free_memory(self.ranks.device)
             learner = load_learner(config, self.base.path, self.ranks)
+            if config.micro_batch is None and self.ranks.device.type == "cuda":
+                room = Memory.of(config, self.base.path, self.ranks.world).room(free)
+                learner.room = min(self.ranks.gather(max(room, 1)))
             if self.done:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
                 learner.restore(read_trainer(self.folder.newest))

@@ -152,13 +152,24 @@ Part = list[TrainRow]
 """rows that go through the model at once"""
 
 
-def cut(rows: Sequence[TrainRow], micro_batch: int) -> list[Part]:
-    """The parts of a window, of so many rows of similar length."""
-    if micro_batch == 1:
+def cut(rows: Sequence[TrainRow], micro_batch: int | None, room: int | None = None) -> list[Part]:
+    """The parts of a window, of so many rows of similar length at most.
+
+    `room`: tokens of a part with its padding, which a single row may exceed; without either, each
+    row is a part.
+    """
+    if micro_batch == 1 or micro_batch is room is None:
         return [[row] for row in rows]
-    longest_first = sorted(rows, key=lambda row: -len(row.ids))
-    starts = range(0, len(rows), micro_batch)
-    return [longest_first[start : start + micro_batch] for start in starts]
+    parts: list[Part] = []
+    for row in sorted(rows, key=lambda row: -len(row.ids)):
+        last = parts[-1] if parts else []
+        wider = (len(last) + 1) * len(last[0].ids) if last else 0
+        full = len(last) == micro_batch or (room is not None and wider > room)
+        if not last or full:
+            parts.append([row])
+        else:
+            last.append(row)
+    return parts
 
 
 def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:

@@ -27,10 +27,10 @@ from rubricem.agent.learning.scoring import resolve_judge
 from rubricem.agent.models.opening import OpenPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import model_of
+from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import PolicyError
+from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.text import one_line
 from rubricem.training.collect.collector import Collector
@@ -38,12 +38,17 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.collect.remote import connect
-from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
+from rubricem.training.collect.setup import (
+    BankMemory,
+    CollectOptions,
+    check_options,
+    open_collector,
+)
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import device_of
 from rubricem.training.local.session import settle_dtype
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
-from rubricem.training.rounds.rounds_config import VLLM, RoundsConfig
+from rubricem.training.rounds.rounds_config import TABLE, VLLM, RoundsConfig
 from rubricem.training.rounds.update import (
     RoundFolders,
     Updates,
@@ -52,6 +57,7 @@ from rubricem.training.rounds.update import (
     round_seed,
 )
 from rubricem.training.rows.credit import RowRule
+from rubricem.training.rows.sequences import is_folder
 from rubricem.training.show.events import HeldOutJudged, Watch, watch_nothing
 
 PLACE = "{checkpoint}"
@@ -185,6 +191,33 @@ class Sampled:
             if self.config.ray_workers:
                 await stack.enter_async_context(connect(self.config.ray_workers))
             yield
+
+    def check(self, asked: int) -> None:
+        """Raises SettingsError for a source, a judge or a server that no round could begin with."""
+        config, model = self.config, self.training.model
+        setup = setup_of(self._settings(config.model or model, {}))
+        setup.sources.check()
+        check_options(
+            setup,
+            self._options(
+                config.questions_per_round,
+                group_size=config.group_size,
+                reflections=config.reflections,
+                scaffold=None,
+            ),
+        )
+        wanted = config.questions_per_round * max(config.windows, 1)
+        if asked < wanted:
+            rounds = f"{config.windows} rounds of a window" if config.windows else "a round"
+            raise SettingsError(
+                f"{config.questions} has {asked} questions to train on, of {wanted} for {rounds}.",
+                f"Give more questions, or set questions_per_round under [{TABLE}] lower.",
+            )
+        if is_folder(model) and config.base_url is None:
+            raise SettingsError(
+                f"nothing here samples from {model}, a folder of safetensors.",
+                f"Name a server under [{TABLE}]: base_url, model and refresh.",
+            )
 
     @asynccontextmanager
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:

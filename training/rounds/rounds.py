@@ -403,7 +403,7 @@ async def run_rounds(
     spent, PolicyError if a server was away for too long, a whole round failed, or a gradient is
     not finite.
     """
-    asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
+    asked, held_out = await asyncio.to_thread(questions_of, rounds, tell)
     folders = RoundFolders(config.out, config.out / "data")
     record = _record(rounds, rule, asked, held_out)
     purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
@@ -468,7 +468,7 @@ def _record(
     }
 
 
-def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:
+def questions_of(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:
     """The questions to train on, without the held-out ones, and the held-out questions."""
     asked = select_questions(rounds.questions)
     if rounds.held_out is None:

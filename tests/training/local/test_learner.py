@@ -8,11 +8,19 @@ import torch
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.logprobs import batch_logprobs
 from rubricem.training.local.session import window_numbers
-from rubricem.training.objective.batch import Batch
+from rubricem.training.objective.batch import Batch, cut
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
-from tests.support.rows import adapter_of, config_of, learner, logprobs, policy_rows, row
+from tests.support.rows import (
+    adapter_of,
+    config_of,
+    learner,
+    logprobs,
+    policy_rows,
+    row,
+    window_loss,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -130,3 +138,44 @@ async def test_padding_is_what_shorter_rows_leave_of_the_longest(
     config = config_of(tmp_path, tiny, [row(0), short], micro_batch=2)
     [step] = (await train(config, "sft", lambda line: None)).steps
     assert step["padding_share"] == pytest.approx(0.25) and step["tokens_read"] == 36
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_a_gpu_out_of_memory_is_given_half_and_the_step_is_that_of_single_rows(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, beta: float
+) -> None:
+    """A fake that holds 60 tokens at once, of rows of 24."""
+    settings = {"objective": ObjectiveConfig(beta=beta)}
+    alone = learner(tiny, **settings)
+    wanted = alone.ss_grpo_step(policy_rows(6), 0.01)
+    one, tried = learner(tiny, **settings), list[int]()
+    one.room = 24 * 6
+
+    def scored(batch: Batch) -> torch.Tensor:
+        tried.append(batch.ids.numel())
+        if tried[-1] > 60:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return batch_logprobs(one.model, batch)
+
+    monkeypatch.setattr(one, "_score", scored)
+    found = one.ss_grpo_step(policy_rows(6), 0.01)
+    assert tried[:3] == [24 * 6, 24 * 3, 24] and set(tried[2:]) == {24}
+    assert window_loss(found) == pytest.approx(window_loss(wanted), abs=1e-6)
+    for name, value in alone.weights.state().items():
+        torch.testing.assert_close(one.weights.state()[name], value)
+    monkeypatch.setattr(one, "_score", lambda batch: scored(batch.collate(policy_rows(6))))
+    with pytest.raises(torch.OutOfMemoryError):
+        one.ss_grpo_step(policy_rows(2), 0.01)
+
+
+def test_parts_are_filled_by_tokens_with_their_padding() -> None:
+    def of(length: int) -> TrainRow:
+        short = dict.fromkeys(("ids", "loss_mask", "stages"), (0,) * length)
+        floats = dict.fromkeys(("advantages", "behaviour_logprobs"), (0.0,) * length)
+        return row(length, **short, **floats)
+
+    rows = [of(n) for n in (3, 10, 4, 9, 2)]
+    parts = [[len(one.ids) for one in part] for part in cut(rows, None, 20)]
+    assert parts == [[10, 9], [4, 3, 2]]
+    assert [len(part) for part in cut(rows, None, 6)] == [1, 1, 1, 2], "a row may be longer"
+    assert [len(part) for part in cut(rows, 2, 100)] == [2, 2, 1]

@@ -6,6 +6,7 @@ Bad input to the local engine: one sentence and a remedy each, and no weight is 
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
+from rubricem.training.local import load
 from rubricem.training.local.checkpoints import RECORD, read_weights
 from rubricem.training.local.load import (
     Base,
@@ -307,3 +309,27 @@ async def test_an_unset_limit_is_the_models_context_and_stays_that_of_its_run(
     assert (await settle(config)).max_row_tokens == 22
     short_rows = config.model_copy(update={"max_row_tokens": 9})
     assert (await settle(short_rows)).max_row_tokens == 9
+
+
+def test_the_weights_of_a_large_file_are_made_once_and_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(load, "CACHED_FROM", 1)
+    monkeypatch.setattr(load.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    base = write_tiny(tmp_path / "tiny.gguf", kind="qwen3")
+    made = load_base(base, "bfloat16")
+    assert list((tmp_path / "kept" / "torch").iterdir()) == [], "the disk has no room"
+    monkeypatch.undo()
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(load, "CACHED_FROM", 1)
+    load_base(base, "bfloat16")
+    monkeypatch.setattr(load, "_from_gguf", lambda path: pytest.fail("it is made again"))
+    again = load_base(base, "bfloat16")
+    assert again.lm_head.weight.dtype == torch.bfloat16 and not again.training
+    state = again.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in made.state_dict().items())
+    assert torch.equal(again.model.rotary_emb.inv_freq, made.model.rotary_emb.inv_freq)
+    write_tiny(base, seed=1, kind="qwen3")
+    with pytest.raises(pytest.fail.Exception):
+        load_base(base, "bfloat16")
