@@ -316,7 +316,7 @@ ADAM = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryNeed:
     """What a training takes of each device's memory, estimated in bytes.
 
     With b bytes a number, L blocks that have a gradient, h the width of a state, f that of the
@@ -339,7 +339,7 @@ class Memory:
     """tokens that the model reads"""
 
     @classmethod
-    def of(cls, config: EngineConfig, path: Path, world: int = 1) -> "Memory":
+    def of(cls, config: EngineConfig, path: Path, world: int = 1) -> "MemoryNeed":
         """`world`: ranks that fsdp divides the weights over. Raises as `check_decoder`."""
         from transformers import AutoModelForCausalLM
 
@@ -376,7 +376,7 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
 
     Raises SettingsError if not even the weights fit, WeightsError for an unreadable model.
     """
-    memory = Memory.of(config, path, world)
+    memory = MemoryNeed.of(config, path, world)
     limit = memory.room(free) // (config.micro_batch or 1)
     if limit < 2:
         raise SettingsError(

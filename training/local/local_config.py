@@ -121,11 +121,11 @@ class EngineConfig(TableConfig):
     warmup: float = Field(default=0.0, ge=0, le=1)
     """share of the steps in which the rate rises to its full value"""
     max_row_tokens: int | None = Field(default=None, ge=2)
-    """longer rows are left out, and counted; None: what the model can read and the memory free at
-    the beginning is estimated to hold"""
+    """of longer rows the beginning is trained, and none of those that are imitated; None: what the
+    model can read and the memory free at the beginning is estimated to hold"""
     micro_batch: int | None = Field(default=None, ge=1)
-    """rows that go through the model side by side, padded to the longest; None: on a GPU as many
-    as its memory is estimated to hold, else one. Where it does not hold them, half as many"""
+    """rows that go through the model side by side, padded to the longest; None: on a GPU as many as
+    its memory is estimated to hold, else one"""
     gradient_checkpointing: bool = False
     """activations are recomputed in the backward pass: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
@@ -140,8 +140,8 @@ class EngineConfig(TableConfig):
     """how several processes of torchrun share the work: each has all weights (`ddp`), or a part of
     them (`fsdp`)"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """type in which the weights are computed; `auto`: bfloat16 on a GPU, and on a CPU if it is
-    measured to be faster. What is trained is also kept in float32"""
+    """type in which the weights are computed; `auto`: bfloat16 on a GPU, and on a CPU with
+    instructions for it. What is trained is also kept in float32"""
     save_every: int = Field(default=1, ge=1)
     """steps between two checkpoints; the last step always has one"""
     trackers: tuple[Tracker, ...] = ()

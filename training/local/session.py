@@ -13,7 +13,6 @@ import asyncio
 import os
 import resource
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import cached_property
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from rubricem.agent.weights.catalogue import lookup
 from rubricem.agent.weights.checkpoints import MODEL, NOTE, Checkpoint, note_of
@@ -39,7 +37,7 @@ from rubricem.training.local.checkpoints import (
 from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow
 from rubricem.training.local.load import (
     Base,
-    Memory,
+    MemoryNeed,
     check_rows,
     find_weights,
     load_learner,
@@ -98,7 +96,7 @@ class TrainingSession:
             free = free_memory(self.ranks.device)
             learner = load_learner(config, self.base.path, self.ranks)
             if config.micro_batch is None and self.ranks.device.type == "cuda":
-                room = Memory.of(config, self.base.path, self.ranks.world).room(free)
+                room = MemoryNeed.of(config, self.base.path, self.ranks.world).room(free)
                 learner.room = min(self.ranks.gather(max(room, 1)))
             if self.done:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
@@ -386,20 +384,10 @@ def settle_dtype(config: EngineConfig, on_gpu: bool = False) -> str:
         return config.dtype
     dtype = TrainingFolder(config.out).record().get("dtype")
     if dtype is None:
-        # Measured on a layer of the 0.5B's size: not every processor has instructions for it.
-        faster = on_gpu or _seconds(torch.bfloat16) < _seconds(torch.float32) / 1.3
-        dtype = "bfloat16" if faster else "float32"
+        told = torch.cpu.get_capabilities()  # a processor without instructions for it is slower
+        fast = on_gpu or any(told.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        dtype = "bfloat16" if fast else "float32"
     return str(dtype)
-
-
-def _seconds(dtype: torch.dtype) -> float:
-    x, weight = torch.ones(512, 896, dtype=dtype), torch.ones(4864, 896, dtype=dtype)
-    times = []
-    for _ in range(4):
-        began = time.perf_counter()
-        nn.functional.linear(x, weight)
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def _record(session: TrainingSession) -> dict[str, Any]:

@@ -222,8 +222,8 @@ def _select_rows(
 ) -> Compiled:
     longest = config.max_row_tokens or sys.maxsize
     selection = select(rows, method, longest)
-    if count := selection.dropped.get(reason := longer_than(longest)):
-        tell(f"{count} rows are {reason}; what is left of their groups is normalised again")
+    if cut := sum(bool(row.cut_tokens) for row in selection.rows):
+        tell(f"{cut} rows are {longer_than(longest)}: their first ones are trained")
     if (
         method != "sft"
         and not config.objective.beta

@@ -12,7 +12,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rubricem.agent.learning.scoring import SUPPORT
+from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.scaffold import find_violation, tool_error
+from rubricem.judge.base import answer_text, stage_text
+from rubricem.judge.evidence import copied_share
+from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
     NO_CRITERIA,
     NO_USAGE,
@@ -54,6 +58,20 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
         **share_if_any("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
         **share_if_any("malformed_share", (find_violation(run) is not None for run in whole)),
         **share_if_any("retokenised_share", (segment.retokenised for segment in written)),
+    }
+
+
+def guard_numbers(runs: Iterable[Trajectory]) -> Numbers:
+    """What rises where a reward is pleased by form: of answers that are whole."""
+    told = [(r, answer_text(r)) for r in runs if r.status is Status.FINISHED and not r.shared]
+    words = [float(len(text.split())) for _, text in told]
+    many = [max(len(list(sentences(text))), 1) for _, text in told]
+    cites = [len(cited_answer(run).citations) / n for (run, _), n in zip(told, many, strict=True)]
+    copied = [copied_share(text, stage_text(run, Stage.PLAN)) for run, text in told]
+    return {
+        **spread("answer_words", words, ("mean", "max")),
+        **spread("cites_per_sentence", cites, ("mean",)),
+        **spread("copied_rubric_share", copied, ("mean",)),
     }
 
 
@@ -153,7 +171,13 @@ def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     failed = sum(len(one.group.failures) for one in groups)
     numbers = {"groups": float(len(groups)), "rollouts": float(len(runs) + failed),
                "failed_share": failed / max(len(runs) + failed, 1)}  # fmt: skip
-    return numbers | judge_numbers(groups) | _flat(groups, rule) | form_numbers(runs)
+    return (
+        numbers
+        | judge_numbers(groups)
+        | _flat(groups, rule)
+        | form_numbers(runs)
+        | guard_numbers(runs)
+    )
 
 
 def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
@@ -163,6 +187,7 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
     return {
         "rows/policy": float(len(rollouts.rows)),
         "rows/reflect": float(len(reflections.rows)),
+        "rows/cut": float(sum(bool(r.cut_tokens) for r in (*rollouts.rows, *reflections.rows))),
         "groups/trained": float(len({row.group for row in rollouts.rows})),
         **spread("staleness", lags, ("mean", "max")),
         **advantage_numbers(rollouts.rows),
@@ -174,12 +199,14 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
 def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     """The share of groups whose members' returns are too alike, or too few, to teach a stage."""
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
+    dropped = 0
     for one in groups:
         if one.judged:
             values, _ = rule.advantages(one.judged)
+            dropped += not values.any()
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
-    numbers: Numbers = {}
+    numbers: Numbers = {"groups/dropped": float(dropped)}
     for stage, told in flat.items():
         numbers |= share_if_any(f"groups_without_spread/{stage}", told)
     return numbers

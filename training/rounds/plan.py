@@ -10,7 +10,7 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.local.load import Memory, check_folder, row_limit
+from rubricem.training.local.load import MemoryNeed, check_folder, row_limit
 from rubricem.training.local.local_config import EngineConfig, Method, TrainConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import free_memory, settle_dtype
@@ -48,7 +48,7 @@ def _memory_lines(config: EngineConfig, settings: Settings, ranks: Ranks) -> lis
             return [f"model: {config.model} is not on disk, and would be fetched first"]
         path = asyncio.run(store.model(config.model))
     free = free_memory(ranks.device)
-    memory = Memory.of(config, path, ranks.world)
+    memory = MemoryNeed.of(config, path, ranks.world)
     longest = config.max_row_tokens or row_limit(config, path, free, ranks.world)
     if memory.room(free) < longest:
         raise SettingsError(

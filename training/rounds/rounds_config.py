@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
@@ -61,29 +61,12 @@ class RoundsConfig(GroupsConfig, SampledConfig):
     """tool calls of a rollout, at most"""
     max_tokens: int = Field(default=4096, ge=16)
     """tokens of one turn, at most"""
-    ahead: int = 1
+    ahead: Literal[0, 1] = 1
     """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
     lag by as many updates, and reflections by one more"""
     sampler: Literal["llama.cpp", "torch"] = "llama.cpp"
     """what the embedded model writes rollouts with; `torch` is faster with many slots on a
     processor with bfloat16 instructions, and takes 2 GB more for the 0.5B"""
-
-    @field_validator("refresh", "base_url", "ahead", mode="before")
-    @classmethod
-    def _refuse_retired(cls, value: Any, told: ValidationInfo) -> Any:
-        other = isinstance(value, str) and value != VLLM
-        gone = {
-            "refresh": (other, f'{value!r} is gone: give "{VLLM}" or a command, as a list'),
-            "base_url": (
-                isinstance(value, list),
-                "a list is gone: put a router before the servers",
-            ),
-            "ahead": (value not in (0, 1), "more than one round ahead is gone: set 0 or 1"),
-        }
-        wrong, clause = gone[told.field_name or ""]
-        if wrong:
-            raise ValueError(clause)
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

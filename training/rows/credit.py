@@ -243,50 +243,23 @@ def unfit(row: TrainRow) -> str:
 def trainable(results: Iterable[TrainRow | str], max_row_tokens: int) -> Compiled:
     """The rows that can be trained on, and the reasons why others cannot.
 
-    If a row of a group is too long, the rest of the group is normalised again: otherwise dropping
-    the longest answers would shift the mean advantage of the rest away from 0.
+    Of one that is too long the first tokens are trained, with the advantages that the whole was
+    scored with, in the baseline of its group. What is imitated is imitated whole, or not at all.
     """
-    found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
-    too_long, why = longer_than(max_row_tokens), dict[str, str]()
-    for result in results:
+
+    def fit(result: TrainRow | str) -> TrainRow | str:
         if isinstance(result, str) or (fault := unfit(result)):
-            found.append(result if isinstance(result, str) else fault)
-            continue
-        why[result.id] = too_long if len(result.ids) > max_row_tokens else ""
-        groups.setdefault(result.group, []).append(result)
-        found.append(result)
-    left: dict[str, TrainRow | str] = {}
-    for members in groups.values():
-        kept = [row for row in members if not why[row.id]]
-        left |= {row.id: why[row.id] or row for row in members}
-        if kept and len(kept) < len(members) and kept[0].objective != "sft":
-            left |= _normalise_again(kept)
-    return separate_rows(one if isinstance(one, str) else left[one.id] for one in found)
+            return result if isinstance(result, str) else fault
+        if len(result.ids) <= max_row_tokens:
+            return result
+        kept = result.first(max_row_tokens) if result.objective != "sft" else None
+        return kept if kept and any(kept.loss_mask) else longer_than(max_row_tokens)
+
+    return separate_rows(map(fit, results))
 
 
 def longer_than(max_row_tokens: int) -> str:
     return f"longer than {max_row_tokens} tokens"
-
-
-def _normalise_again(left: Sequence[TrainRow]) -> dict[str, TrainRow | str]:
-    """The rows left of a group, by id, normalised anew, or why they teach nothing."""
-    stages = sorted({stage for row in left for stage in row.stages})
-    advantages = stage_advantages(np.array([_by_stage(row, stages) for row in left]))
-    if not advantages.any():
-        return {row.id: NO_SPREAD for row in left}
-    found: dict[str, TrainRow | str] = {}
-    for row, values in zip(left, advantages, strict=True):
-        by_stage = dict(zip(stages, map(float, values), strict=True))
-        pairs = zip(row.stages, row.loss_mask, strict=True)
-        told = tuple(by_stage[stage] if on else 0.0 for stage, on in pairs)
-        found[row.id] = row.model_copy(update={"advantages": told})
-    return found
-
-
-def _by_stage(row: TrainRow, stages: Sequence[int]) -> list[float]:
-    trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
-    known = {stage: advantage for stage, advantage, on in trained if on}
-    return [known.get(stage, np.nan) for stage in stages]
 
 
 def policy_rows(

@@ -48,6 +48,8 @@ class TrainRow(Versioned):
     prompt is the one without. The behaviour log-probabilities hold under this one"""
     recompute_logprobs: bool = False
     """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
+    cut_tokens: int = Field(default=0, ge=0)
+    """of its end, which was longer than is trained"""
     across_prompts: Literal[False] = False
     """True in rows of ec15fe0e whose ratio goes from one prompt to another; they are refused"""
     tokenizer: str = ""
@@ -83,6 +85,15 @@ class TrainRow(Versioned):
     @property
     def moves(self) -> bool:
         return any(a for a, on in zip(self.advantages, self.loss_mask, strict=True) if on)
+
+    def first(self, tokens: int) -> Self:
+        """The row without what stands behind so many tokens, which none of them sees."""
+        lists = ("ids", "loss_mask", "advantages", "behaviour_logprobs", "stages")
+        kept = {name: getattr(self, name)[:tokens] for name in lists}
+        prompt = min(self.prompt_tokens, tokens)
+        return self.model_copy(
+            update={**kept, "prompt_tokens": prompt, "cut_tokens": len(self.ids) - tokens}
+        )
 
     def silent(self) -> Self:
         return self.model_copy(update={"loss_mask": (0,) * len(self.ids)})

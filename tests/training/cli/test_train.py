@@ -130,8 +130,8 @@ def test_rows_that_do_not_fit_are_counted_by_reason() -> None:
         "retokenised or forced": 1,
         "without a trained token": 1,
     }
-    with pytest.raises(SettingsError, match="1 longer than 23 tokens"):
-        select(rows[:1], "ss-grpo", 23)
+    with pytest.raises(SettingsError, match="1 longer than 9 tokens"):
+        select(rows[:1], "ss-grpo", 9)
     with pytest.raises(SettingsError, match="same id"):
         select([rows[0], rows[0]], "ss-grpo", 24)
 

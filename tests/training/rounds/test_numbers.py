@@ -17,6 +17,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.rounds.numbers import (
     form_numbers,
+    guard_numbers,
     judge_numbers,
     numbers_of,
     reflection_numbers,
@@ -62,6 +63,19 @@ def test_a_stage_that_no_member_differs_at_has_no_spread():
     assert shares == [0.5, 1.0, 0.5]
 
 
+def test_answers_that_please_by_form_are_told_by_length_cites_and_what_they_repeat_of_the_plan():
+    rubric = " ".join(f"criterion{n}" for n in range(24))
+    honest, copied = (
+        run_of({Stage.PLAN: rubric, Stage.ANSWER: text}) for text in ("Rome fell. It did.", rubric)
+    )
+    found = guard_numbers([honest])
+    assert (found["answer_words/mean"], found["copied_rubric_share/mean"]) == (4, 0)
+    both = guard_numbers([honest, copied, run_of(status=Status.PARTIAL)])
+    assert both["answer_words/max"] == 24 and both["copied_rubric_share/mean"] == 0.5
+    assert both["cites_per_sentence/mean"] == 0
+    assert numbers_of([group([0.1] * 4, [0.1] * 4)], IDENTITY)["groups/dropped"] == 1
+
+
 def test_failures_and_form_are_shares_of_what_was_sampled():
     one = group([0.2] * 4, failures=("the server was away",))
     cut = one.group.trajectories[0].model_copy(update={"status": Status.PARTIAL})
@@ -87,6 +101,9 @@ def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted
     assert kept.dropped == {"it was not judged": 2, "retokenised or forced": 1}
     assert usable(found, 3, 100).dropped["older than 2 updates"] == 4
     assert usable(found, 0, 10).dropped["longer than 10 tokens"] == 3
+    cut = usable(found, 0, 12)
+    assert [(len(r.ids), r.cut_tokens) for r in cut.rows] == [(12, 12)] * 3
+    assert rows_numbers(cut, RoundRows())["rows/cut"] == 3
 
 
 def test_the_lag_goes_by_the_version_that_the_policy_names():

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.training.local.load import Memory
+from rubricem.training.local.load import MemoryNeed
 from rubricem.training.local.local_config import EngineConfig
 from tests.support.rows import policy_rows, row
 from tests.support.rows import written as write_rows
@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_runs_where_and_writes_nothing(tmp_path: Path) -> No
     path = configured(tmp_path, {"max_row_tokens": 1000}, rounds)
     (tmp_path / "held.txt").write_text(ASKED[0])
     lines = dry_run(path).stdout
-    memory = Memory.of(EngineConfig(out=tmp_path, dtype="float32"), tmp_path / "tiny.gguf")
+    memory = MemoryNeed.of(EngineConfig(out=tmp_path, dtype="float32"), tmp_path / "tiny.gguf")
     for said in (
         "tiny.gguf, 0.00 billion parameters in float32",
         "trains: an adapter, cpu",

@@ -70,9 +70,9 @@ SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lo
         ({"held_out_every": 2}, "held_out_every needs held_out"),
         ({"sampler": "torch", "ray_workers": 2}, "torch is one process and no server"),
         ({**SERVED, "sampler": "torch"}, "torch is one process and no server"),
-        ({"ahead": 2}, "ahead: more than one round ahead is gone"),
-        ({**SERVED, "refresh": "sglang-lora"}, "'sglang-lora' is gone: give .* a command"),
-        ({**SERVED, "base_url": ["a", "b"]}, "put a router before"),
+        ({"ahead": 2}, "ahead: Input should be 0 or 1"),
+        ({**SERVED, "refresh": "sglang-lora"}, "refresh.*: Input should be 'vllm-lora'"),
+        ({**SERVED, "base_url": ["a", "b"]}, "base_url: Input should be a valid string"),
         ({"branch": True}, "branch: .*it is gone: whole rollouts are sampled"),
     ],
 )

@@ -91,22 +91,28 @@ def long_group(*values: tuple[float, int], stages: tuple[int, ...] = (0, 0)) -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "left", "dropped"),
+    ("values", "most", "cut"),
     [
-        # The two best are too long: without them the third is the best there is.
-        ([(1.15, 9), (0.82, 9), (-0.82, 5), (-1.15, 5)], [1, -1], {"longer than 6 tokens": 2}),
-        ([(1, 9), (1, 5), (-2, 5)], [1, -1], {"longer than 6 tokens": 1}),
-        ([(1.0, 5), (-1.0, 9)], [], {"longer than 6 tokens": 1, NO_SPREAD: 1}),
-        ([(2, 9), (-1, 5), (-1, 5)], [], {"longer than 6 tokens": 1, NO_SPREAD: 2}),
-        ([(1.0, 5), (-1.0, 6)], [1.0, -1.0], {}),
+        ([(1.15, 9), (0.82, 9), (-0.82, 5), (-1.15, 5)], 8, [1, 1, 0, 0]),
+        ([(1.0, 5), (-1.0, 6)], 6, [0, 0]),
+        ([(1.0, 5), (-1.0, 9)], 1, [4, 8]),
     ],
 )
-def test_a_group_is_normalised_without_its_rows_that_are_too_long(
-    values: list[tuple[float, int]], left: list[float], dropped: dict[str, int]
+def test_of_rows_that_are_too_long_the_first_tokens_are_trained_as_the_whole_was_scored(
+    values: list[tuple[float, int]], most: int, cut: list[int]
 ):
-    found = trainable(long_group(*values), 6)
-    np.testing.assert_allclose([row.advantages[-1] for row in found.rows], left, atol=1e-4)
-    assert found.dropped == dropped
+    rows = long_group(*values)
+    found = trainable(rows, most)
+    if most == 1:
+        assert found.dropped == {"longer than 1 tokens": 2}, "no trained token is among them"
+        return
+    assert not found.dropped and [row.cut_tokens for row in found.rows] == cut
+    for row, whole in zip(found.rows, rows, strict=True):
+        assert TrainRow.model_validate(row.model_dump()) == row
+        assert row.ids == whole.ids[:most] and row.advantages == whole.advantages[:most]
+    imitated = [row.model_copy(update={"objective": "sft"}) for row in rows]
+    left = trainable(imitated, most).dropped
+    assert sum(left.values()) == sum(map(bool, cut)), "what is imitated is imitated whole"
 
 
 def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
