@@ -128,6 +128,7 @@ def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None
     [
         (p("10", r("\u2212", UP), r("3", UP), " m"), "10^-3 m"),
         (p("10", r("5", '<w:rStyle w:val="Up"/>'), " Pa"), "10^5 Pa"),
+        (p("10", r("5", '<w:position w:val="6"/>'), r(" m", '<w:position w:val="-1"/>')), "10^5 m"),
         (p("one", "<w:r><w:br/></w:r>", "two", "<w:r><w:tab/></w:r>", "three"), "one two three"),
         (p("It ", r("never ", "<w:strike/>"), r("always ", '<w:strike w:val="0"/>'), "runs"),
          "It always runs"),

@@ -42,6 +42,8 @@ _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag
 _DELETED = ("del", "moveFrom")
 _NO_TEXT = frozenset({"Fallback", "pPr", "rPr", "sdtPr", "instrText", "rt"})
 _SIGNS = {"tab": " ", "ptab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_MOVED = 4
+"""half points from which on a position is that of a superscript or subscript"""
 _BOXES = ("drawing", "pict", "AlternateContent", "object")
 """what stands apart from the line that it is anchored in"""
 _CODE_STYLES = ("source code", "html preformatted")
@@ -301,6 +303,9 @@ class _Body:
                 return None
             if tag == "vertAlign":
                 return SCRIPTS.get(attribute(element, "val"), "")
+            by = attribute(element, "val") if tag == "position" else ""
+            if count_of(by.strip("-"), 0) >= _MOVED:
+                return "sub" if by[0] == "-" else "sup"
         return ""
 
     def _forget_notes(self, element: etree._Element) -> None:

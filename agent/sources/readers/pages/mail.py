@@ -5,6 +5,7 @@ it is read by itself, under its name. How much is read is bounded.
 """
 
 import re
+import time
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
@@ -126,11 +127,16 @@ def read_mail(given: Input) -> Document:
 
 
 def read_mailbox(given: Input) -> Document:
-    """The mails of a mailbox (mbox), each under its subject."""
+    """The mails of a mailbox (mbox), each under its subject; the first ones at the time limit."""
     mail, parts = _Mail(given), _BETWEEN_MAILS.split(given.content())[1:]
-    for part in parts:
+    began = time.process_time()
+    for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
         message = _message(Input.of_bytes(given.name, part))
         mail.add(message, (_header(message, "Subject") or "mail",))
+        given.get_on()
+        if left and time.process_time() - began > given.seconds:
+            mail.unread.append(f"the last {left:,} mails")
+            break
     if not parts:
         raise SourceError(f"{given.name} is no mailbox.", "Save its mails as eml.")
     return Document(given.stem, tuple(mail.sections), left_out(mail.unread))

@@ -155,6 +155,14 @@ def _is_data(table: etree._Element) -> bool:
     return all(len(text_of(row)) < _LONGEST_CELL for row in rows)
 
 
+_BOLD = etree.XPath("boolean(.//text()[normalize-space()][not(ancestor::b or ancestor::strong)])")
+
+
+def _is_bold(cell: etree._Element) -> bool:
+    """Whether all that a cell says is set in bold, as its author's way to make it a header."""
+    return len(cell) > 0 and not _BOLD(cell)
+
+
 class _Walk:
     """Reads a page from its first element to its last, into the blocks of an outline."""
 
@@ -435,7 +443,7 @@ class _Walk:
         self.flush()
         table = self.table
         if table is not None and not table.depth and table.cell is not None:
-            named = element.tag == "th" or table.in_head
+            named = element.tag == "th" or table.in_head or _is_bold(element)
             rows = _span(element.get("rowspan"), _MOST_ROWS)
             columns = _span(element.get("colspan"), _MOST_COLUMNS)
             table.rows = table.rows or [[]]

@@ -10,6 +10,8 @@ from rubricem.agent.sources.readers.pdf.grids import Rule
 
 _FAR = 40.0
 """points from a rule, from which on no word belongs to it"""
+_MOST_PAIRS = 2_000_000
+"""of rules and words on a page, of which more are a drawing"""
 _LONGEST = 200.0
 """points of the bar of a fraction"""
 _BESIDE = 0.2
@@ -23,7 +25,7 @@ def read_strokes(words: list[Glyphs], level: list[Rule]) -> list[Glyphs]:
     order = sorted(words, key=lambda word: word.y)
     heights = [word.y for word in order]
     gone, made = set[int](), list[Glyphs]()
-    for rule in level:
+    for rule in level if len(level) * len(words) <= _MOST_PAIRS else ():
         y, x0, x1 = rule
         near = order[bisect_left(heights, y - _FAR) : bisect_right(heights, y + _FAR)]
         inside = [

@@ -92,6 +92,3 @@ def read_zip(given: Input) -> Document:
     if not unpacking.sections:
         raise SourceError(f"{given.name} holds no document that can be read.", "Unpack it there.")
     return Document(given.stem, tuple(unpacking.sections), left_out(unpacking.unread))
-
-
-READERS = {".zip": read_zip}

@@ -14,6 +14,7 @@ from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
 from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.plain.text import read_text
 from rubricem.agent.sources.readers.plain.writing import plain, sections_of
 from rubricem.agent.sources.readers.tables import table_blocks
 from rubricem.memory.errors import SourceError
@@ -103,20 +104,21 @@ def _json(text: str) -> Any:
 
 
 def read_json(given: Input) -> Document:
-    """A value or, on lines, several; of JSON Lines those that are none are left out, and told."""
+    """A value or, on lines, several; of JSON Lines those that are none are left out, and told.
+
+    What is no JSON, such as one with comments, still says what it says as text.
+    """
     text, note = decode(given.content())
     try:
         value = _json(text)
-    except ValueError as cause:
+    except ValueError:
         lines, values = [line for line in text.splitlines() if line.strip()], list[Any]()
         for line in lines:
             with suppress(ValueError):
                 values.append(_json(line))
         left = len(lines) - len(values)
         if not values or (left and not given.suffix.endswith(("jsonl", "ndjson"))):
-            raise SourceError(
-                f"{given.name} is no JSON: {cause}.", "Mend it, or save it as txt."
-            ) from cause
+            return read_text(given)
         if left:
             told = f"read in part: {left} of its {len(lines)} lines are no JSON"
             note = "; ".join(filter(None, (note, told)))
@@ -152,10 +154,7 @@ def read_yaml(given: Input) -> Document:
     try:
         values = load_yaml(text)
     except ValueError:
-        # Templates, and tags of other programs: as text it still says what it says.
-        from rubricem.agent.sources.readers.plain.text import read_text
-
-        return read_text(given)
+        return read_text(given)  # templates, and tags of other programs
     _check_size(values)
     return _document(values if len(values) != 1 else values[0], given, note)
 
