@@ -5,16 +5,9 @@ from hashlib import sha256
 import pytest
 
 from rubricem.judge.base import closest_span, render_run, stage_text
-from rubricem.memory.schema import (
-    Author,
-    Segment,
-    Stage,
-)
+from rubricem.memory.schema import Author, Segment, Stage
 from rubricem.memory.text import fence
-from tests.support.values import (
-    WHOLE,
-    run_of,
-)
+from tests.support.values import WHOLE, run_of
 
 NOTE = Segment(author=Author.PROMPT, stage=Stage.REVIEW, turn=2, text="Now write the review.")
 TOOL = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text="<tool_output>" + "x" * 900)

@@ -12,18 +12,18 @@ from rubricem.judge.checklist import (
     ChatItemScorer,
     ChecklistItem,
     ChecklistJudge,
+    ChecklistMaker,
     ChoiceItemScorer,
     checklist_score,
     points_share,
     stage_score,
 )
-from rubricem.judge.stage import Proposed, Scored, scored_by
+from rubricem.judge.stage import Scored, scored_by
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     Criterion,
     RubricBuffer,
-    Source,
     Stage,
     Status,
     Trajectory,
@@ -82,22 +82,6 @@ ITEMS = (worded("Says LRU.", 6), worded("Says why.", 4), worded("Says FIFO.", -5
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
 
 
-class FixedMaker:
-    """Makes the same items each time; none: it fails."""
-
-    def __init__(self, items: tuple[Criterion, ...] = ITEMS) -> None:
-        self.items = items
-        self.asked: list[str] = []
-
-    async def from_question(
-        self, question: str, stages: Sequence[Stage] = (), found: Sequence[Source] = ()
-    ) -> Proposed:
-        self.asked.append(question)
-        if not self.items:
-            raise JudgeError("it wrote no checklist", "Use another.", PAID)
-        return Proposed({Stage.ANSWER: self.items}, PAID)
-
-
 def by_words(asked: str) -> str:
     """Says of each item whether the reply has its last word."""
     reply, listed = asked.split("\n\nItems:\n")
@@ -109,12 +93,16 @@ def by_words(asked: str) -> str:
     return json.dumps({"verdicts": entries})
 
 
-def judge_with(maker: FixedMaker) -> ChecklistJudge:
+def making(items: tuple[Criterion, ...] = ITEMS) -> ScriptedProposer:
+    return ScriptedProposer({Stage.ANSWER: items})
+
+
+def judge_with(maker: ChecklistMaker) -> ChecklistJudge:
     return ChecklistJudge(maker, ChatItemScorer(ScriptedChat(by_words)))
 
 
 async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
-    maker = FixedMaker()
+    maker = making()
     runs = group_of(varied("a", "LRU, and why."), varied("b", "FIFO."), varied("c", "LRU or FIFO."))
     result = await judge_with(maker).judge(runs, EMPTY, step=3)
     assert [j.score(Stage.ANSWER) for j in result.judgements] == [1, -0.5, 0.1]
@@ -129,21 +117,21 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     ]  # fmt: skip
     assert [change.step for change in result.buffer.history] == [3, 3, 3]
     assert {j.rubric_version for j in result.judgements} == {result.buffer.label}
-    assert (result.usage, result.judgements[0].usage, result.notes) == (PAID, PAID, ())
+    assert (result.usage.calls, result.judgements[0].usage, result.notes) == (1, PAID, ())
     assert maker.asked == [QUESTION]
 
 
 async def test_criteria_that_are_there_are_used_for_the_answer_alone_and_none_is_made():
-    maker = FixedMaker()
+    maker = making()
     buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (item("Says LRU."),)})
     result = await judge_with(maker).judge(group_of(varied("a", "LRU.")), buffer)
     assert (result.judgements[0].score(Stage.ANSWER), result.buffer, maker.asked) == (1, buffer, [])
-    result = await judge_with(FixedMaker()).judge(group_of(run_of()), EMPTY)
+    result = await judge_with(making()).judge(group_of(run_of()), EMPTY)
     assert [s.unscored_reason for s in result.judgements[0].stages[:3]] == [NO_CRITERIA] * 3
 
 
 async def test_absent_and_broken_answers_cost_nothing():
-    maker = FixedMaker()
+    maker = making()
     runs = group_of(
         run_of(NO_ANSWER), run_of(NO_ANSWER, "b", status=Status.FAILED, reason="no server")
     )
@@ -154,11 +142,12 @@ async def test_absent_and_broken_answers_cost_nothing():
 
 
 async def test_no_checklist_leaves_answers_unscored_with_the_cost_counted():
-    result = await judge_with(FixedMaker(())).judge(group_of(run_of()), EMPTY)
+    maker = ChatChecklistMaker(ScriptedChat(lambda asked: "no"))
+    result = await judge_with(maker).judge(group_of(run_of()), EMPTY)
     answer = result.judgements[0].stages[-1]
-    assert (answer.score, result.usage, result.buffer) == (None, PAID, EMPTY)
-    assert answer.unscored_reason == "the judge failed: it wrote no checklist. Use another."
-    assert result.notes == ("No checklist: it wrote no checklist. Use another.",)
+    assert (answer.score, result.usage.calls, result.buffer) == (None, 4, EMPTY)
+    assert answer.unscored_reason.startswith("the judge failed: scripted gave no usable JSON")
+    assert result.notes[0].startswith("No checklist: scripted gave no usable JSON")
 
 
 async def test_a_judge_that_is_down_leaves_answers_unscored():
@@ -166,9 +155,7 @@ async def test_a_judge_that_is_down_leaves_answers_unscored():
     judge = ChecklistJudge(ChatChecklistMaker(model), ChatItemScorer(model))
     result = await judge.judge(group_of(run_of()), EMPTY)
     assert "the server is down" in result.judgements[0].stages[-1].unscored_reason
-    checked = await ChecklistJudge(FixedMaker(), ChatItemScorer(model)).judge(
-        group_of(run_of()), EMPTY
-    )
+    checked = await ChecklistJudge(making(), ChatItemScorer(model)).judge(group_of(run_of()), EMPTY)
     assert "the server is down" in checked.notes[0]
     assert checked.judgements[0].score(Stage.ANSWER) is None
 
@@ -234,13 +221,11 @@ async def test_no_checklist_is_an_error_that_tells_its_cost():
 
 async def test_a_proposers_answer_criteria_are_a_checklist():
     answer = (item("right", 3), item("wrong", 1, positive=False))
-    given = {Stage.PLAN: (item("plans"),), Stage.ANSWER: answer}
-    scorer = ChatItemScorer(ScriptedChat(by_words))
-    judge = ChecklistJudge(ScriptedProposer(given), scorer)
-    result = await judge.judge(group_of(varied("a", "It is right.")), EMPTY)
+    maker = ScriptedProposer({Stage.PLAN: (item("plans"),), Stage.ANSWER: answer})
+    result = await judge_with(maker).judge(group_of(varied("a", "It is right.")), EMPTY)
     assert result.buffer.criteria(Stage.ANSWER) == answer
     assert result.judgements[0].score(Stage.ANSWER) == 1
-    result = await ChecklistJudge(ScriptedProposer({}), scorer).judge(group_of(run_of()), EMPTY)
+    result = await judge_with(ScriptedProposer({})).judge(group_of(run_of()), EMPTY)
     assert result.notes == ("No checklist: no criteria came for the answer",)
 
 

@@ -12,13 +12,7 @@ import pytest
 from rubricem.judge.base import stage_text
 from rubricem.judge.buffers import add
 from rubricem.judge.checklist import ChecklistItem, ChecklistJudge, with_items
-from rubricem.judge.composed import (
-    ComposedJudge,
-    Compositions,
-    Judged,
-    StageView,
-    compositions_of,
-)
+from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView, compositions_of
 from rubricem.judge.rubrics import (
     ChatClient,
     Gate,

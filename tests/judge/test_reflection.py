@@ -29,9 +29,7 @@ from rubricem.memory.schema import (
 )
 from tests.support.policies import client, contents
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.values import (
-    trajectory,
-)
+from tests.support.values import trajectory
 
 RUN = trajectory('It is <cite id="S1">without bound</cite>.')
 

@@ -22,11 +22,7 @@ from rubricem.judge.relative import (
     expected_value,
 )
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import (
-    Stage,
-    Status,
-    TrajectoryGroup,
-)
+from rubricem.memory.schema import Stage, Status, TrajectoryGroup
 from tests.support.policies import chatting
 from tests.support.values import ByCharacter, group_of, run_of, varied
 

@@ -5,11 +5,7 @@ from typing import Any
 import pytest
 
 from rubricem.judge.buffers import CAPS, add
-from rubricem.judge.stage import (
-    StageJudge,
-    distinct,
-    stage_reward,
-)
+from rubricem.judge.stage import StageJudge, distinct, stage_reward
 from rubricem.memory.schema import (
     NO_CRITERIA,
     Author,

@@ -38,15 +38,7 @@ from rubricem.memory.schema import (
 from tests.support.judges import FixedReader
 from tests.support.policies import chatting
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.values import (
-    QUESTION,
-    WHOLE,
-    ByCharacter,
-    group_of,
-    item,
-    run_of,
-    varied,
-)
+from tests.support.values import QUESTION, WHOLE, ByCharacter, group_of, item, run_of, varied
 
 RIGHT = item("Names the least recently used entry.", 3)
 WRONG = item("Says that the newest goes.", positive=False)

@@ -25,10 +25,7 @@ from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import (
-    Judgement,
-    Trajectory,
-)
+from rubricem.memory.schema import Judgement, Trajectory
 from rubricem.memory.text import cut
 from tests.agent.cli.test_learn import ended
 from tests.agent.learning.test_reflect import GOOD, FixedJudge

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.judge.rubrics import (
-    LLMJudge,
-    OpenAIClient,
-)
+from rubricem.judge.rubrics import LLMJudge, OpenAIClient
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import Usage
