@@ -47,6 +47,7 @@ from rubricem.agent.sources.choice import (
     web_answers,
 )
 from rubricem.agent.sources.documents import find_files
+from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
@@ -81,6 +82,7 @@ async def run_checks(settings: Settings) -> list[Check]:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
     checks += [await check_source(name, settings) for name in settings.source]
+    checks.append(await check_sandbox())
     held, bank = await check_bank(settings)
     return [*checks, bank, await asyncio.to_thread(check_embedder, settings, held)]
 
@@ -185,6 +187,19 @@ def check_web(name: str, answers: bool) -> Check:
         return Check("source", "note", f"{name}: the web does not answer, so python is taken")
     remedy = "Connect this machine, or name another source."
     return Check("source", "fault", f"{name}: the web does not answer.", remedy)
+
+
+async def check_sandbox() -> Check:
+    """Whether what reads documents and pages can reach anything else."""
+    try:
+        held = await readers().read(Job("locks", "The reading process", {}))
+    except RubricemError as error:
+        return fault_of("sandbox", error)
+    lacks = [name for name in ("landlock", "seccomp") if not held[name]]
+    if not lacks:
+        return Check("sandbox", "ok", "documents are read without network, programs and files")
+    found = f"Documents are read in processes with limits, but without {' and '.join(lacks)}."
+    return Check("sandbox", "note", found, "Linux 5.13 or newer has both, on x86-64 and arm64.")
 
 
 async def check_bank(settings: Settings) -> tuple[int, Check]:

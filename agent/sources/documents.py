@@ -443,10 +443,11 @@ def _job(file: FoundFile) -> Job:
     return Job(
         "document",
         file.path.name,
-        {"path": os.path.abspath(file.path)},
+        {"name": file.path.name},
         seconds=SECONDS + megabytes // 2,
         megabytes=MEGABYTES + 4 * megabytes,
         remedy="Split it, or leave it out.",
+        path=os.path.realpath(file.path),
     )
 
 

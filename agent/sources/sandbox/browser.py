@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from rubricem.agent.models.limits import shared_client
-from rubricem.agent.sources.sandbox.pool import KEPT
 from rubricem.agent.sources.sandbox.worker import Unread, decompress
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line
@@ -25,6 +24,8 @@ PAGES, MOST_REQUESTS = 2, 80
 """drawn at once; answered for one page"""
 TAKEN = frozenset({"document", "script", "xhr", "fetch"})
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH", "HOME")
+"""of the environment: a browser needs no keys"""
 CLOSED = "http://127.0.0.1:9"
 ARGUMENTS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",

@@ -1,9 +1,9 @@
 """Foreign bytes are read in processes of our own, so that what they do to a reader ends with it.
 
-A parser runs in a process with a limit of processor time and of memory for each piece of work
-(`worker` sets them), which is killed after all too long by the clock, and whose reply is bounded.
-One that was ended is replaced, and costs what it was reading and nothing else. Each process has a
-thread of its own here, which sleeps while the process works. Who comes next is told by `turns`.
+A parser runs in a process that is locked (`locks`), with a limit of processor time and of memory
+for each piece of work (`worker` sets them), which is killed after all too long by the clock, and
+whose reply is bounded. One that was ended is replaced, and costs what it was reading and nothing
+else. Each has a thread of its own here, which sleeps while it works. `turns` tells who comes next.
 
 Work goes over pipes: two lengths, a header in JSON and the bytes there, a length and JSON back;
 nothing is unpickled. A process is started when first needed, without the keys in the environment.
@@ -11,9 +11,12 @@ nothing is unpickled. A process is started when first needed, without the keys i
 
 import asyncio
 import atexit
+import compileall
+import errno
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -23,6 +26,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from rubricem.agent.sources.sandbox import NoText
@@ -43,20 +47,20 @@ MEGABYTES = 256
 """that a process may fill with a piece of work"""
 MOST_REPLY = 128_000_000
 """bytes of a reply"""
-KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH", "HOME")
-"""of the environment: a reader needs no keys"""
+KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "SYSTEMROOT", "LD_LIBRARY_PATH")
+"""of the environment, until a process is locked: a reader needs no keys"""
 _COMMAND = ("-P", "-W", "ignore", "-m", f"{__package__}.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be read: a page or a reply in `content`, or the document at a path.
+    """What is to be read: a page or a reply in `content`, or the document at `path`.
 
     `engines`: what the web's say to a query, whose pages are fetched there as well. `patterns`:
     which of those of a file of questions match the text in `content`.
     """
 
-    kind: Literal["page", "document", "json", "xml", "engines", "patterns"]
+    kind: Literal["page", "document", "json", "xml", "engines", "patterns", "locks"]
     name: str
     """what it is called where it could not be read, at the beginning of a sentence"""
     fields: Mapping[str, Any]
@@ -64,18 +68,41 @@ class Job:
     seconds: int = SECONDS
     megabytes: int = MEGABYTES
     remedy: str = ""
+    path: str = ""
+    """without a link in it: one that was put there since is not followed"""
 
     def request(self) -> tuple[bytes, bytes]:
+        """Raises OSError for a document that cannot be opened."""
+        content = _content_of(self.path) if self.path else self.content
         limits = {"seconds": self.seconds, "megabytes": self.megabytes}
         header = json.dumps({"kind": self.kind, **limits, **self.fields}).encode()
-        return REQUEST.pack(len(header), len(self.content)) + header, self.content
+        return REQUEST.pack(len(header), len(content)) + header, content
 
     def failure(self, how: str) -> SourceError:
         return SourceError(f"{self.name} {how}.", self.remedy)
 
 
+def _content_of(path: str) -> bytes:
+    """Its reader cannot open it. Raises OSError, also for what is no plain file, or not there."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb") as file:
+        place = f"/proc/self/fd/{file.fileno()}"
+        if os.path.exists(place) and os.path.realpath(place) != path:
+            raise OSError(errno.ELOOP, "it is a link to another place")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return file.read()
+
+
 Reply = bytes | SourceError
 """the JSON of what was read, or why it could not be"""
+
+
+@cache
+def _compile() -> None:
+    """Once, as a process that is locked cannot keep what Python compiles."""
+    if not sys.dont_write_bytecode:
+        compileall.compile_dir(Path(__file__).parents[1], quiet=2)
 
 
 class Reader:
@@ -88,8 +115,10 @@ class Reader:
         names = (*KEPT, *passed)
         kept = {name: os.environ[name] for name in names if name in os.environ}
         path = os.pathsep.join(filter(None, sys.path))
+        _compile()
         self._process = subprocess.Popen(
-            [sys.executable, *_COMMAND],
+            # Whoever is given names of the environment asks the web.
+            [sys.executable, *_COMMAND, *["network"][: len(passed)]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,7 +133,9 @@ class Reader:
         watch.daemon = True
         watch.start()
         try:
-            reply = self._ask(job)
+            reply = self._ask(job.request())
+        except OSError as cause:
+            return job.failure(f"could not be opened: {cause.strerror}"), True
         finally:
             watch.cancel()
         if reply is None:
@@ -135,7 +166,7 @@ class Reader:
             with suppress(OSError):
                 pipe.close()
 
-    def _ask(self, job: Job) -> tuple[bytes, bool, bool] | None:
+    def _ask(self, request: Sequence[bytes]) -> tuple[bytes, bool, bool] | None:
         """What came back, whether it is a failure, and whether the process has ended with it.
 
         None where it ended before the reply was whole, or the reply is too large.
@@ -143,7 +174,7 @@ class Reader:
         to, back = self._process.stdin, self._process.stdout
         assert to is not None and back is not None
         with suppress(OSError):
-            for part in job.request():
+            for part in request:
                 to.write(part)
             to.flush()
             if len(head := back.read(REPLY.size)) == REPLY.size:

@@ -1,4 +1,4 @@
-"""The process that reads: one piece of work after another from its input, under limits.
+"""The process that reads: one piece of work after another from its input, locked and under limits.
 
 A limit of processor time ends it, one of memory fails what asks for more. Both begin anew with each
 piece of work, and the time with each page of a PDF; a process that was filled ends after its reply.
@@ -14,9 +14,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from io import BytesIO
 from typing import Any, BinaryIO
 
 from rubricem.agent.sources.sandbox import NoText
+from rubricem.agent.sources.sandbox.locks import PROCESS_SECONDS, lock
 from rubricem.memory.errors import SourceError
 
 try:
@@ -112,9 +115,8 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.readers.passages import MAX_WORDS, split_passages
     from rubricem.memory.language import length
 
-    with open(asked["path"], "rb") as file:
-        name = os.path.basename(asked["path"])
-        document = read(Input(name, file, "", DOCUMENT_SECONDS, limits.get_on))
+    given = Input(asked["name"], BytesIO(content), "", DOCUMENT_SECONDS, limits.get_on)
+    document = read(given)
     sections: list[dict[str, Any]] = []
     left = MOST_PASSAGES
     # Of what would not be held otherwise, such as a long table, passages are longer.
@@ -199,6 +201,12 @@ def prune(value: Any, levels: int = DEEPEST) -> Any:
     return value
 
 
+def _locks(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    """What this process gave up; nothing where it was not begun as a worker."""
+    return LOCKED
+
+
+LOCKED: dict[str, Any] = {}
 _KINDS: Mapping[str, Callable[[Mapping[str, Any], bytes, Limits], Any]] = {
     "page": _page,
     "document": _document,
@@ -206,6 +214,7 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], bytes, Limits], Any]] = {
     "xml": _xml,
     "patterns": _patterns,
     "engines": _engines,
+    "locks": _locks,
 }
 
 
@@ -226,11 +235,17 @@ def answer(asked: Mapping[str, Any], content: bytes) -> tuple[Any, bool]:
         return {"how": f"could not be read: {type(error).__name__}: {error}"[:MOST_SAID]}, True
 
 
+@cache
+def _status() -> int:
+    """Opened before the process is locked, and read again and again."""
+    return os.open("/proc/self/status", os.O_RDONLY)
+
+
 def _megabytes() -> float:
     """The most that this process held at any time."""
-    with suppress(OSError, StopIteration), open("/proc/self/status") as status:
-        most = next(line for line in status if line.startswith("VmHWM:"))
-        return int(most.split()[1]) / (1 << 10)
+    with suppress(OSError, IndexError):
+        most = os.pread(_status(), 4096, 0).partition(b"VmHWM:")[2]
+        return int(most.split()[0]) / (1 << 10)
     if resource is None or sys.platform == "linux":
         return 0.0  # where /proc is hidden: getrusage begins with what the parent held
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
@@ -243,7 +258,7 @@ def serve(asking: BinaryIO, telling: BinaryIO) -> None:
         header, content = map(asking.read, REQUEST.unpack(head))
         read, failed = answer(json.loads(header), content)
         reply = json.dumps(read, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        worn = _megabytes() > WORN
+        worn = _megabytes() > WORN or time.process_time() > PROCESS_SECONDS / 2
         telling.write(REPLY.pack(len(reply), failed, worn))
         telling.write(reply)  # which may fill most of the memory
         telling.flush()
@@ -252,4 +267,6 @@ def serve(asking: BinaryIO, telling: BinaryIO) -> None:
 if __name__ == "__main__":
     told = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no reply
+    _megabytes()
+    LOCKED.update(lock(network="network" in sys.argv))
     serve(sys.stdin.buffer, told)
