@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from rubricem.agent.sources.readers import READERS, TEXTS, read
 from rubricem.agent.sources.readers.document import (
     LONGEST_NAME,
     BlockKind,
@@ -24,12 +25,11 @@ from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.pages.markup import read_html
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
-from rubricem.agent.sources.readers.plain.markdown import read_markdown
 from rubricem.agent.sources.sandbox import NoText
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
 
-Kind = Literal["html", "pdf", "text"]
+Kind = Literal["html", "pdf", "text", "packed"]
 
 _LOOKED_AT = 2048
 """bytes, as browsers look at some thousand"""
@@ -37,7 +37,6 @@ _BINARY = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
     b"GIF8": "a GIF image",
-    b"PK\x03\x04": "a ZIP archive or an Office document",
     b"\x1f\x8b": "a gzip archive",
     b"\x7fELF": "a program",
     b"OggS": "sound or film",
@@ -54,6 +53,8 @@ def kind_of(content: bytes) -> Kind:
     head = content[:_LOOKED_AT]
     if b"%PDF-" in head[:1024]:
         return "pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return "packed"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         head = head.decode("utf-16", "ignore").encode()
     name = next((name for mark, name in _BINARY.items() if head.startswith(mark)), "")
@@ -79,13 +80,16 @@ def document_of(
     # What a page without a title is called.
     name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
     given = Input(name, BytesIO(content), declared, seconds, get_on)
+    reader = "" if given.suffix in TEXTS else READERS.get(given.suffix, "")
     match kind_of(content):
         case "pdf":
             document = read_pdf(given)
-        case "html":
+        case "html" if "read_xml" not in reader:
             document = read_html(given)
-        case _ if given.suffix in (".md", ".markdown"):
-            document = read_markdown(given)
+        case "packed" if not reader.startswith(("office.", "pages.books")):
+            raise SourceError("What is there is a ZIP archive, and no text.")
+        case _ if reader:
+            document = read(given)
         case _:
             text, note = decode(content, declared)
             outline = Outline()

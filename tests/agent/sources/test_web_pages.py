@@ -4,6 +4,7 @@ import os
 import time
 from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from lxml.html import tostring
@@ -64,6 +65,22 @@ def test_the_kind_is_told_by_the_bytes(content: bytes, kind: str):
 def test_what_holds_no_text_is_refused_whatever_it_is_declared_to_be(content: bytes, reason: str):
     with pytest.raises(SourceError, match=reason):
         page(content, "text/html")
+
+
+def test_files_of_the_web_are_read_as_those_of_a_folder_unless_they_are_pages():
+    sheet = BytesIO()
+    with ZipFile(sheet, "w") as package:
+        row = '<row><c t="inlineStr"><is><t>{}</t></is></c><c><v>{}</v></c></row>'.format
+        package.writestr("xl/workbook.xml", '<w xmlns:r="r"><sheet name="Use" r:id="s"/></w>')
+        package.writestr("xl/_rels/workbook.xml.rels", '<R><R Id="s" Target="s.xml"/></R>')
+        package.writestr("xl/s.xml", f"<s>{row('seal', 3)}{row('rotor', 9)}</s>")
+    assert "rotor | 9" in texts(page(sheet.getvalue(), path="/use.xlsx"))
+    assert texts(page("part,hours\nseal,3\n", path="/use.csv?v=1")) == "part: seal | hours: 3"
+    item = "<item><title>T</title><description>It wore.</description></item>"
+    assert (
+        page(f"<rss><channel>{item}</channel></rss>", path="/news.rss").sections[0].heading == "T"
+    )
+    assert texts(page("<!doctype html><p># Use", path="/README.md")) == "# Use"
 
 
 def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
