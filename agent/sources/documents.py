@@ -589,6 +589,10 @@ def _told_copies(copies: Mapping[str, str]) -> Iterator[str]:
     by_kept = defaultdict[str, list[str]](list)
     for copy in sorted(copies):
         by_kept[copies[copy]].append(copy)
+    if len(by_kept) > _NAMED:
+        kept, (copy, *_) = min(by_kept.items())
+        yield f"{len(copies)} files say the same as others, as {copy} and {kept}: one source each."
+        return
     for kept, several in sorted(by_kept.items()):
         verb = "says" if len(several) == 1 else "say"
         yield f"{_some(several)} {verb} the same as {kept}: one source."

@@ -153,6 +153,12 @@ async def test_one_text_in_several_formats_is_one_source(documents: Path, tmp_pa
     found = [p.location for p in await source.search("seven weeks", 1)]
     assert found == ["newer.txt"], "a new version of a text is no copy of it"
     assert source.problems == ("copy.txt, queen.html say the same as queen.md: one source.",)
+    for name in ("anna", "berta", "clara", "dora"):
+        told = f"Page of {name}. {STORY.replace('queen', f'queen {name}')}"
+        for end in ("txt", "html"):
+            (documents / f"{name}.{end}").write_text(told)
+    told = await Folder(documents, tmp_path / "cache").prepare()
+    assert told == ("6 files say the same as others, as anna.txt and anna.html: one source each.",)
 
 
 async def test_a_passage_leads_to_its_whole_section(documents: Path, tmp_path: Path) -> None:
