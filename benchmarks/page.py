@@ -34,7 +34,7 @@ MOST_KILOBYTES = 450
 MOST_SHIFT = 0.1
 """what browsers' makers call good"""
 GRAVE = ("serious", "critical")
-VIEWS = ("History", "Threads", "Memory", "Judge", "Training", "Settings")
+VIEWS = ("Conversations", "Memory", "Judge", "Training", "Settings")
 SERVE = "from rubricem.agent.cli import main; main(prog_name='rubricem')"
 WAIT = 60_000
 """milliseconds"""

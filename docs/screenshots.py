@@ -3,7 +3,8 @@
     python -m docs.screenshots [--folder docs/images] [--theme light|dark] [--phone] [VIEW ...]
 
 `terminal` is what a command prints with the embedded 1.5B, drawn as a terminal shows it; it takes a
-minute or two. The others need Chromium (Debian: apt install chromium) and what the tests need.
+minute or two. `deep` is a whole run of deep research over `benchmarks.deep.model`. All but the
+first need Chromium (Debian: apt install chromium) and what the tests need.
 Colours are reduced to a palette, so that a picture stays within some tens of kilobytes.
 """
 
@@ -23,6 +24,13 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.deep.__main__ import serving
+from benchmarks.deep.model import QUESTION as LINES_QUESTION
+from rubricem.agent.serve.app import create_app
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.security import Security
+from rubricem.agent.settings import Settings
+from rubricem.agent.transcript.question import Effort
 from tests.conftest import COMMAND
 from tests.support.pages import (
     CHROMIUM,
@@ -34,6 +42,7 @@ from tests.support.pages import (
     seeded,
     website,
 )
+from tests.support.tool_servers import serving_http
 
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192
@@ -72,7 +81,7 @@ def thread(page: Page, site: Site) -> None:
     asked = finished(site, QUESTION)["thread"]
     finished(site, "And who found the elements? It is a rich lru_cache", thread=asked)
     page.goto(f"{site.url}#/conversations/{asked}")
-    page.locator(".katex").last.wait_for()
+    page.get_by_role("article").nth(1).wait_for()
     page.get_by_role("article").last.scroll_into_view_if_needed()
 
 
@@ -110,8 +119,35 @@ def training(page: Page, site: Site) -> None:
     page.locator(".chart").first.wait_for()
 
 
+def deep(page: Page, site: Site) -> None:
+    """Of a server of its own, over the model and the pages of `benchmarks.deep`."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(0.05) as model,
+        serving_http(
+            create_app(RunDesk(researching(model.root, Path(folder))), Security())
+        ) as address,
+    ):
+        here = Site(f"{address}/", site.settings, site.model)
+        page.goto(f"{here.url}{run_address(begun(here, LINES_QUESTION)['run'])}")
+        page.get_by_role("article").wait_for(timeout=180_000)
+
+
+def researching(root: str, folder: Path) -> Settings:
+    return Settings(
+        base_url=f"{root}/v1",
+        model="loopback",
+        source=(f"searxng:{root}",),
+        allow_hosts=(root.removeprefix("http://"),),
+        effort=Effort.DEEP,
+        data_dir=folder / "data",
+        weights_dir=folder / "none",
+    )
+
+
 VIEWS: tuple[Callable[[Page, Site], None], ...] = (
     ask, plan, watch, report, citation, thread, conversations, memory, judge, training, settings,
+    deep,
 )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ from rubricem.agent.cli.serve import PORT
 from rubricem.agent.serve.routes_mcp import PATH
 from rubricem.agent.settings import Settings, load_settings
 from tests.conftest import ROOT, rubricem
+from tests.support import pages
+from tests.support.scripted_server import ScriptedServer
 from tests.support.terminal import scripted_folder
 
 DOCS = ROOT / "docs"
@@ -134,6 +136,44 @@ def test_every_flag_that_users_are_told_of_is_some_commands():
         spans = SPAN.findall(page.read_text(encoding="utf-8"))
         named = {span.split()[0].rstrip(",") for span in spans if span.startswith("--")}
         assert named <= known, page.name
+
+
+README = ROOT / "README.md"
+PROSE = re.compile(r"```.*?```|!\[[^]]*\]|\]\([^)]*\)|[*`#\[\]]", re.DOTALL)
+"""what is no prose of a page: blocks, pictures, addresses and marks"""
+
+
+def test_the_readme_is_short_in_short_sentences_and_shows_a_picture_of_little_weight():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 700
+    sentences = re.split(r"(?<=[.:?!])\s|\n\n", PROSE.sub("", text))
+    assert len(sentences) > 30
+    assert [said for said in sentences if len(said.split()) > 30] == []
+    [picture] = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert (ROOT / picture).stat().st_size <= 150_000
+
+
+def test_every_command_of_the_readme_works_in_a_fresh_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lines = "".join(SHELL.findall(README.read_text(encoding="utf-8"))).splitlines()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = [line for line in lines if line.startswith("rubricem ask")]
+    made = {line.split()[1] for line in lines if line.startswith("make ")}
+    assert made == {"ask", "test"} <= targets and len(asked) == 2
+    rest = [line for line in lines if line not in asked and not line.startswith("make ")]
+    assert rest == [". .venv/bin/activate", "rubricem serve --open"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBRICEM_SOURCE", "papers")
+    (tmp_path / "papers").mkdir()
+    for name, document in pages.DOCUMENTS.items():
+        (tmp_path / "papers" / f"{name}.md").write_text(document, encoding="utf-8")
+    with ScriptedServer(pages.reply) as model:
+        monkeypatch.setenv("RUBRICEM_BASE_URL", model.base_url)
+        for line in asked:
+            here = line.replace("http://localhost:8000/v1", model.base_url)
+            done = rubricem(*shlex.split(here.replace("NAME", "scripted"))[1:])
+            assert done.exit_code == 0 and "can grow without bound" in done.stdout, done.output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
