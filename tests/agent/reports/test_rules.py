@@ -121,7 +121,6 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
         ("It begins a text.", "It begins a text but does not begin a line.", False),
         ("It keeps no more than 5 keys.", "It keeps 5 keys.", False),
         ("The newest key goes.", "The oldest key goes.", True),
-        ("The cache is bounded.", "The cache is unbounded.", True),
         ("Males are larger than females.", "Females are larger than males.", True),
         ("Females are larger than males.", "Females are much larger than males.", False),
         ("Without its key a cache fails.", "Without one the cache fails at once.", False),
@@ -139,7 +138,6 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
 @pytest.mark.parametrize(
     ("claim", "text", "verdict"),
     [
-        ("It grows as an unbounded queue.", QUEUE, "supported"),
         ("It grows as an unlimited list.", QUEUE, "unsupported"),
         ("The queue holds 64 items.", FAR, "unsupported"),
         ("The queue holds 128 items.", FAR, "supported"),
@@ -158,7 +156,7 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
         ("Readers take it first, and it grows.", QUEUE, "partial"),
     ],
     ids=[
-        "a denying prefix denies", "no such word", "a number far from the claim's words",
+        "no such word", "a number far from the claim's words",
         "a number near them", "no words", "another script", "an empty source", "no letters",
         "a date in digits", "a month cut short", "twelve hours", "half an hour later",
         "a full hour", "a unit", "no unit", "another month", "a clause that is not there",
