@@ -296,7 +296,7 @@ def _module(name: str) -> ModuleType:
     if not module or not attribute or ":" in attribute:
         raise SettingsError(f"{name!r} does not name a rubric.", _FORM)
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # behind what is installed, which nothing there is to replace
     try:
         return importlib.import_module(module)
     except Exception as cause:  # somebody's own code may fail in any way while it is imported

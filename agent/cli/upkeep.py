@@ -24,15 +24,23 @@ from rubricem.agent.cli.options import EXISTING, FILE, CommandGroup
 from rubricem.agent.cli.terminal import show_progress
 from rubricem.agent.models.opening import report_progress
 from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.users import Users
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import writable
-from rubricem.memory.text import pluralise
+from rubricem.memory.text import pluralise, printable
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore
 
 VECTORS = "bank/index"
+RESTORED = {
+    "runs", "threads", "bank", "buffers", "replies", "standards", "evaluations", "uploads", "users",
+    "users.json", "ledger.jsonl", "history.sqlite", "indexes", "pages", "chat_history",
+}  # fmt: skip
+"""what is taken out of a copy, whoever made it: nothing of it opens or runs anything"""
+RESULTS = ("manifest.json", "run.json")
+"""what a folder of a collecting run or a training holds, whose name is anybody's"""
 _SQLITE = b"SQLite format 3\0"
 _LEFT_OUT = (".lock", "-wal", "-shm", "-journal")
 """ends of files that are of no use in a copy; a database's own backup holds what is beside it"""
@@ -109,7 +117,7 @@ def _put(archive: tarfile.TarFile, name: str, file: Any) -> None:
 def restore(file: Path) -> None:
     """Unpack what `rubricem backup` wrote into FILE; the data directory must be empty or absent.
 
-    A copy from somebody else brings their tokens: remove serve-token and users.json from it.
+    Tokens, keys and settings are left in it: users get new tokens by `rubricem users add`.
     """
     data_dir = load_settings().data_dir
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -120,13 +128,22 @@ def restore(file: Path) -> None:
     staged = Path(tempfile.mkdtemp(dir=data_dir.parent, prefix=".restoring-"))
     try:
         with tarfile.open(file, "r:gz") as archive:
-            archive.extractall(staged, filter="data")
+            members = archive.getmembers()
+            for each in members:
+                tarfile.data_filter(each, str(staged))  # raises for what no copy of ours holds
+            parts = [each.name.split("/") for each in members]
+            known = RESTORED | {each[0] for each in parts if each[1:] and each[-1] in RESULTS}
+            kept = [m for m, each in zip(members, parts, strict=True) if each[0] in known]
+            archive.extractall(staged, kept, filter="data")
+        Users(staged).revoke()
         os.replace(staged, data_dir)
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise SettingsError(f"{file} is not a whole copy: {error}.", "Take another one.") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     click.echo(f"{data_dir} is as it was when {file} was made")
+    if left := sorted({each[0] for each in parts} - known):
+        click.echo(f"left in the copy: {', '.join(map(printable, left))}")
 
 
 def _weights(tell: Tell = hush) -> "WeightsStore":

@@ -21,7 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import models_on_offer, setup_of_run
-from rubricem.agent.sources.choice import AUTO, HISTORY, PAPERS, PYTHON, WEB, WIKIPEDIA, is_folder
+from rubricem.agent.sources.choice import (
+    AUTO,
+    HISTORY,
+    PAPERS,
+    PYTHON,
+    WEB,
+    WIKIPEDIA,
+    is_folder,
+    kept_name,
+)
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
@@ -268,4 +277,11 @@ def read_request(
     with refuse_as(HTTPStatus.CONFLICT):
         models = models_on_offer(settings).values()
         setup = setup_of_run(settings, request, models, given)
+    allowed = {*map(kept_name, (*sources(settings).values(), *settings.source))}
+    for name in setup.sources.names:
+        if kept_name(name) not in allowed:
+            raise conflict(
+                f"The run searched {shown_name(name)!r}, which this server may not.",
+                "Start it with --source, or go on by rubricem ask --resume.",
+            )
     return setup, replace(setup.template, budgets=setup.budgets)

@@ -160,6 +160,12 @@ class Users:
             self._write(kept)
         return folder
 
+    def revoke(self) -> None:
+        """Take everybody's token; who is added again keeps what is theirs."""
+        none = {"token_hash": digest_of(secrets.token_urlsafe(32))}
+        if known := self.all():
+            self._write({name: user.model_copy(update=none) for name, user in known.items()})
+
     def by_token(self, token: str) -> str | None:
         """The name of this token's user."""
         given = digest_of(token)

@@ -18,6 +18,9 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
 SHORTEST_KEY = 6
 """characters; anything shorter is no key, and may be part of any word"""
+_LOADS_CODE = re.compile(
+    r"(LD|DYLD|PYTHON|PERL5|RUBY|GCONV)|(NODE_OPTIONS|BASH_ENV|ENV|JAVA_TOOL_OPTIONS)$", re.I
+)
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -55,6 +58,8 @@ class ToolServer(BaseModel):
                 raise ValueError(f"the url is no address: {cause}") from cause
             if url.scheme not in ("http", "https") or not url.host or url.userinfo:
                 raise ValueError("the url must be an address such as http://localhost:8000/mcp")
+        if loads := [name for name in self.env if _LOADS_CODE.match(name)]:
+            raise ValueError(f"env may not set {loads[0]}, by which a program loads other code")
         if not all(_HEADER.fullmatch(name) for name in self.headers):
             raise ValueError("a header has no such name")
         said = "".join(value.get_secret_value() for value in self.headers.values())

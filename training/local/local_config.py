@@ -6,16 +6,21 @@ the policy gradient whole groups, because advantages were normalised within them
 """
 
 import math
+import sys
 import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from rubricem.judge.composed import RUBRIC
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.text import with_leaves
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
 from rubricem.training.show.events import Tracker
 
@@ -177,6 +182,7 @@ def read_toml(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any
         values = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
+    with_leaves(values, lambda held: _refuse_code(held, overrides))
     for override in overrides:
         key, sign, value = override.partition("=")
         *tables, name = key.strip().split(".")
@@ -192,6 +198,25 @@ def read_toml(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any
         except tomllib.TOMLDecodeError:
             table[name] = value.strip()
     return values
+
+
+def _refuse_code(value: Any, overrides: Sequence[str]) -> None:
+    """A file of somebody else's runs no code that lies beside it.
+
+    Raises SettingsError for a rubric whose module is of no installed package, unless the command
+    names it as well.
+    """
+    if not str(value).startswith(RUBRIC) or any(value in each for each in overrides):
+        return
+    module = str(value).removeprefix(RUBRIC).partition(":")[0].partition(".")[0]
+    here = Path.cwd()
+    installed = [each for each in sys.path if each and Path(each).resolve() != here.resolve()]
+    known = module.isidentifier() and PathFinder.find_spec(module, installed)
+    if not known or not (found := find_spec(module)) or found.origin != known.origin:
+        raise SettingsError(
+            f"{value!r} names code of no installed package, and a file does not run it by itself.",
+            f"If you trust it, name it in the command as well: judge={value}",
+        )
 
 
 Table = TypeVar("Table", bound=BaseModel)

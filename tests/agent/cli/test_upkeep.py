@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.record.conversations import ConversationStore
+from rubricem.agent.settings.users import UserBudget, Users
 from rubricem.memory.runs import RunStore, write_atomically
 from tests.conftest import refusal, rubricem, unpack
 from tests.support.values import trajectory
@@ -46,9 +47,9 @@ def test_what_was_copied_comes_back_where_nothing_is(store: RunStore, data: Path
     data.rename(tmp_path / "old")
     rubricem("restore", copy)
     assert store.load("a").question == "How does lru_cache evict?"
-    assert before - files(data) == {"bank/index/vectors.bin"} and files(data) < before
+    assert before - files(data) == {"bank/index/vectors.bin", "serve-token"}
+    assert files(data) < before
     assert (data / "bank" / "journal.jsonl").read_bytes() == b'{"n": 1}\n{"n": 2}\n{"half'
-    assert stat.S_IMODE((data / "serve-token").stat().st_mode) == 0o600
 
 
 def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
@@ -112,3 +113,28 @@ def test_a_copy_that_is_not_whole_changes_nothing(
     data.rename(tmp_path / "old")
     assert "not a whole copy" in refusal("restore", copy)
     assert {path.name for path in tmp_path.iterdir()} == {"copy.tar.gz", "old"}
+
+
+def test_a_copy_brings_no_token_no_consent_and_no_settings_of_whoever_made_it(
+    store: RunStore, data: Path, tmp_path: Path
+):
+    token = Users(data).put("anna", UserBudget(day_runs=3))
+    folder = Users(data).folder("anna")
+    RunStore(folder).create("hers", {"ask": {"question": "Why?"}, "choices": {}})
+    for name in ("trusted", "rubricem.toml", "page.toml", "sitecustomize.py", "serve.lock~"):
+        (data / name).write_text("model = 1")
+    (data / "september").mkdir()
+    (data / "september" / "manifest.json").write_text("{}")
+    (data / "unknown").mkdir()
+    (data / "unknown" / "x.toml").touch()
+    rubricem("backup", tmp_path / "copy.tar.gz")
+    data.rename(tmp_path / "old")
+    said = rubricem("restore", tmp_path / "copy.tar.gz").stdout
+    left = "page.toml, rubricem.toml, serve-token, serve.lock~, sitecustomize.py, trusted, unknown"
+    assert f"left in the copy: {left}" in said
+    known = {"runs", "threads", "bank", "uploads", "users", "users.json", "september"}
+    assert {path.name for path in data.iterdir()} == known
+    users = Users(data)
+    assert users.by_token(token) is None and users.all()["anna"].allowance.day_runs == 3
+    users.put("anna", UserBudget())
+    assert RunStore(users.folder("anna")).holds("hers"), "she keeps what is hers"

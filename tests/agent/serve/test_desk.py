@@ -294,6 +294,34 @@ async def test_a_run_of_the_command_line_is_told_by_its_end(tmp_path: Path):
         assert resumed.status_code == 409
 
 
+async def test_a_run_goes_on_over_sources_alone_that_the_server_may_search(tmp_path: Path):
+    """As one of a copy that somebody else made, which names a folder of this machine."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "a.md").write_text("Payroll.")
+    with ScriptedServer(Turns()) as model:
+        settings = run_settings(tmp_path, model)
+        async with site(settings) as here:
+            run = await here.ask()
+            await here.ended(run)
+        folder = settings.data_dir / "runs" / run
+        (folder / "trajectory.json").unlink()
+        events = (folder / FILE_NAME).read_bytes().splitlines(keepends=True)
+        (folder / FILE_NAME).write_bytes(b"".join(events[:2]))
+        stored = (folder / "request.json").read_text()
+        (folder / "request.json").write_text(stored.replace("documents", "private"))
+        async with site(settings) as here:
+            last = (await here.ended(run))[-2].data
+            assert last["status"] == "failed" and "'private', which this server may not" in str(
+                last
+            )
+            assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 409
+        (folder / "request.json").write_text(stored)
+        async with site(settings) as here:
+            assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
+            assert (await here.ended(run))[-2].data["status"] == "finished"
+    assert not any("Payroll" in str(told.body) for told in model.requests)
+
+
 async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
     request = {
         "ask": {"question": QUESTION, "answer_format": "long"},

@@ -39,11 +39,15 @@ from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
 from tests.support.waiting import descendants, free_port, name_of
 
-PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
+PROGRAM = {"command": sys.executable, "seconds": 60}
+_BEGUN = (
+    f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
+    "runpy.run_module('tests.support.tool_servers', run_name='__main__')"
+)
 
 
 def program(*more: str, **options: Any) -> ToolServer:
-    args = ("-m", "tests.support.tool_servers", *more)
+    args = ("-c", _BEGUN, *more)
     return ToolServer(**{**PROGRAM, "args": args, "tools": TOOLS, **options})
 
 
@@ -200,6 +204,16 @@ async def test_a_server_that_cannot_be_had_is_a_sentence_and_searches_go_on(
         ({"url": "ftp://a/", "tools": ("a",)}, "must be an address"),
         ({"url": "http://u:p@a/", "tools": ("a",)}, "must be an address"),
         ({"url": "http://a/", "args": ("x",), "tools": ("a",)}, "args does not go with url"),
+        *(
+            ({"command": "x", "env": {name: "./evil.so"}, "tools": ("a",)}, f"may not set {name}")
+            for name in (
+                "LD_PRELOAD",
+                "DYLD_INSERT_LIBRARIES",
+                "pythonpath",
+                "NODE_OPTIONS",
+                "BASH_ENV",
+            )
+        ),
         ({"command": "a", "tools": ("a",), "allow": ("b",)}, "Extra inputs"),
     ],
 )

@@ -26,9 +26,11 @@ from rubricem.training.collect.setup import (
     check_options,
     open_collector,
 )
+from rubricem.training.local.local_config import read_toml
 from rubricem.training.rows.credit import RowRule, identity, policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
+from tests.conftest import refusal
 from tests.support.collected import judgement
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
@@ -87,6 +89,32 @@ def test_a_judge_is_known_by_its_kind_and_a_rubric_by_its_name_and_code(here: Pa
     assert before.startswith("rubric:own_rubrics:Long ")
     (here / "own_rubrics.py").write_text(RUBRICS + "more = 1\n")
     assert identify_judge("rubric:own_rubrics:Long") != before
+
+
+def test_a_file_runs_no_code_that_lies_beside_it_unless_the_command_names_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (here / "evil.py").write_text(f"open({str(here / 'PWNED')!r}, 'w')")
+    (here / "installed").mkdir()
+    (here / "installed" / "theirs.py").touch()
+    (here / "theirs.py").write_text((here / "evil.py").read_text())
+    monkeypatch.syspath_prepend(here / "installed")
+    file = here / "t.toml"
+    for table in ("", "[rounds.groups]\n"):
+        for name, known in (("evil", False), ("evil.deeper", False), ("theirs", True)):
+            file.write_text(f'{table}judge = "rubric:{name}:X"\n')
+            if known:
+                assert read_toml(file)
+                continue
+            with pytest.raises(SettingsError, match="no installed package") as refused:
+                read_toml(file)
+            assert f"judge=rubric:{name}:X" in refused.value.remedy
+            assert read_toml(file, [f"judge=rubric:{name}:X"])["judge"] == f"rubric:{name}:X"
+    monkeypatch.syspath_prepend(here)  # as `python -m` has it, before all others
+    with pytest.raises(SettingsError, match="no installed package"):
+        read_toml(file)
+    assert refusal("collect", file).count("no installed package") == 1
+    assert not (here / "PWNED").exists()
 
 
 def test_a_gate_before_nothing_is_refused_before_anything_is_asked():
