@@ -26,6 +26,7 @@ from rubricem.agent.settings import (
     FILE_NAME,
     Settings,
     load_settings,
+    page_file,
     settings_file,
 )
 from rubricem.agent.settings.door import (
@@ -88,9 +89,10 @@ async def run_checks(settings: Settings) -> list[Check]:
 
 
 def check_program() -> Check:
-    read = settings_file()
-    file = f"settings of {read}" if read else f"no settings file: write a {FILE_NAME}, name it"
-    file += "" if read else " by --config"
+    page = page_file()
+    read = [str(each) for each in (page, settings_file()) if each and each.exists()]
+    none = f"no settings file: write a {FILE_NAME}, name it by --config"
+    file = f"settings of {' and '.join(read)}" if read else none
     python = f"Python {platform.python_version()} in {sys.prefix}"
     return Check("rubricem", "ok", f"{version('rubricem')}, {python}; {file}")
 

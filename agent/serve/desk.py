@@ -495,31 +495,27 @@ class RunDesk:
 
     async def adopt(self, settings: Settings) -> None:
         """Have other settings from the next question on, also for users; runs keep theirs."""
-        setups = [setup_of(self._of(desk, settings)) for desk in (self, *self.users)]
-        first = Capacity(min(setups[0].model.at_once, 64), self.capacity.waiting)
+        first = Capacity(min(setup_of(settings).model.at_once, 64), self.capacity.waiting)
         if first != self.capacity:
             self.capacity, self._places = first, asyncio.Semaphore(first.running)
-        for desk, setup in zip((self, *self.users), setups, strict=True):
+        for desk in (self, *self.users):
             desk._former.append(desk.researchers)
-            desk.settings, desk.setup = self._of(desk, settings), setup
+            own = settings.model_copy(update={"data_dir": desk.settings.data_dir})
+            desk.settings, desk.setup = own, setup_of(own)
             desk.capacity, desk._places = self.capacity, self._places
             shared = None if desk is self else self.researchers
-            desk.researchers = Researchers(setup.model, shared)
-            await desk.lessons.adopt(setup, desk.researchers)
+            desk.researchers = Researchers(desk.setup.model, shared)
+            await desk.lessons.adopt(desk.setup, desk.researchers)
         await self._close_former()
-
-    @staticmethod
-    def _of(desk: "RunDesk", settings: Settings) -> Settings:
-        return settings.model_copy(update={"data_dir": desk.settings.data_dir})
 
     async def _close_former(self) -> None:
         """Close what earlier settings opened, once no run uses it; users' first, which share it."""
         for desk in (*self._first.users, self._first):
             if desk is self._first and any(user._former for user in desk.users):
                 return
-            for each in [one for one in desk._former if not one.busy]:
-                desk._former.remove(each)
-                await each.aclose()
+            while idle := next((one for one in desk._former if not one.busy), None):
+                desk._former.remove(idle)
+                await idle.aclose()
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""

@@ -149,17 +149,13 @@ class _SettingsPage:
         named = values.get("source")
         names = named.split(",") if isinstance(named, str) else named or ()
         new = {str(name).strip() for name in names} - set(self._desk.settings.source)
-        if not self._security.alone and any(is_folder(name) or _is_near(name) for name in new):
+        near = [name for name in new if is_folder(name) or name.startswith(GIT)]
+        if near and not self._security.alone:
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "Others can reach this server, so the page names no folder of its machine.",
                 "Name it where the server is started: rubricem serve --source FOLDER.",
             )
-
-
-def _is_near(name: str) -> bool:
-    """Whether it is a repository that is not fetched over the web."""
-    return name.startswith(GIT) and not name.startswith(f"{GIT}https://")
 
 
 def is_chosen(settings: Settings) -> bool:
@@ -179,37 +175,25 @@ async def try_model(model: PolicyChoice) -> dict[str, Any]:
     if isinstance(model, EmbeddedChoice):
         import_extra(LLAMA, "local", "The embedded model")
         return {"model": model.name, "models": [], "seconds": None, "lacking": lacking(model)}
-    begun = time.monotonic()
+    name, names, begun = model.name, list[str](), time.monotonic()
     try:
         async with asyncio.timeout(TEST_SECONDS):
-            names = await _names(model)
-            name = model.model or await model.resolve_model()
+            try:
+                names = await model.model_names()
+            except PolicyError as error:  # without a list it may answer all the same
+                if error.away or model.model is None:
+                    raise
             async with model.open_chat(retry=Retry(tries=1)) as chat:
-                begun = time.monotonic()
-                await _one_token(chat)
+                name, begun = chat.model, time.monotonic()
+                await chat.chat([Message("user", "Say: yes")], Sampling(max_tokens=TEST_TOKENS))
     except TimeoutError:
         said = f"The model did not answer within {TEST_SECONDS:g} s."
         raise PolicyError(said, "See whether its server still loads it, and try again.") from None
-    seconds = round(time.monotonic() - begun, 1)
-    return {"model": name, "models": names, "seconds": seconds, "lacking": False}
-
-
-async def _names(model: ServerChoice) -> list[str]:
-    """What the server lists; none where it has no list, which does not keep it from answering."""
-    try:
-        return await model.model_names()
-    except PolicyError as error:
-        if error.away or model.model is None:
-            raise
-        return []
-
-
-async def _one_token(chat: Any) -> None:
-    try:
-        await chat.chat([Message("user", "Say: yes")], Sampling(max_tokens=TEST_TOKENS))
     except PolicyError as error:
         if error.kind not in ("thinking", "empty"):  # which is an answer all the same
             raise
+    seconds = round(time.monotonic() - begun, 1)
+    return {"model": name, "models": names, "seconds": seconds, "lacking": False}
 
 
 async def _listed(base_url: str) -> list[str] | None:

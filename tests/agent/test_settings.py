@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from rubricem.agent.cli.doctor import check_program
 from rubricem.agent.models.opening import LANGCHAIN, EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings, notices, retired
 from rubricem.agent.settings.door import (
@@ -74,6 +75,21 @@ def test_flag_beats_environment_beats_file_beats_default(
     assert settings.origin("seed") == "RUBRICEM_SEED"
     assert settings.origin("concurrency") == str(path)
     assert settings.origin("max_tokens") == "default"
+
+
+def test_what_the_page_set_counts_before_the_users_own_file_and_not_beside_a_named_one(
+    own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mine = write(own, "tool_calls = 2\nseed = 2\n")
+    (own / "page.toml").write_text("tool_calls = 5\nmax_seconds = 5\n")
+    monkeypatch.setenv("RUBRICEM_MAX_SECONDS", "9")
+    settings = load_settings()
+    assert (settings.tool_calls, settings.seed, settings.max_seconds) == (5, 2, 9)
+    assert settings.origin("tool_calls") == str(own / "page.toml")
+    assert f"settings of {own / 'page.toml'} and {mine}" in check_program().found
+    monkeypatch.setenv("RUBRICEM_CONFIG", str(write(folder, "seed = 7\n")))
+    named = load_settings()
+    assert (named.tool_calls, named.seed) == (None, 7)
 
 
 def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(

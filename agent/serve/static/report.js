@@ -16,8 +16,8 @@ const EXPORTS = [
 ];
 const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
 
-/** The answer, or that there is none, and the sheet that its marks open. */
-export function answerOf(report) {
+/** The answer, or that there is none, and the sheet that its marks open; `told`: why is said above. */
+export function answerOf(report, told = false) {
   const sheet = new CitationSheet(
     report.citations,
     new Map(report.sources.map((source) => [source.id, source])),
@@ -31,14 +31,14 @@ export function answerOf(report) {
   });
   const none = () => empty(
     t("No answer was written"),
-    report.reason || t("The run ended before it came to one."),
+    (!told && report.reason) || t("The run ended before it came to one."),
   );
   return { article: report.answered ? article : none(), sheet };
 }
 
 /** Everything below the head of a run that ended. */
 export function drawReport(run, report) {
-  const { article, sheet } = answerOf(report);
+  const { article, sheet } = answerOf(report, report.status !== "finished");
   return [
     ended(report),
     verdicts(report, sheet),

@@ -98,6 +98,7 @@ def test_a_run_that_failed_says_why_and_offers_to_be_tried_again_and_nothing_els
             expect(page.get_by_role("alert")).to_contain_text(said)
             expect(page.get_by_role("link", name="Model and keys")).to_be_visible()
             expect(page.get_by_text("No answer was written")).to_be_visible()
+            expect(page.get_by_role("main").get_by_text(said)).to_have_count(1)
             for name in ("Take it with you", "How good is it?", "Follow up"):
                 expect(page.get_by_role("heading", name=name)).to_have_count(0)
 
