@@ -135,6 +135,10 @@ class Reflection(Value):
     """id of the version that a person edited"""
     flags: tuple[str, ...] = ()
     """sentences that say why it is in quarantine, where it stays until a person releases it"""
+    private: bool = True
+    """whether the run read private sources; unknown of earlier versions, and so it is"""
+    server: str | None = None
+    """that of the run's model; "": it ran in this process; None: not known, but by its policy"""
     written_at: datetime
 
 
@@ -308,6 +312,8 @@ class Source(Value):
     """whether text under the same heading stands before it, and follows"""
     copies: tuple[str, ...] = ()
     """other addresses with nearly the same text"""
+    public: bool = False
+    """whether a public service told it; unknown of older runs, and so not"""
 
 
 class ToolUse(Value):
@@ -430,6 +436,10 @@ class Trajectory(Versioned):
     """those that the conversation provided at the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
     """each call that did not fail, including those that the conversation had answered"""
+    private: bool = True
+    """whether it was shown private text; unknown of earlier versions, and so it was"""
+    sent: tuple[tuple[str, str], ...] = ()
+    """public services and what they were sent, in order; of deep research, by all investigations"""
     reading: tuple[str, ...] = ()
     """what of the sources was not read, or not wholly: a line for each that has such"""
     alone: str = ""
@@ -871,6 +881,8 @@ class Passage:
     """whether text under the same heading stands before it"""
     goes_on: bool = False
     """whether text under the same heading follows"""
+    public: bool = False
+    """whether a public service told it, so that what it says may be asked of others"""
 
 
 ShownTexts = Mapping[str, Sequence[str]]

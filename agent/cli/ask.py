@@ -47,9 +47,10 @@ async def _ask(
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
     steering, person = Steering(), None
     here = sys.stdin.isatty() and sys.stderr.isatty() and setup.template.leads and not quiet
-    if setup.template.approve_plan or setup.template.clarify:
+    decides = setup.template.approve_plan or setup.template.clarify
+    if decides or setup.sources.asks:
         person, said = person_here(interrupts)
-        if said:
+        if said and decides:
             click.echo(said, err=True)
     try:
         with interrupts.catch(), live_view(question, quiet=quiet, named=announced) as listener:

@@ -138,16 +138,24 @@ def show(identifier: str, as_json: bool) -> None:
 @IDENTIFIERS
 @YES
 def release(identifiers: Sequence[str], yes: bool) -> None:
-    """Let reflections out of quarantine, after their text and flags have been read."""
+    """Let reflections out of quarantine, after their text and flags have been read.
+
+    One that is not in quarantine but was learnt from private sources may then go to any model.
+    """
     items = asyncio.run(_find_all(_open(), identifiers))
     for item in items:
-        if not item.quarantined:
+        if not item.quarantined and not item.reflection.private:
             raise SettingsError(
                 f"The reflection {item.reflection.id} is not in quarantine.",
                 "List those that are: rubricem bank list --every",
             )
     for item in items:
         _print_whole(item)
+        if not item.quarantined:
+            if confirm("\nIt tells nothing private, and may go to any model?", yes):
+                asyncio.run(_open().publish(item.reflection.id))
+                click.echo(f"no longer private: {item.reflection.id}")
+            continue
         if not confirm("\nRelease it?", yes):
             click.echo(f"stays in quarantine: {item.reflection.id}")
             continue

@@ -215,6 +215,18 @@ class TypedRemarks:
             task.add_done_callback(self._tasks.discard)
 
 
+PERMIT = {
+    "act": "The model wants to call {to}, which may change something, with:\n  {text}",
+    "send": "The model wants to send to {to}, after it has read private text:\n  {text}",
+}
+PERMITS = {
+    "once": "[o]nce",
+    "run": "for the rest of this [r]un",
+    "always": "[a]lways",
+    "never": "[n]o",
+}
+
+
 class TerminalPerson:
     """A `Person` on standard input and standard error."""
 
@@ -225,7 +237,19 @@ class TerminalPerson:
         with self._interrupts.leave_to_person(cancelled=True):
             if asked["ask"] == "clarify":
                 return {"text": await self._line(f"\n{one_line(asked['doubt'])}\n(empty: skip) ")}
+            if asked["ask"] == "permit":
+                return await self._permit(asked)
             return await self._plan(ShownPlan.model_validate(asked))
+
+    async def _permit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """By the first letter of a choice."""
+        to, text = one_line(asked["to"]), one_line(asked["text"])
+        click.echo(f"\n{printable(PERMIT[asked['what']].format(to=to, text=text))}", err=True)
+        choices = {choice[0]: choice for choice in asked["choices"]}
+        told = ", ".join(PERMITS[choice] for choice in choices.values())
+        while (said := (await self._line(f"{told}? ")).strip().casefold()[:1]) not in choices:
+            pass
+        return {"verdict": choices[said]}
 
     async def _plan(self, plan: ShownPlan) -> dict[str, Any]:
         click.echo(f"\n{printable(plan.text())}", err=True)

@@ -358,7 +358,8 @@ class _LearningWork:
         )
         found = await self._choose(reflector, judgement, written or await self._write(reflector))
         if found.reflection is not None:
-            await learner.bank.put(found.reflection)
+            learnt = {"private": self.ended.private, "server": learner.setup.model.server}
+            await learner.bank.put(found.reflection.model_copy(update=learnt))
         standing = await learner.bank.within(self.question)
         await asyncio.to_thread(save_candidates, self.folder, found.candidates)
         return lesson_of(self.ended, found.reflection, found.candidates, standing)

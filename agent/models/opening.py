@@ -81,6 +81,11 @@ class EmbeddedChoice:
         return self.model_name
 
     @property
+    def server(self) -> str:
+        """What its prompts are sent to: nothing."""
+        return ""
+
+    @property
     def at_once(self) -> int:
         """Runs that it serves well at the same time."""
         return self.slots
@@ -162,6 +167,13 @@ class ServerChoice:
     @property
     def name(self) -> str:
         return self.model or ""
+
+    @property
+    def server(self) -> str:
+        """What its prompts are sent to: an address without a password, or a provider."""
+        if self.base_url == LANGCHAIN:
+            return self.name.partition(":")[0]
+        return Endpoint.parse(self.base_url).url
 
     @property
     def at_once(self) -> int:

@@ -256,7 +256,7 @@ _ENDED = {
 }
 _PROMISED = (
     "question answer citations dropped_citations verification stages usage status "
-    "reason ended_by trajectory_id thread recalled recollections investigations"
+    "reason ended_by trajectory_id thread recalled recollections investigations sent"
 )
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
@@ -346,6 +346,10 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     return said + doubts(trajectory, answer)
 
 
+LONGEST_SENT = 200
+"""characters of what was sent to a public service"""
+
+
 def end_notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     """What a reader may want to know behind the sources: what is uncited, what was read."""
     said = []
@@ -355,6 +359,11 @@ def end_notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
             f"\u201c{one_line(each, SHOWN_UNCITED)}\u201d" for each in answer.uncited[:2]
         )
         said.append(f"{what} a number or a name without a source: {some}{'; ...' * (count > 2)}")
+    if trajectory.private:
+        for service in dict.fromkeys(to for to, _ in trajectory.sent):
+            asked = dict.fromkeys(text for to, text in trajectory.sent if to == service)
+            quoted = "; ".join(f"\u201c{one_line(text, LONGEST_SENT)}\u201d" for text in asked)
+            said.append(f"Sent to {service}, beside private sources: {quoted}")
     return [*said, *(f"{line[:1].upper()}{line[1:]}" for line in trajectory.reading)]
 
 

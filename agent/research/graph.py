@@ -1,9 +1,9 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
-Two more nodes contain only an interrupt, for runs in which a person takes part: `clarify` before
-the plan, `approve` after it. A decision is journaled before it takes effect. The nodes have no
-state of their own: a decoder writes the stages, a `Run` holds the transcript, and the journal
-returns every finished call for free.
+Three more nodes contain only an interrupt, for runs in which a person takes part: `clarify` before
+the plan, `approve` after it, `consent` before calls that reach beyond reading. A decision is
+journaled before it takes effect. The nodes have no state of their own: a decoder writes the stages,
+a `Run` holds the transcript, and the journal returns every finished call for free.
 
 A run that is cut still ends with a report, without another call: an answer that was begun is
 closed and says that it breaks off; if there is none, code quotes the passages that were found.
@@ -24,18 +24,20 @@ from rubricem.agent.record.conversations import quote_conversation, with_convers
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.evidence import reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
-from rubricem.agent.sources.choice import page
+from rubricem.agent.sources.choice import page, services
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import joined, neighbours
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
+    ALWAYS,
     MOST_REJECTED,
     NEXT_CALL,
     OPEN_PAGE,
     Found,
     OutOfTime,
+    Permission,
     PlanDecision,
     Reply,
     RunCut,
@@ -63,7 +65,10 @@ from rubricem.memory.text import fill, split_thinking
 
 END = "__end__"
 """LangGraph's name for it, repeated here since importing LangGraph takes a second"""
-NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
+NODES = (
+    "recall", "clarify", "plan", "approve", "consent", "tools", "research", "review", "answer",
+    "verify",
+)  # fmt: skip
 
 
 class Decoder(Protocol):
@@ -119,6 +124,7 @@ async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
     reply = (await decide(run, Reply, asked)).text.strip()
     if reply:
         note = f"Asked in return: {neutralise(run.doubt)}\nThe person answered: {neutralise(reply)}"
+        run.outlet.say(reply)
         await run.respond(Stage.PLAN, f"\n\n{note}\n\n")
 
 
@@ -148,10 +154,47 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
     return None
 
 
+async def consent(run: Run, decoder: Decoder, query: str | None) -> str | None:
+    """Only the interrupt: a person decides on one call of the turn; asked again for the next."""
+    run.asking = False
+    run.consents.begin(run.turn)
+    run.outlet.turn()
+    for action in [] if run.answered else _actions(run, query):
+        asked = run.consents.asked(run.equipped, action, read=run.read_others)
+        about = action
+        if asked is None and (to := _services(run, action)):
+            written = action.removeprefix(f"{to} ")
+            about = run.equipped.told(to, written) if run.equipped and written != action else action
+            if run.outlet.strange(about):
+                asked = run.consents.asked_to_send(to, about)
+        if asked is not None:
+            said = await decide(run, Permission, asked, about=action)
+            run.consents.take(asked, about, said)
+            if said.verdict == ALWAYS and run.equipped:
+                await asyncio.to_thread(run.equipped.allow, asked["to"])
+            run.asking = True
+            return query
+    return query
+
+
+def _services(run: Run, action: str) -> str:
+    """The public services that an action sends its text to; "": none."""
+    name, tools = action.partition(" ")[0], run.equipped
+    if run.ask.leads or name == OPEN_PAGE:
+        return ""
+    if tools is not None and name in tools.allowed:
+        return name if tools.is_public(name) else ""
+    return ", ".join(services(run.search_tool))
+
+
+def _actions(run: Run, query: str | None) -> list[str]:
+    return list(dict.fromkeys((query or run.alone).split(NEXT_CALL)))
+
+
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
     if run.answered:
         return
-    actions = list(dict.fromkeys((query or run.alone).split(NEXT_CALL)))
+    actions = _actions(run, query)
     for found in await act_at_once(run, decoder, actions):
         await decoder.observe(run, found)
 
@@ -234,7 +277,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
 
 STEPS: dict[str, Step] = {
     step.__name__: step
-    for step in (recall, clarify, plan, approve, tools, research, review, answer, verify)
+    for step in (recall, clarify, plan, approve, consent, tools, research, review, answer, verify)
 }
 
 
@@ -243,18 +286,21 @@ STAGE_OF_STEP = {"plan": Stage.PLAN, "review": Stage.REVIEW, "answer": Stage.ANS
 
 
 def recursion_limit(tool_calls: int, review_returns: int) -> int:
-    """Most supersteps that a run can need: two per search, and one for each other node."""
-    return 2 * (tool_calls + MOST_REJECTED) + 3 * review_returns + len(NODES) + 5
+    """Most supersteps that a run can need: three per search, one per decision on a call, and one
+    for each other node.
+    """
+    return 4 * (tool_calls + MOST_REJECTED) + 3 * review_returns + len(NODES) + 5
 
 
 WAYS = {
     "recall": ("clarify",),
     "clarify": ("plan",),
     "plan": ("approve",),
-    "approve": ("plan", "tools"),
+    "approve": ("plan", "consent"),
+    "consent": ("consent", "tools"),
     "tools": ("research",),
-    "research": ("tools", "review"),
-    "review": ("answer", "tools"),
+    "research": ("consent", "review"),
+    "review": ("answer", "consent"),
     "answer": ("verify",),
     "verify": (END,),
 }
@@ -266,9 +312,9 @@ def following(step: str, query: str | None) -> str:
     if step == "approve" and query is None:
         return "plan"
     if step == "research":
-        return "tools" if query else "review"
+        return "consent" if query else "review"
     if step == "review" and query:
-        return "tools"
+        return "consent"
     return [*NODES, END][NODES.index(step) + 1]
 
 
@@ -437,6 +483,9 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
     """Call a tool of an MCP server, like a search; what it returns can be cited."""
 
     async def call() -> dict[str, Any]:
+        await tools.offer(name)
+        if tools.acts(name) and (why := run.consents.refusal(f"{name} {written}")):
+            raise SourceError(why)
         passages, note = await tools.call(name, written)
         most = PAGES_WORTH * run.ask.passages
         shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
@@ -448,9 +497,12 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
 V = TypeVar("V", bound=Value)
 
 
-async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
-    """A person's decision, from the journal or through an interrupt of the graph."""
-    key = run.key(f"person\0{asked['ask']}")
+async def decide(run: Run, kind: type[V], asked: dict[str, Any], about: str = "") -> V:
+    """A person's decision, from the journal or through an interrupt of the graph.
+
+    `about`: tells several decisions of one turn apart.
+    """
+    key = run.key(f"person\0{asked['ask']}" + (f"\0{about}" if about else ""))
     if (kept := run.journal.find(key)) is None:
         from langgraph.types import interrupt
 
@@ -462,7 +514,8 @@ async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
     except ValidationError as error:
         raise SettingsError(
             f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
-            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; or {"text": "..."}.',
+            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; {"text": "..."}; or '
+            '{"verdict": "once"}, "run", "always" or "never".',
         ) from error
 
 

@@ -8,7 +8,7 @@ runs were given what.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from rubricem.memory.bank import FLOOR, NEAREST, RecalledReflections, RubricBank
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Recollection, Reflection, Trajectory
 from rubricem.memory.screening import LONGEST, strip_markup
-from rubricem.memory.text import storable
+from rubricem.memory.text import pluralise, storable
 
 RUBRICS, TAKEAWAYS = "reflection_rubrics", "reflection_takeaways"
 
@@ -86,11 +86,14 @@ class BankRecaller:
         generation: int | None = None,
         own: bool = True,
         tell: Tell = hush,
+        bars: Callable[[Reflection], bool] = lambda lesson: False,
     ) -> None:
         """A known context is small and shown less.
 
-        Without `own` nothing is recalled of the question itself, only of similar ones.
+        Without `own` nothing is recalled of the question itself, only of similar ones. `bars`:
+        whether a lesson is out of this run's scope.
         """
+        self._bars = bars
         self._bank = bank
         self._k = k
         self._characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
@@ -110,8 +113,19 @@ class BankRecaller:
         if fault:
             # A question is answered without its memory rather than not at all.
             self._tell(f"the memory is left out: {fault}")
+        found = self._within_scope(found)
         similar = [match.reflection for match in found.similar]
         return Recall(_items(found), reference_block(found.own, similar, self._characters))
+
+    def _within_scope(self, found: RecalledReflections) -> RecalledReflections:
+        """Without what may not be put before this run, which is told."""
+        own = None if found.own and self._bars(found.own) else found.own
+        similar = tuple(match for match in found.similar if not self._bars(match.reflection))
+        count = len(found.similar) - len(similar) + (own is not found.own)
+        if count:
+            said = "learnt from private sources, and not sent to public services or other servers"
+            self._tell(f"{pluralise(count, 'lesson')} left out: {said}")
+        return RecalledReflections(own, similar, found.fault)
 
     async def note_use(self, trajectory: Trajectory) -> None:
         try:
@@ -187,3 +201,13 @@ def _cut(text: str, characters: int) -> str:
     if len(text) <= characters:
         return text
     return f"{text[: max(characters - len(_MORE), 0)].rstrip()}{_MORE}"
+
+
+def out_of_scope(lesson: Reflection, server: str, model: str, *, asks: bool) -> bool:
+    """Whether a lesson of private sources may not be put before a run.
+
+    It goes to no `server` but that of its own run, whose `model` is all that is known of earlier
+    versions; "" is this process. Nor to runs that `ask` public services.
+    """
+    same = lesson.policy == model if lesson.server is None else lesson.server == server
+    return lesson.private and (asks or bool(server and not same))

@@ -34,6 +34,7 @@ from rubricem.agent.research.graph import (
     recursion_limit,
     take_step,
 )
+from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import reading_of
@@ -117,6 +118,10 @@ class Researcher:
     """whether the web is searched; if not, only pages that the question names can be opened"""
     verifier: AnswerVerifier | None = None
     """None: citations are not checked"""
+    mixed: str = ""
+    """the private sources, where public services are asked as well"""
+    outlet: Outlet | None = None
+    """of an investigation: what it knows from its lead"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -139,6 +144,7 @@ class Researcher:
 
         async def answer(listener: Listener) -> Trajectory:
             run = await self._start(thread or new_thread(), ask, listener, stop)
+            run.consents.attended = person is not None and not isinstance(person, Nobody)
             try:
                 if ask.leads and steering:
                     run.parts.steering = steering
@@ -160,7 +166,8 @@ class Researcher:
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
-        asks = run.ask.approve_plan or run.ask.clarify
+        reaches = run.consents.attended and (run.equipped is not None or bool(self.mixed))
+        asks = run.ask.approve_plan or run.ask.clarify or reaches
         graph = self.graph(InMemorySaver()) if asks else self._graph
         position: Any = {"run": run.thread}
         config: Any = {
@@ -206,6 +213,8 @@ class Researcher:
         async def way(state: Position) -> Any:
             # Async, since LangGraph runs a plain function in another thread.
             after, run = following(name, state.get("query")), self._runs.get(state["run"])
+            if name == "consent" and run is not None and run.asking:
+                return name
             done = run is None or run.answered or run.cut_in is not None
             if run is None or done or after != "tools" or not run.ask.leads:
                 return after
@@ -229,9 +238,9 @@ class Researcher:
             if isinstance(event, InvestigationEvent) and isinstance(event.event, UsageCounted):
                 run.tell_usage()
 
-        await run.parts.work(part, ask, self._answer_part(run), hear, stop)
+        await run.parts.work(part, ask, self._answer_part(run, question), hear, stop)
 
-    def _answer_part(self, run: Run) -> Answer:
+    def _answer_part(self, run: Run, question: str) -> Answer:
         """Answers below the lead's run; one that ended already, in a run before, is read back."""
         assert isinstance(self.store, RunStore), "what is collected is not led"
         assert isinstance(self.decoder, LeadDecoder), "nothing else leads"
@@ -241,6 +250,8 @@ class Researcher:
             decoder=self.decoder.investigator,
             store=store,
             recaller=None,
+            mixed="",
+            outlet=run.outlet.below(question),
             verifier=self.verifier and AnswerVerifier("mark", None),
         )
 
@@ -374,7 +385,11 @@ class Researcher:
             self.pages if self.beyond or addresses_in(asked) else None,
             background,
             self.verifier,
+            outlet=self.outlet or Outlet(),
         )
+        if self.mixed:
+            told = f"what is read in {self.mixed} is kept out of queries to public services"
+            listener(SourceProgress(f"private and public sources: {told}"))
         self._runs[thread] = run
         return run
 

@@ -28,8 +28,10 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.parts import Inquiries
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of, unshown
 from rubricem.agent.research.lookups import Lookups
+from rubricem.agent.research.outlet import Consents, Outlet, is_private
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.choice import around
+from rubricem.agent.sources.fetch import SENDING, Sending
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
@@ -194,6 +196,10 @@ class Run:
     cut_in: Stage | None = None
     """the stage in which the run was cut; after that no step but `verify` runs"""
     verification: Verification | None = None
+    consents: Consents = field(default_factory=Consents)
+    outlet: Outlet = field(default_factory=Outlet)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """public services, and what they were sent"""
     lookups: Lookups = field(default_factory=Lookups)
     """the plan, which code follows in forced decoding"""
     parts: Inquiries = field(init=False)
@@ -205,6 +211,8 @@ class Run:
     """of its first tool outputs, those that are not sent any more, for lack of room"""
     cut_prompt: tuple[int, int] | None = None
     """tokens of a prompt that the server read, and about as many as it was sent"""
+    asking: bool = False
+    """a person has decided on one call of the turn, and others may be left"""
     answered: bool = False
     """the first turn answered already, from what the conversation had found"""
     tells_left: bool = False
@@ -220,6 +228,10 @@ class Run:
         self.evidence, self.parts = Evidence(self.background), Inquiries(self.thread)
         self._bytes_a_token, self._compared = MOST_BYTES_A_TOKEN, (0, 0)
         self.spending = Spending(self.ask.budgets)
+        self.outlet.allows = self.consents.allows
+        self.outlet.say(self.ask.whole or self.ask.question, *self.background.questions)
+        if any(map(is_private, self.background.sources)):
+            self.outlet.private.texts += self.background.model_dump_json().splitlines()
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
         )
@@ -602,6 +614,12 @@ class Run:
         """The tools besides searching and opening pages, if there are any."""
         return self.search_tool if isinstance(self.search_tool, Equipped) else None
 
+    @property
+    def read_others(self) -> bool:
+        """Whether the policy was shown text of others: passages, earlier reports, lessons."""
+        called = self.tool_calls > 0
+        return bool(called or self.sources or self.background.turns or self.recalled.items)
+
     async def search(
         self, query: str, *, seen: Collection[str] | None = None, least: int = 0
     ) -> Found:
@@ -645,11 +663,17 @@ class Run:
             return known
 
         async def try_call() -> Reply:
+            sending = Sending(self.outlet.let_out)
+            token = SENDING.set(sending)
             try:
                 with boundary(SourceError, doing):
-                    return await call()
+                    reply = await call()
             except SourceError as error:
-                return {"passages": [], "error": str(error), **failed}
+                reply = {"passages": [], "error": str(error), **failed}
+            finally:
+                SENDING.reset(token)
+            note = " ".join(filter(None, (reply.get("note", ""), *dict.fromkeys(sending.kept))))
+            return reply | {"sent": [*sending.sent, *reply.get("sent", ())], "note": note}
 
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
@@ -660,8 +684,15 @@ class Run:
         self.spending.add(usage)
         self.spending.book(tool, reply.get("took", 0.0), usage)
         found = self.evidence.take(tool, asked, reply)
+        self.sent += [(to, text) for to, text in reply.get("sent", ())]
+        self.outlet.see(found, private=self._is_private(tool))
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
+
+    def _is_private(self, tool: str) -> bool:
+        """Whether all that a tool says is: that of a server which is no public service."""
+        tools = self.equipped
+        return tools is not None and tool in tools.allowed and not tools.is_public(tool)
 
     def end_early(
         self, reason: str, status: Status = Status.PARTIAL, by: Ending = "attempts"
@@ -694,6 +725,8 @@ class Run:
             segments=tuple(self.segments),
             sources=tuple(self.sources.values()),
             searched=self.evidence.searched,
+            private=self.outlet.guards,
+            sent=tuple(self.sent),
             alone=self.alone if self.ask.earlier else "",
             earlier=self.ask.earlier,
             status=self.status,

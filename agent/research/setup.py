@@ -18,12 +18,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, embedder_in
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.graph import Decoder
-from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.research.recall import BankRecaller, out_of_scope
 from rubricem.agent.research.researcher import Researcher, request_of
-from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
+from rubricem.agent.sources.choice import (
+    AUTO,
+    PYTHON,
+    WEB,
+    Meaning,
+    Sources,
+    web_answers,
+)
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank
@@ -141,6 +149,18 @@ class Setup:
                 return await self.stores.open_embedder(tell)
         tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
         return None
+
+    def open_recaller(self, model: Policy, tell: Tell) -> BankRecaller | None:
+        """What puts lessons before a question that a model answers; None: nothing does."""
+        if self.memory == "off" or not self.recalls:
+            return None
+        asks, server = self.sources.asks_others, self.model.server
+        return BankRecaller(
+            self.stores.open_bank(tell),
+            context_tokens=model.context_tokens,
+            tell=tell,
+            bars=lambda lesson: out_of_scope(lesson, server, model.name, asks=asks),
+        )
 
     def open_decoder(self, embedder: Embedder | None) -> Decoder:
         """What leads the policy through the stages; the embedder is forced decoding's."""
@@ -273,13 +293,6 @@ async def open_researcher(
                 "Name one that a server answers with, or leave --effort out.",
             )
         meaning.embedder = await setup.open_embedder(tell, fetch=new)
-        recaller = None
-        if setup.memory != "off" and setup.recalls:
-            recaller = BankRecaller(
-                setup.stores.open_bank(tell),
-                context_tokens=model.context_tokens,
-                tell=tell,
-            )
         checker: Any = setup.checker
         if hasattr(checker, "open_judge") and setup.verify != "off":
             checker = await stack.enter_async_context(checker.open_judge(tell))
@@ -293,8 +306,9 @@ async def open_researcher(
             store=setup.stores.runs,
             template=setup.template,
             choices=setup.choices,
-            recaller=recaller,
+            recaller=setup.open_recaller(model, tell),
             pages=setup.sources.open_pages(setup.stores.data_dir),
+            mixed=setup.sources.mixed,
             beyond=setup.sources.beyond,
             verifier=AnswerVerifier.choose(model, setup.verify, checker),
         )

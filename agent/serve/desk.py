@@ -70,6 +70,10 @@ WorkState = Literal["waiting", "loading", "running", "asking", "ended"]
 STATES: tuple[WorkState, ...] = ("waiting", "loading", "running", "asking")
 
 
+KINDS = {"clarify": "clarify", "approve_plan": "plan", "permit": "permit"}
+"""of questions to a person, as the page knows them"""
+
+
 class Work:
     """A run that waits, is in progress, or asks a person; all of it is used on one event loop.
 
@@ -95,6 +99,8 @@ class Work:
         self.stop = asyncio.Event()
         self.steering = Steering(self.hear)
         self.leads = False
+        self.attended = True
+        """whether a person may be behind it: not where a program asks"""
         self.telling = feed.Telling(run)
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
@@ -146,10 +152,12 @@ class Work:
         """Ask a watcher; meanwhile another run may take its place."""
         self.state = "asking"
         self.leave()
-        identifier, kind = uuid.uuid4().hex[:12], "clarify" if asked["ask"] == "clarify" else "plan"
+        identifier, kind = uuid.uuid4().hex[:12], KINDS[asked["ask"]]
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._asked = identifier, kind, answer
         shown = {"text": asked.get("doubt", "")}
+        if kind == "permit":
+            shown = {name: asked[name] for name in ("what", "to", "text", "choices")}
         if kind == "plan":
             plan = ShownPlan.model_validate(asked)
             shown = {"text": plan.text(), **plan.model_dump(mode="json")}
@@ -517,11 +525,16 @@ class RunDesk:
                 desk._former.remove(idle)
                 await idle.aclose()
 
-    async def start(self, asked: RunAsked) -> Work:
-        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
+    async def start(self, asked: RunAsked, *, attended: bool = True) -> Work:
+        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored.
+
+        Not `attended`: a program waits for it, and nobody would answer what it asks.
+        """
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
-            return await self._start(asked, question, await self._within(settings))
+            work = await self._start(asked, question, await self._within(settings))
+            work.attended = attended  # its task has not begun yet
+            return work
 
     async def _start(self, asked: RunAsked, question: str, settings: Settings) -> Work:
         setup = await asyncio.to_thread(setup_of, settings)
@@ -725,7 +738,7 @@ class RunDesk:
         async with self.researchers.of(setup) as researcher:
             work.be("running")
             trajectory = await researcher.ask(
-                ask, work.run, work.hear, work.stop, work, work.steering
+                ask, work.run, work.hear, work.stop, work if work.attended else None, work.steering
             )
         if not await asyncio.to_thread(self.store.holds, work.run):
             await asyncio.to_thread(self.store.discard, work.run)

@@ -279,9 +279,11 @@ class OpenAIRuns:
         said = asked.dialogue()
         run = await asyncio.to_thread(self._before, said)
         if run is None:
-            return await self._desk.start(asked.run(said.as_question(), None))
+            alone = asked.run(said.as_question(), None)
+            return await self._desk.start(alone, attended=False)
         conversation = await asyncio.to_thread(self._desk.conversations.after, run)
-        return await self._desk.start(asked.run(said.question, conversation.id))
+        follows = asked.run(said.question, conversation.id)
+        return await self._desk.start(follows, attended=False)
 
     @asynccontextmanager
     async def stop_on_leave(self, work: Work) -> AsyncIterator[None]:

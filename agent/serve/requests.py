@@ -203,17 +203,25 @@ class RunAsked(BudgetsAsked):
         return settings.model_copy(update=changed)
 
 
+PERMITS = ("once", "run", "always", "never")
+
+
 class Answered(RequestBody):
     """A person's answer to a question of a run."""
 
     id: str = Field(max_length=64)
-    decision: Literal["approve", "reject", "edit", "answer"]
+    decision: Literal["approve", "reject", "edit", "answer", "once", "run", "always", "never"]
     text: str = Field(default="", max_length=20_000)
     plan: dict[str, Any] | None = None
     """an edited plan by its parts, instead of its text"""
 
     def resume_value(self, kind: str) -> dict[str, Any]:
-        """What the graph receives; `kind`: it asked to `clarify`, or about its `plan`."""
+        """What the graph receives; `kind`: it asked to `clarify`, about its `plan`, or a permit."""
+        if (kind == "permit") != (self.decision in PERMITS):
+            raise SettingsError(
+                f"What is asked cannot be answered by {self.decision!r}.",
+                f"A permit is answered by one of {', '.join(PERMITS)}, nothing else is.",
+            )
         match kind, self.decision:
             case "clarify", "answer":
                 return {"text": storable(self.text)}
@@ -222,6 +230,8 @@ class Answered(RequestBody):
                     f"A clarifying question cannot be answered by {self.decision!r}.",
                     'Send the decision "answer" with a text; an empty one skips it.',
                 )
+            case "permit", _:
+                return {"verdict": self.decision}
             case _, "approve":
                 return {"verdict": "approve"}
             case _, "reject":

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
 from rubricem.agent.sources.documents import Folder, fetch_repository
-from rubricem.agent.sources.fetch import HitReader, WebPages
+from rubricem.agent.sources.fetch import HitReader, OutwardPages, WebPages, is_public, leave
 from rubricem.agent.sources.index import (
     Indexed,
     JointIndex,
@@ -106,6 +106,41 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
     return False
 
 
+class Outward:
+    """A source beyond this machine: what it is asked leaves by `leave`, what it tells is public.
+
+    But for pages of private hosts, which were allowed for this machine alone.
+    """
+
+    def __init__(self, tool: SearchTool, private_hosts: Sequence[str] = ()) -> None:
+        self._tool, self._private = tool, private_hosts
+        self.name, self.prepare, self.services = tool.name, tool.prepare, (tool.name,)
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        return self._told(await self._tool.search(leave(self.name, query), limit))
+
+    async def around(
+        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+    ) -> list[Passage]:
+        # What it found stands among what others did, and keeps its kind.
+        public = {passage.location: passage.public for passage in passages}
+        bare = [replace(passage, public=False) for passage in passages]
+        wide = await around(self._tool, bare, words, shown)
+        return [replace(p, public=public.get(p.location, False)) for p in wide]
+
+    async def page(self, location: str) -> list[Passage]:
+        return self._told(await page(self._tool, leave(self.name, location, address=True)))
+
+    def _told(self, passages: Sequence[Passage]) -> list[Passage]:
+        return [replace(p, public=is_public(p.location, self._private)) for p in passages]
+
+
+def services(tool: SearchTool) -> tuple[str, ...]:
+    """The names of the public services that a search of it asks."""
+    asked: tuple[str, ...] = getattr(tool, "services", ())
+    return asked
+
+
 def is_beyond(name: str) -> bool:
     """Whether its passages are beyond this machine, under addresses that can be opened."""
     return name in SERVICES or name.startswith((SEARXNG, f"{WIKIPEDIA}:"))
@@ -150,13 +185,32 @@ class Sources:
                 raise _unknown(name)
 
     @property
+    def mixed(self) -> str:
+        """What of them is private, where others are public services; "": all are of one kind."""
+        names = [n for n in self.names if not is_beyond(n) and n != PYTHON]
+        names += [name for name, server in self.tool_servers.items() if not server.public]
+        return ", ".join(names) if self.asks_others else ""
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether a run over them asks public services."""
+        return self.beyond or any(server.public for server in self.tool_servers.values())
+
+    @property
+    def asks(self) -> bool:
+        """Whether a run over them may ask a person: before a tool that acts is called, or before
+        private text is sent.
+        """
+        return bool(self.tool_servers or self.mixed)
+
+    @property
     def beyond(self) -> bool:
         """Whether any of them has passages beyond this machine."""
         return any(map(is_beyond, self.names))
 
-    def open_pages(self, data_dir: Path) -> WebPages:
+    def open_pages(self, data_dir: Path) -> OutwardPages:
         """A reader of web pages with a cache of recent ones."""
-        return WebPages.of(data_dir / "pages", self.private_hosts)
+        return OutwardPages(WebPages.of(data_dir / "pages", self.private_hosts), self.private_hosts)
 
     @asynccontextmanager
     async def open(
@@ -178,9 +232,15 @@ class Sources:
             rest = data_dir / "indexes", read, self.keys, self.whole
             below = _told_apart([n for n in self.names if n.startswith(GIT) or is_folder(n)])
             opened = [open_source(name, *rest, below.get(name, "")) for name in self.names]
-            pages = self.open_pages(data_dir)
+            pages = WebPages.of(data_dir / "pages", self.private_hosts)
             found = zip(self.names, opened, strict=True)
-            return [HitReader(t, pages) if finds_pages(name) else t for name, t in found]
+            hosts = self.private_hosts
+            return [
+                Outward(HitReader(t, pages) if finds_pages(name) else t, hosts)
+                if is_beyond(name) or getattr(t, "public", False)
+                else t
+                for name, t in found
+            ]
 
         tools = await asyncio.to_thread(open_all)
         tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
@@ -190,7 +250,8 @@ class Sources:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped
 
-                async with aclosing(Equipped(tool, self.tool_servers)) as equipped:
+                kept = data_dir / "allowed_tools.json"
+                async with aclosing(Equipped(tool, self.tool_servers, kept)) as equipped:
                     yield equipped
             else:
                 yield tool
@@ -341,6 +402,10 @@ class Reranked:
     def about(self) -> tuple[str, ...]:
         return about(self._tool)
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        return services(self._tool)
+
     async def search(self, query: str, limit: int) -> list[Passage]:
         embedder = self._meaning.embedder
         if embedder is None:
@@ -429,6 +494,10 @@ class Combined:
     @property
     def about(self) -> tuple[str, ...]:
         return tuple(chain.from_iterable(map(about, self._tools)))
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(map(services, self._tools)))
 
     async def prepare(self) -> tuple[str, ...]:
         problems = [await tool.prepare() for tool in self._tools]

@@ -21,12 +21,14 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import chain
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -523,3 +525,60 @@ def rank_passages(passages: Sequence[Passage], query: str, limit: int) -> list[P
         found = index.search(query, limit)
     # What shares no word with the query was found by another engine for a reason.
     return found or without_near_duplicates(passages, limit)
+
+
+LetOut = Callable[..., tuple[str, str]]
+"""service, text, whether it is an address -> what may be sent, and why nothing may or """ ""
+
+
+@dataclass
+class Sending:
+    """What one call sends to public services, as `let_out` permits it."""
+
+    let_out: LetOut
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """service, and what it was sent"""
+    kept: list[str] = field(default_factory=list)
+    """why something was not sent, in sentences"""
+
+
+SENDING: ContextVar[Sending | None] = ContextVar("SENDING", default=None)
+"""of the running call; None: no run makes it, and whoever does has read nothing private here"""
+
+
+def leave(service: str, text: str, *, address: bool = False) -> str:
+    """The text that may be sent; whatever a run asks of a public service passes here, only here.
+
+    Raises SourceError where the run may not send it.
+    """
+    sending = SENDING.get()
+    if sending is None:
+        return text
+    text, refusal = sending.let_out(service, text, address=address)
+    if refusal:
+        sending.kept.append(refusal)
+        raise SourceError(refusal)
+    sending.sent.append((service, text))
+    return text
+
+
+class OutwardPages:
+    """A reader of pages of the web, whose addresses leave by `leave`."""
+
+    def __init__(self, pages: PageReader, private_hosts: Sequence[str] = ()) -> None:
+        self._pages = pages
+        self._private = private_hosts
+
+    async def read(self, address: str) -> list[Passage]:
+        public = is_public(address, self._private)
+        if public:
+            leave("the web", address, address=True)
+        return [replace(p, public=public) for p in await self._pages.read(address)]
+
+
+def is_public(address: str, private_hosts: Sequence[str] = ()) -> bool:
+    """Whether a page was read on no host that was allowed for this machine alone."""
+    with suppress(ValueError):
+        parts = urlsplit(address)
+        return not {parts.netloc.rpartition("@")[2], parts.hostname or ""} & {*private_hosts}
+    return False

@@ -19,17 +19,19 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from rubricem.agent.sources.fetch import AddressGuard, Pinned, normal
+from rubricem.agent.sources.fetch import AddressGuard, Pinned, leave, normal
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
+from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
 from rubricem.memory.text import one_line, printable
 
@@ -120,7 +122,13 @@ class Connection:
             for _ in range(MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
                 found += [
-                    Offer(self._name, tool.name, tool.description or "", tool.input_schema)
+                    Offer(
+                        self._name,
+                        tool.name,
+                        tool.description or "",
+                        tool.input_schema,
+                        acts=not (tool.annotations and tool.annotations.read_only_hint),
+                    )
                     for tool in page.tools
                     if tool.name in self._server.tools
                 ]
@@ -303,7 +311,14 @@ AGAIN = 10.0
 class Equipped:
     """A `SearchTool` that forwards searches, and calls tools by name; has to be closed."""
 
-    def __init__(self, search_tool: SearchTool, servers: Mapping[str, ToolServer]) -> None:
+    def __init__(
+        self,
+        search_tool: SearchTool,
+        servers: Mapping[str, ToolServer],
+        allowed: Path | None = None,
+    ) -> None:
+        """`allowed`: the file that keeps which tools that act a person has allowed for always."""
+        self._kept = allowed
         self.name = search_tool.name
         self.offers: dict[str, Offer] = {}
         """the tools that can be called, by the policy's names for them"""
@@ -311,6 +326,7 @@ class Equipped:
         """the names that may be called, whether their servers answer or not"""
         self._search_tool = search_tool
         self.about: tuple[str, ...] = getattr(search_tool, "about", ())
+        self.services: tuple[str, ...] = getattr(search_tool, "services", ())
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}
@@ -367,18 +383,73 @@ class Equipped:
     async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
         """A tool's result as passages, and a note. Raises SourceError of one sentence."""
         server, _, tool = name.partition(".")
-        problem = "" if name in self.offers else await self._ask_offers(server)
+        public, offer = self.is_public(name), await self.offer(name)
+        arguments = offer.arguments(written)
+        if public:
+            known = {key: value for key, value in arguments.items() if key in offer.properties}
+            arguments = {key: _left(name, value) for key, value in known.items()}
+        result: Any = await self._connections[server].call(tool, arguments)
+        found, note = await asyncio.to_thread(passages_of, result, name, arguments)
+        return [replace(passage, public=public) for passage in found], note
+
+    async def offer(self, name: str) -> Offer:
+        """A tool, whose server is asked for it again if need be. Raises SourceError."""
+        problem = "" if name in self.offers else await self._ask_offers(name.partition(".")[0])
         if name not in self.offers:
             raise SourceError(problem)
-        arguments = self.offers[name].arguments(written)
-        result: Any = await self._connections[server].call(tool, arguments)
-        return await asyncio.to_thread(passages_of, result, name, arguments)
+        return self.offers[name]
+
+    def told(self, name: str, written: str) -> str:
+        """The values of the arguments in a call's text, which its server is told."""
+        with suppress(SourceError):
+            if name in self.offers:
+                values = self.offers[name].arguments(written).values()
+                return " ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+        return written
+
+    def is_public(self, name: str) -> bool:
+        return self._servers[name.partition(".")[0]].public
+
+    def acts(self, name: str) -> bool:
+        """Whether a known tool needs a person's word before it is called.
+
+        Servers come from the user's own settings alone, so their marks are believed.
+        """
+        server, _, tool = name.partition(".")
+        offer = self.offers.get(name)
+        return offer is not None and offer.acts and tool not in self._servers[server].unasked
+
+    def is_allowed(self, name: str) -> bool:
+        """Whether a person has allowed a tool that acts for always."""
+        return self._identity(name) in self._always()
+
+    def allow(self, name: str) -> None:
+        """Allow a tool that acts for always. Raises StoreError."""
+        if self._kept is not None:
+            write_atomically(self._kept, json.dumps([*self._always(), self._identity(name)]))
+
+    def _always(self) -> list[str]:
+        try:
+            kept = json.loads(self._kept.read_bytes()) if self._kept else []
+        except (OSError, ValueError, RecursionError):
+            return []  # what cannot be read allows nothing
+        return kept if isinstance(kept, list) else []
+
+    def _identity(self, name: str) -> str:
+        server, _, tool = name.partition(".")
+        return self._servers[server].identity(tool)
 
     async def aclose(self) -> None:
         for task in self._asking.values():
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         await asyncio.gather(*(each.aclose() for each in self._connections.values()))
+
+
+def _left(name: str, value: Any) -> Any:
+    """A value as it may be sent to a public server of tools."""
+    text = leave(name, value if isinstance(value, str) else json.dumps(value))
+    return text if isinstance(value, str) else value
 
 
 class Bounded(Pinned):

@@ -31,6 +31,8 @@ class Offer:
     tool: str
     description: str
     schema: Mapping[str, Any]
+    acts: bool = True
+    """whether it may change something: its server does not say that it only reads"""
 
     @property
     def name(self) -> str:

@@ -3,16 +3,20 @@
     [mcp_servers.wiki]
     command = "wiki-mcp"               # or url = "https://wiki.example/mcp"
     tools = ["search_pages", "page"]   # nothing but these is ever offered or called
+    unasked = []                       # of these, what may act without a person's word
 
 Of this process's environment a program gets only PATH, HOME and their like, and what `env` adds.
 """
 
+import json
 import re
 from typing import Annotated, Self
 from urllib.parse import unquote_plus, urlsplit
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from rubricem.memory.text import digest_of
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
@@ -41,6 +45,11 @@ class ToolServer(BaseModel):
     """sent with each request, such as Authorization"""
     tools: tuple[ToolName, ...] = Field(min_length=1)
     """the tools that may be called"""
+    unasked: tuple[ToolName, ...] = ()
+    """those of them that act and are called without asking, whatever was read before"""
+    public: bool = False
+    """whether it is a public service: what a run has read in private sources is not sent to it, and
+    what it tells may be sent to others"""
     seconds: float = Field(default=30, gt=0, le=600)
     """limit for connecting, and for each call"""
 
@@ -60,6 +69,8 @@ class ToolServer(BaseModel):
                 raise ValueError("the url must be an address such as http://localhost:8000/mcp")
         if loads := [name for name in self.env if _LOADS_CODE.match(name)]:
             raise ValueError(f"env may not set {loads[0]}, by which a program loads other code")
+        if strange := sorted({*self.unasked} - {*self.tools}):
+            raise ValueError(f"unasked names {strange[0]}, which is not among the tools")
         if not all(_HEADER.fullmatch(name) for name in self.headers):
             raise ValueError("a header has no such name")
         said = "".join(value.get_secret_value() for value in self.headers.values())
@@ -71,6 +82,11 @@ class ToolServer(BaseModel):
         """The fields that were set, without a program's arguments, which may include a key."""
         said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})
+
+    def identity(self, tool: str) -> str:
+        """Names a tool of this very server, whatever the settings call the server."""
+        reached = [self.command, self.args, self.url, tool]
+        return digest_of(json.dumps(reached), 24)
 
     def without_key(self, words: str) -> str:
         """Foreign text without the secrets of the address: some services take a key there."""

@@ -476,6 +476,19 @@ class Reply(Value):
     text: str = ""
 
 
+RUN, ALWAYS, NEVER = "run", "always", "never"
+
+
+class Permission(Value):
+    """What a person says of something that would reach beyond reading.
+
+    `run`: for the rest of the run; `always`: a tool, in later runs as well; `never`: not now, nor
+    again in this run.
+    """
+
+    verdict: Literal["once", "run", "always", "never"]
+
+
 class Person(Protocol):
     """Decides, and takes as long as it takes."""
 
@@ -483,7 +496,9 @@ class Person(Protocol):
 
 
 class Nobody:
-    """Approves every plan unseen and answers no question."""
+    """Approves every plan unseen, allows nothing else and answers no question."""
 
     async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        if asked["ask"] == "permit":
+            return {"verdict": NEVER}
         return {"verdict": "approve"} if asked["ask"] == "approve_plan" else {"text": ""}

@@ -185,6 +185,10 @@ class RubricBank:
         """Release it from quarantine: it counts, unless a newer or a person's own one does."""
         return await asyncio.to_thread(self._store.release, identifier, by)
 
+    async def publish(self, identifier: str) -> None:
+        """Let an item go to any model and before any run: a person says that it is not private."""
+        await asyncio.to_thread(self._store.publish, identifier)
+
     async def remove(self, identifier: str) -> None:
         """Remove it from every view, and its text from the disk."""
         await asyncio.to_thread(self._store.remove, identifier)

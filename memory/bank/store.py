@@ -273,6 +273,14 @@ class BankStore:
         other = self.item(held["id"]) if held and stays else None
         return Released(self.item(identifier), other)
 
+    def publish(self, identifier: str) -> None:
+        """Let an item go to any model and before any run: a person says that it is not private."""
+        with self._change() as db:
+            item = self._current(db, identifier)
+            new = item.reflection.model_copy(update={"private": False})
+            told = (new.model_dump_json(), item.added)
+            db.execute("UPDATE items SET reflection = ? WHERE added = ?", told)
+
     def remove(self, identifier: str) -> None:
         """Remove an item and its text for good."""
         with self._change() as db:

@@ -107,6 +107,7 @@ class LeadDecoder(FreeDecoder):
         steering = run.parts.steering
         known = int(await run.once(name, str(len(steering.remarks))))
         new = steering.remarks[steering.heard : known]
+        run.outlet.say(*new)
         for remark in new:
             said = f"The person who asked adds: {neutralise(remark)}"
             await run.respond(Stage.RESEARCH, f"\n{said}\n{_TAKE_UP}\n")

@@ -290,13 +290,15 @@ def reply_of_part(part: Inquiry) -> Reply:
             pieces.append((piece.text, ids))
     cited = answer.sources
     passages = [
-        Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on) for s in cited
+        Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on, s.public)
+        for s in cited
     ]
     ended = "" if trajectory.status is Status.FINISHED else trajectory.reason
     return reply_of(
         passages,
         local=[source.id for source in cited],
         claims=pieces,
+        sent=trajectory.sent,
         note=f"It ended early: {ended}." if ended else "",
         usage=usage,
     )

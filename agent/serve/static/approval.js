@@ -9,6 +9,26 @@ const SAID = {
   edit: t("The plan was changed and is followed as it stands now."),
   reject: t("The plan was rejected; another one is being written."),
   answer: t("The question was answered."),
+  once: t("It was allowed once."),
+  run: t("It was allowed for the rest of this run."),
+  always: t("It was allowed for good."),
+  never: t("It was not allowed."),
+};
+const TITLES = {
+  plan: t("Is this the right plan?"),
+  clarify: t("The model asks you"),
+  permit: t("May this be done?"),
+};
+const SPOKEN = {
+  plan: t("The plan waits for your approval."),
+  clarify: t("The model asks you a question."),
+  permit: t("The run waits for your word."),
+};
+const PERMITS = {
+  once: t("Once"),
+  run: t("For this run"),
+  always: t("Always"),
+  never: t("No"),
 };
 
 export class AskPanel {
@@ -24,7 +44,7 @@ export class AskPanel {
     const title = el(
       "h2",
       { id: fresh("asked") },
-      asked.kind === "plan" ? t("Is this the right plan?") : t("The model asks you"),
+      TITLES[asked.kind],
     );
     this.failed = el("div");
     this.body = el("div", { class: "stack" });
@@ -37,12 +57,9 @@ export class AskPanel {
     );
     this.element = el("div", { class: "asked" }, card);
     if (asked.kind === "plan") this.plan();
+    else if (asked.kind === "permit") this.permit();
     else this.doubt();
-    say(
-      asked.kind === "plan" ? t("The plan waits for your approval.") : t(
-        "The model asks you a question."
-      )
-    );
+    say(SPOKEN[asked.kind]);
     return this.element;
   }
 
@@ -141,6 +158,26 @@ export class AskPanel {
       el("p", { class: "prose", dir: "auto" }, this.asked.text),
       field(t("Your answer"), reply),
       el("div", { class: "row" }, send, none),
+    );
+  }
+
+  permit() {
+    const { what, to, text, choices } = this.asked;
+    const said = what === "act"
+      ? t("The model wants to call {0}, which may change something, with:", to)
+      : t("The model wants to send to {0}, after it has read private text:", to);
+    const buttons = choices.map((decision) =>
+      button(
+        PERMITS[decision],
+        (event) => this.answer(event, { decision }),
+        { kind: decision === "never" ? "plain" : "" },
+      )
+    );
+    replace(
+      this.body,
+      el("p", {}, said),
+      el("p", { class: "prose", dir: "auto" }, text),
+      el("div", { class: "row" }, buttons),
     );
   }
 

@@ -101,7 +101,7 @@ def test_json_holds_exactly_what_programs_are_promised():
     report = as_json(trajectory(f'{CITED} <cite id="S9">No.</cite>'))
     names = (
         "question answer citations dropped_citations verification stages usage status "
-        "reason ended_by trajectory_id thread recalled recollections investigations"
+        "reason ended_by trajectory_id thread recalled recollections investigations sent"
     )
     assert list(report) == names.split()
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."

@@ -58,9 +58,9 @@ async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
         async with researching(server.base_url, tmp_path, source) as researcher:
             run = await researcher.ask(Ask(QUESTION, tool_calls=budget))
     assert (run.status, run.tool_calls) == ("finished", budget)
-    steps = 2 * budget + len(NODES) - 2
-    assert steps <= recursion_limit(budget, 1) < steps + 23
-    assert recursion_limit(1000, 0) >= 2 * 1000 + len(NODES), "the largest that settings allow"
+    steps = 3 * budget + len(NODES) - 3
+    assert steps + budget <= recursion_limit(budget, 1) < steps + budget + 33, "one asks in each"
+    assert recursion_limit(1000, 0) >= 4 * 1000 + len(NODES), "the largest that settings allow"
 
 
 APPROVE = {"verdict": "approve"}

@@ -1,6 +1,8 @@
 """Recall: what is put before a question, in which order, and again the same on a resume."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from rubricem.agent.research.graph import recall
 from rubricem.agent.research.recall import (
     BankRecaller,
     Recall,
+    out_of_scope,
     reference_block,
 )
 from rubricem.agent.research.run import Run
@@ -17,7 +20,7 @@ from rubricem.agent.transcript.events import Event, LessonsRecalled
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Decoding
+from rubricem.memory.schema import Decoding, Passage
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import (
     QUESTION,
@@ -152,3 +155,53 @@ async def test_another_run_recalls_anew_and_one_repeated_word_for_word_is_the_sa
     assert [run.segments[0].text.split()[0] for run in (first, other)] == ["FIRST", "SECOND"]
     assert first.id == again.id != other.id
     assert recaller.told == [first.id, first.id, other.id]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reader", "asks", "put"),
+    [
+        ({"private": False}, ("https://b.example", "m"), True, True),
+        ({"server": "https://a.example"}, ("https://a.example", "m"), False, True),
+        ({"server": "https://a.example"}, ("https://b.example", "m"), False, False),
+        ({"server": "https://a.example"}, ("", "1.5b"), False, True),
+        ({"server": ""}, ("https://b.example", "m"), False, False),
+        ({"policy": "m"}, ("https://b.example", "m"), False, True),
+        ({"policy": "1.5b"}, ("https://b.example", "m"), False, False),
+        ({"server": "https://a.example"}, ("https://a.example", "m"), True, False),
+    ],
+    ids=[
+        "public",
+        "the same server",
+        "another server",
+        "in this process",
+        "from this process",
+        "of old, the same model",
+        "of old, another model",
+        "a run that asks public services",
+    ],
+)
+async def test_a_private_lesson_stays_within_its_scope_until_a_person_says_otherwise(
+    fields: dict[str, Any], reader: tuple[str, str], asks: bool, put: bool, tmp_path: Path
+):
+    told: list[str] = []
+    bank = bank_in(tmp_path)
+    await bank.put(reflection("cache", "own", **fields))
+    await bank.put(reflection("cache cache heap", "near", **fields))
+    bars = partial(out_of_scope, server=reader[0], model=reader[1], asks=asks)
+    recaller = BankRecaller(bank, bars=bars, tell=told.append)
+    found = await recaller.recall("cache")
+    assert found.ids == (("own", "near") if put else ())
+    assert bool(found.block) is put and bool(told) is not put
+    await bank.publish("own")
+    assert (await recaller.recall("cache")).ids[0] == "own"
+    assert put or told[0].startswith("2 lessons left out: ")
+
+
+async def test_a_run_says_whether_it_read_private_text(tmp_path: Path):
+    with ScriptedServer([*RUN, *RUN]) as server:
+        async with researching(server.base_url, tmp_path, FixedSearch()) as researcher:
+            open_run = await researcher.ask(Ask(QUESTION), "open")
+        source = FixedSearch([Passage("Notes", "notes.md", "", "An unbounded cache.")])
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            closed = await researcher.ask(Ask(QUESTION), "closed")
+    assert (open_run.private, closed.private) == (False, True)

@@ -1,0 +1,1 @@
+"""What may leave a run that reads private and public sources together."""
