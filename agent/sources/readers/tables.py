@@ -19,8 +19,8 @@ _JUDGED = 200
 """columns from whose cells it is told which rows are the header"""
 MOST_COLUMNS = 16_384
 """of a table; cells beyond are left out"""
-MOST_ROWS = 1_048_576
-"""of a sheet or a file, as many as programs for them take"""
+MOST_ROWS = 1_200_000
+"""of a sheet or a file; programs for sheets take fewer"""
 MOST_REPEATED = 300_000
 """cells of a table that are repeated since they are merged; later ones are told once"""
 _MOST_BESIDE = 20

@@ -8,7 +8,7 @@ kept and takes three times as long; python-calamine knows no formats either.)
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from zipfile import ZipFile
 
 from lxml import etree
@@ -44,6 +44,8 @@ _MERGED = re.compile(
     rb"<(?:\w+:)?mergeCell\b[^<>]*?\bref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"
 )
 _COLUMNS, _NUMBERED = re.compile(rb"<(?:\w+:)?col [^<>]*>"), re.compile(rb"(\w+)=\"(\d{1,9})\"")
+_MOST_LISTED = 200
+"""columns, or several as one, whose looks are read"""
 _LONGEST_PREFIX = 40
 _NAMED = 3
 """formulas without a kept value that are told by their places"""
@@ -107,7 +109,7 @@ class _Sheet:
     def __init__(self, package: ZipFile, part: str, name: str, sheet: str, book: _Book) -> None:
         self._elements = elements_of(package, part, "row", name)
         self._sheet, self._book = sheet, book
-        self._hidden = [*_hidden_columns(package, part, name)]
+        self._hidden = {*_hidden_columns(package, part, name)}
         book.hidden["column"] += len(self._hidden)
         self._starting: dict[int, list[Region]] = defaultdict(list)
         for region in _regions(package, part, name):
@@ -182,7 +184,8 @@ class _Sheet:
 def _hidden_columns(package: ZipFile, part: str, name: str) -> Iterator[int]:
     """The columns of a sheet that nobody sees, from 1 on; they are listed before its rows."""
     pieces = pieces_of(package, part, name) if part in package.NameToInfo else iter(())
-    for listed in _COLUMNS.finditer(next(pieces, b"").partition(b"<sheetData")[0]):
+    head = next(pieces, b"").partition(b"<sheetData")[0]
+    for listed in islice(_COLUMNS.finditer(head), _MOST_LISTED):
         told = dict(_NUMBERED.findall(listed[0]))
         if told.get(b"hidden") == b"1" and told.keys() >= {b"min", b"max"}:
             yield from range(int(told[b"min"]), min(int(told[b"max"]), MOST_COLUMNS) + 1)

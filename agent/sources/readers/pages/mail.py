@@ -5,7 +5,6 @@ it is read by itself, under its name. How much is read is bounded.
 """
 
 import re
-import time
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
@@ -28,7 +27,8 @@ from rubricem.memory.errors import SourceError
 
 DEEPEST = 3
 """mails within each other"""
-MOST_ATTACHED = 100
+MOST_ATTACHED, MOST_MAILS = 100, 10_000
+"""of a mail, and of a mailbox"""
 _BETWEEN_MAILS = re.compile(rb"^From [^\n]{1,500}\n(?=[!-9;-~]{1,99}:)", re.M)
 _TOLD = ("From", "To", "Cc", "Date")
 
@@ -127,16 +127,14 @@ def read_mail(given: Input) -> Document:
 
 
 def read_mailbox(given: Input) -> Document:
-    """The mails of a mailbox (mbox), each under its subject; the first ones at the time limit."""
+    """The mails of a mailbox (mbox), each under its subject."""
     mail, parts = _Mail(given), _BETWEEN_MAILS.split(given.content())[1:]
-    began = time.process_time()
-    for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
+    for part in parts[:MOST_MAILS]:
         message = _message(Input.of_bytes(given.name, part))
         mail.add(message, (_header(message, "Subject") or "mail",))
         given.get_on()
-        if left and time.process_time() - began > given.seconds:
-            mail.unread.append(f"the last {left:,} mails")
-            break
+    if len(parts) > MOST_MAILS:
+        mail.unread.append(f"the last {len(parts) - MOST_MAILS:,} mails")
     if not parts:
         raise SourceError(f"{given.name} is no mailbox.", "Save its mails as eml.")
     return Document(given.stem, tuple(mail.sections), left_out(mail.unread))

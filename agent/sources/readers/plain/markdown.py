@@ -42,6 +42,8 @@ _LONGEST_PARAGRAPH = 50_000
 _MOST_BRACKETS = 2000
 _TOO_DEEP = re.compile(r"^((?: {0,3}>){20})[> ]+|^( {50}) +(?=[-*+] |\d{1,9}[.)] )", re.M)
 """of quotes and lists in each other, what nobody reads, and its parser leaves out"""
+_OPEN_TAG = re.compile(r"^ {0,3}<(?=[^>\n]{50000})", re.M)
+"""one that nothing closes, told as code: its parser takes 300 bytes for each of its attributes"""
 _MOST_TARGETS = 20_000
 """of links, that lines name; as text, they take a tenth of the time"""
 _PART = 200_000
@@ -86,7 +88,7 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
 
     They are read in parts that begin at a heading, under the ones above; `get_on` follows each.
     """
-    text = _TOO_DEEP.sub(r"\1\2 ", text)
+    text = _OPEN_TAG.sub("    <", _TOO_DEEP.sub(r"\1\2 ", text))
     reader, sections = _reader(linked=text.count("]: ") < _MOST_TARGETS), list[Section]()
     tokens = reader.parse(text)
     path, above, start, size = list[tuple[int, str]](), "", 0, 0
