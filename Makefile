@@ -3,6 +3,7 @@
 #   make ask Q="..."   answer a question       make check   ruff and mypy
 #   make test          the tests               make bench   the quick form of every benchmark
 #   make lock          choose versions and hashes again for constraints.txt
+#   make audit         known advisories of what is locked; make sbom OUT=FILE   what it is made of
 #   make upstream OPENENV=DIR   OpenEnv's own tests on our rubrics, from a checkout of OpenEnv
 #
 # TORCH_INDEX=URL takes torch from that index (for example a CUDA build). PYTHON=... names the Python.
@@ -11,7 +12,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question test test-all upstream check bench lock clean
+.PHONY: setup ask question test test-all upstream check bench lock audit sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -80,6 +81,20 @@ lock: $(VENV)/base.stamp
 	    --generate-hashes --no-header --no-annotate --excludes $(VENV)/unlocked \
 	    --extra $$1 -o $$2 $(ARGS) pyproject.toml -; \
 	done
+
+# Tools of their own, which nothing else of ours is to depend on.
+$(VENV)/tools.stamp: Makefile | $(VENV)/base.stamp
+	@$(BIN)/python -m venv --clear $(VENV)/tools
+	@$(VENV)/tools/bin/pip install --quiet pip-audit==2.10.1 cyclonedx-bom==7.5.0
+	@touch $@
+
+# What could not be looked up fails it as well: else an index without advisories would pass all.
+audit: $(VENV)/tools.stamp
+	@$(VENV)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r constraints.txt $(ARGS)
+
+sbom: $(VENV)/tools.stamp
+	@PYTHONWARNINGS=ignore $(VENV)/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml \
+	  --output-reproducible -o $(or $(OUT),sbom.json) constraints.txt
 
 question:
 	@[[ -n "$${QUESTION//[[:space:]]/}" ]] || \

@@ -83,6 +83,11 @@ def import_extra(module: str, extra: str | None, what: str = "This", instead: st
         return import_module(module)
     except ImportError as cause:
         package = module.partition(".")[0].replace("_", "-")
+        if not isinstance(cause, ModuleNotFoundError):  # such as for want of memory
+            raise SettingsError(
+                f"{what} needs {package}, which cannot be loaded: {cause}.",
+                "Free some memory, or install it anew.",
+            ) from cause
         install = install_of(extra) if extra else f"{sys.executable} -m pip install {package}"
         raise SettingsError(
             f"{what} needs {package}, which is not installed.",

@@ -352,4 +352,10 @@ def remove(stores: Kept, thread: str) -> None:
         raise SettingsError(f"The run {thread} goes on.", "Stop it, or wait for its end.")
     ConversationStore(stores.data_dir).drop_run(thread)
     store.discard(thread)
-    History(store).follow()
+    try:
+        History(store).follow()
+    except StoreError as error:
+        raise StoreError(
+            f"The run {thread} is deleted, but its words are still in the index: {error}",
+            "They go with the next look at the history for which the disk has room.",
+        ) from error

@@ -13,7 +13,7 @@ import pytest
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.sources.choice import is_folder, open_source
 from rubricem.judge.build import Wanted, build_judge, identify_judge
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.schema import RubricBuffer, Stage, TrajectoryGroup
 from rubricem.memory.text import prompt
 from tests.conftest import ROOT
@@ -68,3 +68,15 @@ def test_a_part_that_cannot_be_made_is_told_with_the_package_that_brings_it(
     importlib.invalidate_caches()
     with pytest.raises(SettingsError, match=r"agent\.plain of a package has the field \{\{nobody"):
         prompt("agent", "plain")
+
+
+def test_a_package_that_cannot_be_loaded_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "too_large.py").write_text("raise ImportError('cannot allocate memory')")
+    with pytest.raises(SettingsError, match="cannot be loaded: cannot allocate memory") as told:
+        import_extra("too_large", "memory")
+    assert "Free some memory" in told.value.remedy
+    with pytest.raises(SettingsError, match="needs not-there, which is not installed"):
+        import_extra("not_there", None)

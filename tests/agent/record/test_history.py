@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,25 @@ def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store:
     assert b"evict" not in held and b"recently" not in held and b"llabfuhr" in held
     with pytest.raises(SettingsError, match="no run is called"):
         remove(stores, "en")
+
+
+def test_a_run_deleted_on_a_full_disk_is_told_to_be_so_and_leaves_the_index_later(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    stores, history = Stores(store.folder.parent, Path("none"), "none"), History(store)
+    history.follow()
+    known = history.count()
+
+    def full(*given: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rubricem.agent.record.history._put", full)
+        with pytest.raises(StoreError, match="en is deleted, but its words are still in the index"):
+            remove(stores, "en")
+    assert not store.holds("en") and history.count() == known
+    history.follow()
+    assert history.count() == known - 1
 
 
 def test_a_run_that_goes_on_is_not_deleted(store: RunStore):
