@@ -23,10 +23,11 @@ from rubricem.agent.serve.routes_ended import (
 )
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import stores_of
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.runs import RunStore, ratings_in
 from rubricem.memory.schema import Criterion, GroupJudge, Source, Stage, Trajectory
-from tests.agent.mcp.test_server import SECRETS, chosen
+from tests.agent.mcp.test_server import PASSWORD, SECRETS, SERVERS
 from tests.support.pages import served
 from tests.support.values import WHOLE, ScriptedProposer, ScriptedScorer, item, run_of
 
@@ -70,7 +71,10 @@ class Judging:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return chosen(tmp_path, **{name: SecretStr(key) for name, key in KEYS.items()})
+    servers = {name: ToolServer(**server) for name, server in SERVERS.items()}
+    keys: dict[str, Any] = {name: SecretStr(key) for name, key in KEYS.items()}
+    address = f"http://me:{PASSWORD}@127.0.0.1:1"
+    return Settings(data_dir=tmp_path / "data", mcp_servers=servers, base_url=address, **keys)
 
 
 @pytest.fixture
