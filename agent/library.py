@@ -15,23 +15,25 @@ Importing this module is cheap: the first question imports what is needed to ans
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
-from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
+from rubricem.agent.transcript.events import Event, Listener, Tell, ignore, tell_to
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Status, Trajectory, Usage
 
 if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
     from pydantic import SecretStr
 
     from rubricem.agent.learning.lessons import LearningQueue, Lesson
     from rubricem.agent.reports.cited import Citation
     from rubricem.agent.research.setup import Setup
+    from rubricem.agent.transcript.question import Person
 
 
 class Options(TypedDict, total=False):
@@ -104,6 +106,7 @@ async def research(
     thread: str | None = None,
     on_event: Listener = ignore,
     stop: asyncio.Event | None = None,
+    person: "Person | None" = None,
     **settings: Unpack[Options],
 ) -> Report:
     """Answer a question; `settings` are fields of `agent.settings.Settings`.
@@ -111,21 +114,21 @@ async def research(
     `thread` names the run: the same name and question continue a run that was interrupted.
     `on_event` is called in the event loop with each event of `agent.transcript.events`. Setting
     `stop` ends the run soon with a PARTIAL report of what was found so far; cancelling the task
-    ends it at once, without a report. Raises SettingsError if the question or a setting is
+    ends it at once, without a report. `person` decides on the plan, and on whatever else the run
+    asks (`agent.transcript.question.Person`). Raises SettingsError if the question or a setting is
     invalid, and another RubricemError, with a remedy, if the run failed or was stopped before it
     began.
     """
-    from rubricem.agent.models.opening import GIVEN, by_name
     from rubricem.agent.research.researcher import new_thread
     from rubricem.agent.research.setup import ask_once
-    from rubricem.agent.settings import load_settings
-    from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.transcript.question import check_question
 
-    objects: dict[str, Any] = {}
-    GIVEN.set(objects)
-    named = {name: by_name(value, objects) for name, value in settings.items()}
-    setup = setup_of(with_default_source(load_settings(named)))
+    setup = _setup_of(settings)
+    if person is None and (setup.template.approve_plan or setup.template.clarify):
+        raise SettingsError(
+            "approve_plan and clarify ask a person, and none is given.",
+            "Pass person=..., or approve_plan=False and clarify=False.",
+        )
     thread = thread or new_thread()
     begun = asyncio.Event()
 
@@ -134,12 +137,65 @@ async def research(
         begun.set()
         yield stop
 
-    asked = ask_once(setup, check_question(question), thread, on_event, stopping())
+    asked = ask_once(setup, check_question(question), thread, on_event, stopping(), person)
     trajectory = await asked if stop is None else await _unless_stopped(asked, stop, begun)
     report = report_of(trajectory)
     if setup.memory == "on":
         await _learn_later(setup, trajectory, tell_to(on_event))
     return report
+
+
+def _setup_of(settings: Mapping[str, Any]) -> "Setup":
+    """What the arguments name, and the objects among them, in force for this task."""
+    from rubricem.agent.models.opening import GIVEN, by_name
+    from rubricem.agent.settings import load_settings
+    from rubricem.agent.settings.door import setup_of, with_default_source
+
+    objects: dict[str, Any] = {}
+    GIVEN.set(objects)
+    named = {name: by_name(value, objects) for name, value in settings.items()}
+    return setup_of(with_default_source(load_settings(named, arguments=True)))
+
+
+async def research_stream(
+    question: str,
+    *,
+    thread: str | None = None,
+    person: "Person | None" = None,
+    **settings: Unpack[Options],
+) -> "AsyncIterator[Event | Report]":
+    """`research`, event by event; the last one is the `Report`. Raises what `research` raises.
+
+    Closing the iterator before its end cancels the run; its thread goes on from there.
+    """
+    queue = asyncio.Queue[Event | None]()
+    work = asyncio.ensure_future(
+        research(question, thread=thread, on_event=queue.put_nowait, person=person, **settings)
+    )
+    work.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+        yield await work
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+@asynccontextmanager
+async def research_graph(
+    **settings: Unpack[Options],
+) -> "AsyncIterator[CompiledStateGraph[Any, Any, Any, Any]]":
+    """The LangGraph graph of a run, compiled; what it opened is closed at the end.
+
+    It takes `{"question": ...}` and gives `report` (Markdown) and `status`; its updates have
+    `research_plan`, `rubric` and `sources`, and `stream_mode="custom"` gives `{"text": ...}` as
+    the model writes and `{"doing": ...}`. It can be a node of another graph with these keys.
+    """
+    from rubricem.agent.research.setup import open_researcher
+
+    async with open_researcher(_setup_of(settings)) as researcher:
+        yield researcher.graph()
 
 
 class _NotBegun(RubricemError):

@@ -7,8 +7,7 @@ from dataclasses import replace
 from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve
-from rubricem.agent.transcript import events
-from rubricem.agent.transcript.events import Tell
+from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import check_question
 from rubricem.agent.transcript.words import nearest
 from rubricem.memory.bank import BankItem
@@ -109,20 +108,3 @@ class Workbench:
     def _hear(self, line: str) -> None:
         if not line.startswith("reading"):
             self._tell(line)
-
-
-def line_of(event: events.Event) -> str:
-    match event:
-        case events.StageStarted(stage):
-            return f"stage: {stage.value}"
-        case events.ToolCalled(name, query, number):
-            return f"call {number}: {name}: {query}"
-        case events.ToolReturned(sources, _, error):
-            return error or f"found {len(sources)} passages"
-        case events.SourceProgress(message):
-            return message
-        case events.InvestigationEvent(number, _, within):
-            line = line_of(within)
-            return f"[{number}] {line}" if line else ""
-        case _:
-            return ""

@@ -47,8 +47,10 @@ from rubricem.agent.transcript.events import (
     PersonAsked,
     RunFinished,
     SourceProgress,
+    TextWritten,
     UsageCounted,
     ignore,
+    line_of,
 )
 from rubricem.agent.transcript.question import (
     INVESTIGATE,
@@ -58,6 +60,7 @@ from rubricem.agent.transcript.question import (
     Effort,
     Nobody,
     Person,
+    ShownPlan,
     check_question,
 )
 from rubricem.memory.errors import RubricemError, StoreError
@@ -90,6 +93,10 @@ class Position(TypedDict, total=False):
     """of an investigation: how many are begun with it, itself included"""
     question: str
     """input of a caller that drives the graph itself: a new run begins with it"""
+    research_plan: str
+    rubric: tuple[str, ...]
+    sources: tuple[dict[str, str], ...]
+    """updates for such a caller: id, title and location of what was found so far"""
     report: str
     """output for such a caller: the cited report in Markdown"""
     status: str
@@ -271,15 +278,20 @@ class Researcher:
         from langgraph.errors import GraphBubbleUp
 
         async def node(state: Position) -> Position:
-            asked = state.get("question") if name == NODES[0] else None
-            run = await self._begin(asked) if asked else self._held(state["run"])
+            question = state.get("question")
+            if question and name == NODES[0]:
+                run = await self._begin(question)
+            else:
+                run = self._held(state["run"])
+            if question:
+                run.listener = _streaming()
             try:
                 query = await take_step(run, self.decoder, name, state.get("query"))
                 position: Position = {"run": run.thread, "query": query}
                 if name != NODES[-1]:
-                    return position
+                    return position | _shown(run) if question else position
                 trajectory = await self.finish(run)
-                report = markdown(trajectory) if "question" in state else ""
+                report = markdown(trajectory) if question else ""
                 return {**position, "report": report, "status": trajectory.status}
             except GraphBubbleUp:
                 # A person is asked; the run stays as it is until the node is run again.
@@ -410,6 +422,28 @@ class Researcher:
             del self._runs[run.thread]
             if run.journal is not self.journal:
                 run.journal.close()
+
+
+def _streaming() -> Listener:
+    """Gives a caller of the graph what is written and done, in the `custom` mode of its stream."""
+    from langgraph.config import get_stream_writer
+
+    write = get_stream_writer()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TextWritten):
+            write({"text": event.text})
+        elif line := line_of(event):
+            write({"doing": line})
+
+    return hear
+
+
+def _shown(run: Run) -> Position:
+    """What a caller of the graph is told after each step."""
+    plan = ShownPlan.of(run.text, "")
+    sources = (s.model_dump(include={"id", "title", "location"}) for s in run.sources.values())
+    return {"research_plan": plan.research_plan, "rubric": plan.rubric, "sources": tuple(sources)}
 
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,24 +6,61 @@ its status comes out.
 """
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.memory.errors import SettingsError
 
+CONFIGURABLE = (
+    "answer_format", "effort", "length", "tool_calls", "max_total_tokens", "max_seconds", "max_cost"
+)  # fmt: skip
+"""settings that a caller may name; model, sources and powers are the server's own"""
 _STACK, _LOCK = AsyncExitStack(), asyncio.Lock()
-_OPENED: list[Researcher] = []
+_OPENED: dict[str, Researcher] = {}
+MOST = 64
+"""different choices of callers, each of which is kept"""
 
 
-async def research() -> Any:
+async def research(config: dict[str, Any]) -> Any:
+    """The graph by what `configurable` names of `CONFIGURABLE`. Raises SettingsError."""
+    named = config.get("configurable") or {}
+    chosen = {name: named[name] for name in CONFIGURABLE if named.get(name) is not None}
+    key = json.dumps(chosen, sort_keys=True)
     async with _LOCK:
-        if not _OPENED:
-            setup = await asyncio.to_thread(lambda: setup_of(with_default_source(load_settings())))
-            opened = await _STACK.enter_async_context(open_researcher(setup))
-            opened.template = replace(opened.template, budgets=setup.budgets)
-            _OPENED.append(opened)
-    return _OPENED[0].graph()
+        if key not in _OPENED:
+            if len(_OPENED) == MOST:
+                raise SettingsError(
+                    f"This server has answered with {MOST} different configurations.",
+                    "Name one of those again, or start it again.",
+                )
+            _OPENED[key] = await _open(chosen)
+    return _OPENED[key].graph()
+
+
+async def _open(chosen: dict[str, Any]) -> Researcher:
+    """A researcher of these choices; model and sources are opened once for all."""
+    first = next(iter(_OPENED.values()), None)
+
+    def settle() -> Any:
+        return setup_of(with_default_source(load_settings(chosen, arguments=True)))
+
+    async def policy() -> Policy:
+        assert first is not None
+        return first.policy
+
+    setup = await asyncio.to_thread(settle)
+    opening = open_researcher(
+        setup,
+        policy=policy if first else None,
+        search_tool=first.search_tool if first else None,
+    )
+    opened = await _STACK.enter_async_context(opening)
+    opened.template = replace(opened.template, budgets=setup.budgets)
+    return opened

@@ -253,15 +253,19 @@ def retired() -> dict[str, str]:
 
 
 def load_settings(
-    flags: Mapping[str, Any] | None = None, page: Mapping[str, Any] | None = None
+    flags: Mapping[str, Any] | None = None,
+    page: Mapping[str, Any] | None = None,
+    *,
+    arguments: bool = False,
 ) -> Settings:
     """The settings in force; a flag that is None or () counts as not given.
 
-    `page`: tried in place of what the page of a server has set. Raises SettingsError that names the
-    invalid flag, variable or file, and what is allowed.
+    `page`: tried in place of what the page of a server has set. `arguments`: what is called flags
+    are arguments of a Python function. Raises SettingsError that names the invalid flag, argument,
+    variable or file, and what is allowed.
     """
     try:
-        return _load(flags, page)
+        return _load(flags, page, arguments)
     except RuntimeError as cause:
         raise SettingsError(
             "This user has no home directory.",
@@ -280,10 +284,12 @@ def _address(value: str) -> str:
     return value.strip().rstrip("/")
 
 
-def _load(flags: Mapping[str, Any] | None, page: Mapping[str, Any] | None) -> Settings:
+def _load(
+    flags: Mapping[str, Any] | None, page: Mapping[str, Any] | None, arguments: bool
+) -> Settings:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for name, value, origin in _layers(flags or {}, page):
+    for name, value, origin in _layers(flags or {}, page, arguments):
         if name not in values:
             values[name], origins[name] = value, origin
     for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
@@ -382,7 +388,7 @@ def notices() -> Iterator[str]:
 
 
 def _layers(
-    flags: Mapping[str, Any], page: Mapping[str, Any] | None
+    flags: Mapping[str, Any], page: Mapping[str, Any] | None, arguments: bool
 ) -> Iterator[tuple[str, Any, str]]:
     """Each setting that a layer names, its value and origin, the first layer first.
 
@@ -390,7 +396,8 @@ def _layers(
     """
     for name, value in flags.items():
         if value not in (None, ()):
-            yield name, value, "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
+            flag = "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
+            yield name, value, f"{name}=..." if arguments else flag
     for variable, text in os.environ.items():
         name = variable[len(PREFIX) :].lower()
         if text and _ours(variable) and name in Settings.model_fields:

@@ -213,3 +213,21 @@ def hush(line: str) -> None:
 def tell_to(listener: Listener) -> Tell:
     """Has the listener hear sentences as progress."""
     return lambda line: listener(SourceProgress(line))
+
+
+def line_of(event: Event) -> str:
+    """What is going on, in a line; "" for what needs none."""
+    match event:
+        case StageStarted(stage):
+            return f"stage: {stage.value}"
+        case ToolCalled(name, query, number):
+            return f"call {number}: {name}: {query}"
+        case ToolReturned(sources, _, error):
+            return error or f"found {len(sources)} passages"
+        case SourceProgress(message):
+            return message
+        case InvestigationEvent(number, _, within):
+            line = line_of(within)
+            return f"[{number}] {line}" if line else ""
+        case _:
+            return ""

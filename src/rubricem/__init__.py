@@ -14,11 +14,26 @@ if TYPE_CHECKING:
     from rubricem.agent.library import Report as Report
     from rubricem.agent.library import learnt as learnt
     from rubricem.agent.library import research as research
+    from rubricem.agent.library import research_graph as research_graph
+    from rubricem.agent.library import research_stream as research_stream
     from rubricem.agent.library import research_sync as research_sync
     from rubricem.memory.errors import RubricemError as RubricemError
     from rubricem.memory.errors import SettingsError as SettingsError
 
-__all__ = ("Report", "RubricemError", "SettingsError", "learnt", "research", "research_sync")
+__all__ = (
+    "Report",
+    "RubricemError",
+    "SettingsError",
+    "learnt",
+    "research",
+    "research_graph",
+    "research_stream",
+    "research_sync",
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -9,16 +9,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Unpack
+from typing import Any, TypedDict, Unpack
 
 import pytest
+from langgraph.graph import END, START, StateGraph
 
-from rubricem import Report, SettingsError, learnt, research, research_sync
+from rubricem import (
+    Report,
+    SettingsError,
+    learnt,
+    research,
+    research_graph,
+    research_stream,
+    research_sync,
+)
 from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.library import Options
 from rubricem.agent.settings import Settings
-from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
+from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted, ToolReturned
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
@@ -26,6 +37,15 @@ from tests.support.bank_cli import CALLS, QUESTION, Server, kept
 from tests.support.policies import RUN, SUPPORTED, plan
 from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
+
+
+class Outer(TypedDict, total=False):
+    """The state of a graph of somebody's own."""
+
+    question: str
+    report: str
+    status: str
+
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -99,8 +119,13 @@ async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path):
 async def test_what_cannot_be_asked_is_a_settings_error(here: Path):
     with pytest.raises(SettingsError, match="There is no question"):
         await research("  ", base_url="http://127.0.0.1:9/v1", model="m", source="documents")
-    with pytest.raises(SettingsError, match="no setting 'modle'"):
+    with pytest.raises(SettingsError, match=r"^modle=\.\.\.: there is no setting 'modle'"):
         await research(QUESTION, modle="1.5b")
+    with pytest.raises(SettingsError, match=r"^model=\.\.\. cannot be"):
+        await research(QUESTION, model=object())
+    with pytest.raises(SettingsError, match="ask a person, and none is given") as refused:
+        await research(QUESTION, approve_plan=True, base_url="http://127.0.0.1:9/v1", model="m")
+    assert "person=" in refused.value.remedy
     with pytest.raises(SettingsError, match="where an event loop runs") as refused:
         research_sync(QUESTION)
     assert "await research" in refused.value.remedy
@@ -133,20 +158,91 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_examples_of_the_docs_run(
     number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     examples = PYTHON.findall((ROOT / "docs" / "library.md").read_text(encoding="utf-8"))
-    with ScriptedServer([*RUN, SUPPORTED]) as server:
+    with ScriptedServer([*RUN, SUPPORTED] * 2) as server:
         monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
         exec(compile(examples[number], "library.md", "exec"), {"__name__": "example"})
     printed = capsys.readouterr().out.splitlines()
-    assert len(examples) == 2
+    assert len(examples) == 3
     if number == 0:
         assert printed == ["It is an unbounded cache [1].", "1 supported lru_cache"]
-    else:
+    elif number == 1:
         assert printed == ["plan", "research", "research", "review", "answer", "finished 1"]
+    else:
+        assert printed[0] in {"SourceProgress", "BudgetSet", "StageStarted"}
+        assert "RunFinished" in printed and printed.count("# What is heap[0]?") == 1
+        assert any(line.startswith("finished # What is heap[0]?") for line in printed)
+
+
+async def test_a_plan_is_approved_from_code(here: Path):
+    asked = list[str]()
+
+    class Somebody:
+        async def decide(self, about: Mapping[str, Any]) -> dict[str, Any]:
+            asked.append(about["ask"])
+            return {"verdict": "approve"}
+
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        named = {"source": "documents", "base_url": server.base_url}
+        report = await research(QUESTION, approve_plan=True, person=Somebody(), **named)
+    assert (report.status, asked) == (Status.FINISHED, ["approve_plan"])
+
+
+async def test_a_stream_that_is_left_ends_its_run(here: Path):
+    with ScriptedServer([plan(), Hang()]) as server:
+        named = {"source": "documents", "base_url": server.base_url}
+        async with aclosing(research_stream(QUESTION, thread="t", **named)) as events:
+            async for event in events:
+                if isinstance(event, ToolReturned):
+                    break
+    with ScriptedServer([*RUN[1:], SUPPORTED]) as server:
+        report = await research(QUESTION, thread="t", source="documents", base_url=server.base_url)
+    assert report.status is Status.FINISHED
+
+
+async def test_a_graph_tells_its_plan_and_sources_and_what_is_written(here: Path):
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        async with research_graph(source="documents", base_url=server.base_url) as graph:
+            outer = StateGraph(Outer).add_node("look", graph)
+            outer.add_edge(START, "look").add_edge("look", END)
+            told = [
+                (mode, part)
+                async for _, mode, part in outer.compile().astream(
+                    {"question": QUESTION}, stream_mode=["updates", "custom"], subgraphs=True
+                )
+            ]
+    written = "".join(part.get("text", "") for mode, part in told if mode == "custom")
+    assert "<answer>" in written and {"doing": "stage: review"} in [part for _, part in told]
+    updates = [update for mode, part in told if mode == "updates" for update in part.values()]
+    planned = next(each for each in updates if each.get("rubric"))
+    assert planned["research_plan"]
+    titles = [source["title"] for each in updates for source in each.get("sources", ())]
+    assert "lru_cache" in titles
+    assert updates[-1]["status"] == "finished" and "unbounded cache [1]" in updates[-1]["report"]
+
+
+async def test_a_langgraph_server_takes_choices_but_no_powers(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from rubricem.agent.serve import langgraph_server
+
+    async with AsyncExitStack() as stack:
+        monkeypatch.setattr(langgraph_server, "_STACK", stack)
+        with ScriptedServer([*RUN, SUPPORTED]) as server:
+            monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
+            monkeypatch.setenv("RUBRICEM_SOURCE", "documents")
+            chosen = {"answer_format": "short", "source": "/", "mcp_servers": {"x": {}}}
+            graph = await langgraph_server.research({"configurable": chosen})
+            told = await graph.ainvoke({"question": QUESTION})
+            assert told["status"] == "finished"
+            assert list(langgraph_server._OPENED) == ['{"answer_format": "short"}']
+        with pytest.raises(SettingsError, match=r"^effort=\.\.\."):
+            await langgraph_server.research({"configurable": {"effort": "vast"}})
+        langgraph_server._OPENED.clear()
 
 
 def test_importing_the_package_loads_nothing_of_it():
