@@ -4,6 +4,7 @@
 #   make test          the tests               make bench   the quick form of every benchmark
 #   make lock          choose versions and hashes again for constraints.txt
 #   make audit         known advisories of what is locked; make sbom OUT=FILE   what it is made of
+#   make rehearse      the scripts of examples/rubricem_8b with tiny models
 #   make upstream OPENENV=DIR   OpenEnv's own tests on our rubrics, from a checkout of OpenEnv
 #
 # TORCH_INDEX=URL takes torch from that index (for example a CUDA build). PYTHON=... names the Python.
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question test test-all upstream check bench lock audit sbom clean
+.PHONY: setup ask question test test-all upstream check bench rehearse lock audit sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -131,6 +132,10 @@ bench: setup
 	    bank_effect learns train_speed peers collect_throughput faults hostile flows page reading; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
+
+# VERL_PYTHON=... names a Python with verl, of which a step is made then.
+rehearse: setup
+	@$(BIN)/python examples/rubricem_8b/rehearse.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,6 +19,7 @@ from rubricem.training.rounds.rollouts import Sampled
 from rubricem.training.rounds.rounds import questions_of
 from rubricem.training.rounds.rounds_config import RoundsConfig, TrainingJob
 from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rows.compile import conversations_in
 
 
 async def plan_training(job: TrainingJob, method: Method, settings: Settings) -> list[str]:
@@ -76,6 +77,8 @@ def _rows_lines(config: TrainConfig, method: Method) -> list[str]:
             if not run.finished_steps():
                 raise SettingsError(f"{path} has no finished step.", "Collect on by its command.")
             lines.append(f"rows: {path}, a run of {run.finished_steps()} finished steps")
+        elif method == "sft" and (told := conversations_in(path)):
+            lines.append(f"rows: {path}, {len(told)} accepted conversations")
         else:
             files.append(path)
     if files:

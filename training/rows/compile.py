@@ -51,7 +51,7 @@ from rubricem.agent.transcript.scaffold import (
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import ALTERED, write_atomically
+from rubricem.memory.runs import ALTERED, value_of, write_atomically
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
@@ -548,6 +548,26 @@ def write_rows(path: Path, rows: Iterable[Value]) -> None:
     write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 
+def conversations_in(path: Path) -> list[ExportedConversation]:
+    """Those of a file that `export --to sft` wrote; none of any other. Raises StoreError."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    if not lines or b'"messages"' not in lines[0]:
+        return []
+    return [value_of(line, ExportedConversation, ALTERED, str(path)) for line in lines]
+
+
+async def conversation_row(one: ExportedConversation, tokeniser: Renders) -> TrainRow | str:
+    """The row of a conversation, whose reflections are one turn."""
+    system, user, *said = one.messages
+    parts = _parts((message.content, message.role == "assistant") for message in said)
+    shown = Demonstration(system.content, user.content, parts)
+    name = one.trajectory if one.kind == "run" else one.id
+    return await shown_row(name, one.policy_version, shown, tokeniser)
+
+
 async def compile_rows(
     path: Path,
     model: str,
@@ -557,7 +577,12 @@ async def compile_rows(
     imitate: bool = False,
     weights_dir: Path | None = None,
 ) -> Compiled | None:
-    """The rows of a collecting run; None: it holds rows already."""
+    """The rows of a collecting run, or of conversations; None: it holds rows already."""
+    if imitate and (found := conversations_in(path)):
+        async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
+            rows = [await conversation_row(one, tokeniser) for one in found]
+        own = {"tokenizer": vocabulary}
+        return separate_rows(r if isinstance(r, str) else r.model_copy(update=own) for r in rows)
     if not (run := RunDirectory(path)).unexported:
         return None
     encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import (
     Decoding,
     GroupJudgement,
@@ -31,6 +31,8 @@ from rubricem.training.rounds.rounds_config import (
 )
 from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.credit import RowRule
+from rubricem.training.rows.forms import ExportOptions, export_run
+from rubricem.training.rows.row import TrainRow
 from tests.support.collected import LengthJudge, Opened, judgement, manifest
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
@@ -255,6 +257,19 @@ async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Pa
     assert "<answer>" in text and "<tool_output" not in text
     whole = "".join(chr(i) for i in rows[0].ids if i < 128)
     assert "<tool_output" in whole
+
+
+async def test_exported_conversations_are_imitated_as_their_run_is(tmp_path: Path, tiny: Path):
+    run, rows = await collected(tmp_path), list[list[TrainRow]]()
+    await export_run(run, "sft", tmp_path / "chosen.jsonl", ExportOptions())
+    for source in (str(run), "chosen.jsonl"):
+        config, rule = config_of(tmp_path, [source], model=str(tiny))
+        compiled = await TrainingJob(config, None, rule).with_rows("sft", print)
+        rows.append(read_rows(compiled.rows))
+    assert len(rows[0]) == 6 and rows[0] == rows[1]
+    (tmp_path / "chosen.jsonl").write_text('{"schema_version": 3, "messages": []}')
+    with pytest.raises(StoreError, match=r"chosen\.jsonl"):
+        await TrainingJob(config, None, rule).with_rows("sft", print)
 
 
 async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):

@@ -84,7 +84,8 @@ def test_the_launch_files_name_what_there_is() -> None:
     launch = Path(engine.__file__).parent / "launch"
     (loop,) = yaml.safe_load((launch / "agent_loop.yaml").read_text())
     assert load_class_from_fqn(loop["_target_"]).__name__ == "ResearchLoop"
-    paper, ruscarl, scaffolded = sorted((ROOT / "examples" / "verl").glob("*.sh"))
+    paper = ROOT / "examples" / "rubricem_8b" / "rl.sh"
+    ruscarl, scaffolded = sorted((ROOT / "examples" / "verl").glob("*.sh"))
 
     def keys(*scripts: Path) -> list[str]:
         return [
