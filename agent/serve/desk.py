@@ -56,7 +56,7 @@ from rubricem.agent.serve.requests import (
 )
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
-from rubricem.agent.settings.ledger import RunsPayer, SpendingLedger
+from rubricem.agent.settings.ledger import SpendingLedger
 from rubricem.agent.settings.users import Granted
 from rubricem.agent.sources.sandbox.pool import release
 from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
@@ -694,7 +694,7 @@ class RunDesk:
             if run in self.live:
                 raise conflict("The run is in progress already.", "Watch its events.")
             work = Work(run, conversation, log, began, self._places)
-            work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
+            work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0, self._ledger)
             work.model, work.usual, work.leads = setup.model, usual, ask.leads
             self.live[run] = work
         work.begin(again)
@@ -704,8 +704,7 @@ class RunDesk:
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(tell_to(work.hear))
         REQUESTER.set(requester := Requester(self.user))
-        if self._ledger:
-            PAYER.set(RunsPayer(self._ledger, work.granted))
+        PAYER.set(work.granted)
         try:
             said = await self._ask(work, ask, setup)
         except asyncio.CancelledError:

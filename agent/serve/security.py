@@ -305,7 +305,6 @@ class Guard:
         await app(scope, receive_in_time, send_guarded)
 
 
-TOO_SLOW = "The body came too slowly"
 LEAST_RATE = 16_384
 """bytes per second at which a body must arrive"""
 GRACE = 3

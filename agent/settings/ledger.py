@@ -84,20 +84,5 @@ class SpendingLedger:
         self._entries.append((now, outlay))
 
 
-@dataclass(frozen=True, slots=True)
-class RunsPayer:
-    """Pays for a run out of what it was granted."""
-
-    ledger: SpendingLedger
-    granted: Granted
-
-    def check(self) -> None:
-        self.ledger.check()
-
-    def pay(self, usage: Usage) -> None:
-        self.granted.take(usage)
-        self.ledger.pay(usage)
-
-
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

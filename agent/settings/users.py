@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from rubricem.agent.models.limits import Payer
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of
 from rubricem.memory.errors import SettingsError
@@ -44,10 +45,18 @@ class Granted:
 
     tokens: int
     cost: float
+    payer: Payer | None = None
+    """whose account it is entered in as well"""
 
-    def take(self, usage: Usage) -> None:
+    def check(self) -> None:
+        if self.payer:
+            self.payer.check()
+
+    def pay(self, usage: Usage) -> None:
         self.tokens = max(0, self.tokens - usage.prompt_tokens - usage.completion_tokens)
         self.cost = max(0.0, self.cost - (usage.cost or 0.0))
+        if self.payer:
+            self.payer.pay(usage)
 
 
 class UserBudget(Value):

@@ -22,10 +22,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from rubricem.agent.sources.sandbox import NoText
 from rubricem.agent.sources.sandbox.turns import (
     PERSONS_SECONDS,
     REQUESTER,
+    ReadingPiece,
     Requester,
     Turns,
 )
@@ -197,41 +198,6 @@ class Reader:
         return f"could not be read: its reader ended with status {status}"
 
 
-class ReadingBatch:
-    """Pieces of work whose replies are given together, in order."""
-
-    def __init__(self, jobs: Sequence[Job], requester: Requester) -> None:
-        self.done: Future[list[Reply]] = Future()
-        self._replies: dict[int, Reply] = {}
-        self.tasks = [ReadingPiece(self, number, job, requester) for number, job in enumerate(jobs)]
-        if not jobs:
-            self.done.set_result([])
-
-    def put(self, number: int, reply: Reply) -> None:
-        self._replies[number] = reply
-        if len(self._replies) == len(self.tasks) and self._is_awaited():
-            self.done.set_result([self._replies[at] for at in range(len(self.tasks))])
-
-    def fail(self, said: str) -> None:
-        if self._is_awaited():
-            self.done.set_exception(SourceError(said))
-
-    def _is_awaited(self) -> bool:
-        return not self.done.done() and self.done.set_running_or_notify_cancel()
-
-
-@dataclass(eq=False)
-class ReadingPiece:
-    """A piece of work with its place in its batch."""
-
-    batch: ReadingBatch
-    number: int
-    job: Job
-    requester: Requester
-    long: bool = False
-    """it was more than the process for short work does"""
-
-
 SHORT_SECONDS = 5.0
 """by the clock, for a piece of work in the process for short ones"""
 LATE_SECONDS = 2.0
@@ -251,7 +217,7 @@ class Pool:
         """`passed`: names of the environment that they are given besides."""
         self.size = size
         self._clock_seconds, self._passed = clock_seconds, passed
-        self._turns = Turns[ReadingPiece]()
+        self._turns = Turns()
         self._news = threading.Condition()
         self._idle = 0
         self._threads = 0
@@ -265,19 +231,34 @@ class Pool:
 
         Of those that end their process only they fail.
         """
-        batch = ReadingBatch(jobs, requester := REQUESTER.get())
+        done: Future[list[Reply]] = Future()
+        replies: dict[int, Reply] = {}
+        requester = REQUESTER.get()
+
+        def give(at: int, reply: Reply) -> None:
+            replies[at] = reply
+            with suppress(InvalidStateError):  # it was cancelled, or another piece has ended it
+                if reply is ENDED:
+                    done.set_exception(SourceError(str(ENDED)))
+                elif len(replies) == len(jobs):
+                    done.set_result([replies[number] for number in range(len(jobs))])
+
+        if requester.ended:
+            give(0, ENDED)
+        elif not jobs:
+            done.set_result([])
+        if done.done():
+            return done
         with self._news:
-            if requester.ended:
-                batch.fail(ENDED)
-                return batch.done
-            self._turns.put(batch.tasks)
+            for at, job in enumerate(jobs):
+                self._turns.put(ReadingPiece(requester, job, partial(give, at), done))
             while self._threads < min(self._threads - self._idle + len(self._turns), self.size):
                 self._begin(short=False)
             if not self._short and self._idle == 0 and self._turns.persons() > 1:
                 self._short = True
                 self._begin(short=True)
             self._news.notify_all()
-        return batch.done
+        return done
 
     async def read(self, job: Job) -> Any:
         """What a job gives, from JSON. Raises SourceError."""
@@ -290,10 +271,10 @@ class Pool:
         """Its run has ended: read nothing more for it."""
         with self._news:
             requester.ended = True
-            for task in self._turns.drop(requester):
-                task.batch.fail(ENDED)
-            for task, (reader, _) in self._working.items():
-                if task.requester is requester:
+            for piece in self._turns.drop(requester):
+                piece.give(ENDED)
+            for piece, (reader, _) in self._working.items():
+                if piece.requester is requester:
                     reader.kill()
 
     def close(self) -> None:
@@ -309,15 +290,14 @@ class Pool:
 
     def _work(self, short: bool) -> None:
         reader: Reader | None = None
+        most = min(SHORT_SECONDS, self._clock_seconds) if short else self._clock_seconds
         while True:
-            task = self._take(short)
+            piece = self._take(short)
             begun = time.monotonic()
             try:
                 if reader is None:
-                    seconds = min(SHORT_SECONDS, self._clock_seconds) if short else None
-                    reader = Reader(seconds or self._clock_seconds, self._passed)
-                    self._readers.add(reader)
-                reply, well = self._read(reader, task, begun)
+                    self._readers.add(reader := Reader(most, self._passed))
+                reply, well = self._read(reader, piece, begun)
             except Exception as error:
                 reply, well = SourceError(f"Reading failed: {error}."), False
             seconds = time.monotonic() - begun
@@ -326,44 +306,41 @@ class Pool:
                 reader.end()
                 reader = None
             with self._news:
-                self._turns.give_back(task, seconds)
-                if task.requester.ended:
-                    task.batch.fail(ENDED)
-                elif short and not well and seconds >= SHORT_SECONDS:
-                    task.long = True
-                    self._turns.put([task])
+                self._turns.give_back(piece, seconds)
+                if short and not well and seconds >= SHORT_SECONDS and not piece.requester.ended:
+                    piece.long = True
+                    self._turns.put(piece)
                     self._news.notify_all()
                 else:
-                    task.batch.put(task.number, reply)
+                    piece.give(ENDED if piece.requester.ended else reply)
 
-    def _read(self, reader: Reader, task: ReadingPiece, begun: float) -> tuple[Reply, bool]:
-        person = task.requester.person
+    def _read(self, reader: Reader, piece: ReadingPiece, begun: float) -> tuple[Reply, bool]:
         with self._news:
-            if task.batch.done.done():
-                return SourceError(ENDED), True
+            if piece.done.cancelled():
+                return ENDED, True
+            person = piece.requester.person
             if person and self._turns.spent(person) > PERSONS_SECONDS:
                 return SourceError(USED_UP, "Ask again in an hour, or about smaller files."), True
-            self._working[task] = reader, begun
+            self._working[piece] = reader, begun
         try:
-            return reader.read(task.job)
+            return reader.read(piece.job)
         finally:
             with self._news:
-                del self._working[task]
+                del self._working[piece]
 
     def _take(self, short: bool) -> ReadingPiece:
         with self._news:
-            while (task := self._turns.take(short)) is None:
+            while (piece := self._turns.take(short)) is None:
                 self._idle += not short
                 self._news.wait()
                 self._idle -= not short
-            if short:
-                for reader, begun in self._working.values():
-                    if time.monotonic() - begun > LATE_SECONDS:
-                        reader.make_way()
-            return task
+            for reader, begun in self._working.values() if short else ():
+                if time.monotonic() - begun > LATE_SECONDS:
+                    reader.make_way()
+            return piece
 
 
-ENDED = "The run that this was read for has ended."
+ENDED = SourceError("The run that this was read for has ended.")
 USED_UP = "What a user may have read in an hour is used up."
 
 
