@@ -5,7 +5,8 @@ stands in the question or in public text that was shown, or is common; and if it
 together what stands together in private text alone. What leaves are then the checked words, folded,
 with a space between them, since signs and capitals could carry something, too. An address leaves
 only if the question or a public text has it. Anything else needs a person's word. A choice among
-words that may leave says something as well: a few bits a query, which no rule over words can stop.
+words that may leave says something as well, more so where a public page lists many: a few bits a
+query, which no rule over words can stop.
 
 A tool that acts (its server does not mark it as read-only) is called only where the settings name
 it as unasked, or where a person allows it before the run has read any text of others. An order in
@@ -142,7 +143,8 @@ class Outlet:
         found = [
             word
             for word in written
-            if not words_in(word, code) <= free or (_has_digit(word) and not self._stands(word))
+            if not words_in(_bare(word), code) <= free
+            or (any(map(str.isdigit, word)) and not self._stands(word))
         ]
         letters = [w for w in written if len(w) == 1 and w.isalpha() and w not in "ai"]
         found += letters if len(letters) >= SPELLED else []
@@ -184,11 +186,12 @@ def is_private(source: Source) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'"))
 
 
-def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
+def _bare(word: str) -> str:
+    """A word without what an apostrophe may hide: any word before n't has the form of "not"."""
+    return word.removesuffix("'s").replace("'", "")
 
 
 @cache
@@ -255,10 +258,8 @@ class Consents:
 
     def allows(self, service: str, text: str) -> bool:
         """Whether a person allowed that this text is sent to a service, or any is to it."""
-        if any(
-            what == "send" and allowed and service in to
-            for (what, to), allowed in self._run.items()
-        ):
+        run = (to for (what, to), allowed in self._run.items() if what == "send" and allowed)
+        if any(service in to.split(", ") for to in run):
             return True
         once = (about for (what, about), why in self._once.items() if what == "send" and not why)
         return any(text in about for about in once)

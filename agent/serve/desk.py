@@ -99,8 +99,8 @@ class Work:
         self.stop = asyncio.Event()
         self.steering = Steering(self.hear)
         self.leads = False
-        self.attended = True
-        """whether a person may be behind it: not where a program asks"""
+        self.attended = False
+        """whether a person watches, who may be asked before something reaches beyond reading"""
         self.telling = feed.Telling(run)
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
@@ -525,15 +525,12 @@ class RunDesk:
                 desk._former.remove(idle)
                 await idle.aclose()
 
-    async def start(self, asked: RunAsked, *, attended: bool = True) -> Work:
-        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored.
-
-        Not `attended`: a program waits for it, and nobody would answer what it asks.
-        """
+    async def start(self, asked: RunAsked) -> Work:
+        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
             work = await self._start(asked, question, await self._within(settings))
-            work.attended = attended  # its task has not begun yet
+            work.attended = asked.attended  # its task has not begun yet
             return work
 
     async def _start(self, asked: RunAsked, question: str, settings: Settings) -> Work:
@@ -734,10 +731,11 @@ class RunDesk:
 
     async def _ask(self, work: Work, ask: Ask, setup: Setup) -> list[feed.SaidEvent]:
         await work.go()
+        person = work if work.attended or ask.approve_plan or ask.clarify else None
         async with self.researchers.of(setup) as researcher:
             work.be("running")
             trajectory = await researcher.ask(
-                ask, work.run, work.hear, work.stop, work if work.attended else None, work.steering
+                ask, work.run, work.hear, work.stop, person, work.steering
             )
         if not await asyncio.to_thread(self.store.holds, work.run):
             await asyncio.to_thread(self.store.discard, work.run)

@@ -158,6 +158,7 @@ class ChatAsked(BaseModel):
     def run(self, question: str, conversation: str | None) -> RunAsked:
         """The requested run; nobody can be asked to approve its plan."""
         options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
+        options["attended"] = False
         conversation = conversation or options.get("thread")
         try:
             return RunAsked.model_validate(
@@ -279,11 +280,9 @@ class OpenAIRuns:
         said = asked.dialogue()
         run = await asyncio.to_thread(self._before, said)
         if run is None:
-            alone = asked.run(said.as_question(), None)
-            return await self._desk.start(alone, attended=False)
+            return await self._desk.start(asked.run(said.as_question(), None))
         conversation = await asyncio.to_thread(self._desk.conversations.after, run)
-        follows = asked.run(said.question, conversation.id)
-        return await self._desk.start(follows, attended=False)
+        return await self._desk.start(asked.run(said.question, conversation.id))
 
     @asynccontextmanager
     async def stop_on_leave(self, work: Work) -> AsyncIterator[None]:

@@ -166,6 +166,8 @@ class RunAsked(BudgetsAsked):
         default=None, min_length=1, max_length=MOST_SOURCES
     )
     thread: str | None = Field(default=None, max_length=64)
+    attended: bool = False
+    """a person watches, who may be asked before a tool acts or private text is sent"""
     approve_plan: bool | None = None
     clarify: bool | None = None
     effort: Effort | None = None
@@ -178,7 +180,8 @@ class RunAsked(BudgetsAsked):
     def change(self, settings: Settings) -> Settings:
         """The server's settings with the question's changes."""
         changed = self.model_dump(
-            exclude_none=True, exclude={"question", "thread", "format", "source", "model"}
+            exclude_none=True,
+            exclude={"question", "thread", "format", "source", "model", "attended"},
         )
         if self.model is not None:
             offered = models_on_offer(settings)

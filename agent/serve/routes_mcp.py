@@ -88,7 +88,7 @@ class DeskBench(Workbench):
 
     async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         asked = RunAsked(question=question, format=answer_format, approve_plan=False, clarify=False)
-        work = await self._desk.start(asked, attended=False)
+        work = await self._desk.start(asked)
         async with self._runs.stop_on_leave(work):
             async for line in self._runs.progress(work):
                 tell(line)

@@ -275,6 +275,7 @@ class _Runs:
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> dict[str, Any]:
         work = await self.desk.resume(run, budgets)
+        work.attended = True  # whoever pressed the button; its task has not begun yet
         return {"run": work.run, "thread": work.conversation}
 
     async def answer(self, run: str, answered: Answered) -> dict[str, Any]:

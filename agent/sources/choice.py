@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
 from rubricem.agent.sources.documents import Folder, fetch_repository
-from rubricem.agent.sources.fetch import HitReader, OutwardPages, WebPages, is_public, leave
+from rubricem.agent.sources.fetch import HitReader, OutwardPages, WebPages, is_public, leave, normal
 from rubricem.agent.sources.index import (
     Indexed,
     JointIndex,
@@ -129,7 +129,11 @@ class Outward:
         return [replace(p, public=public.get(p.location, False)) for p in wide]
 
     async def page(self, location: str) -> list[Passage]:
-        return self._told(await page(self._tool, leave(self.name, location, address=True)))
+        if not normal(location):
+            return []
+        if is_public(location, self._private):
+            leave(self.name, location, address=True)
+        return self._told(await page(self._tool, location))
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]

@@ -126,7 +126,7 @@ export function composer(thread = null, began = open) {
       send,
       async () => {
         const after = thread && { thread: await thread() };
-        return post("/api/runs", { ...asked(question.value, options), ...after });
+        return post("/api/runs", { ...asked(question.value, options), ...after, attended: true });
       },
     );
     if (!started) return;

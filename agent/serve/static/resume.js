@@ -55,6 +55,7 @@ export function deepening(run, thread, began) {
   const asked = async () => post("/api/runs", {
     question: text.value.trim(),
     effort: "deep",
+    attended: true,
     thread: await thread(),
     ...(run.source?.length && { source: run.source }),
   });

@@ -168,9 +168,9 @@ async def test_the_page_asks_and_a_program_is_refused(tmp_path: Path):
     sent: list[str] = []
     with serving_http(mail(sent).streamable_http_app()) as address:
         server = ToolServer(url=f"{address}/mcp", tools=("send",), seconds=20)
-        script = [calling("send"), answer(), SUPPORTED] * 2
+        script = [calling("send"), answer(), SUPPORTED] * 3
         async with scripted_site(script, tmp_path, mcp_servers={"mail": server}) as here:
-            run = await here.ask()
+            run = await here.ask(attended=True)
             asked = (await here.until(run, "ask")).data
             assert (asked["kind"], asked["to"], asked["text"]) == ("permit", "mail.send", SENT)
             replies = [
@@ -182,6 +182,8 @@ async def test_the_page_asks_and_a_program_is_refused(tmp_path: Path):
             assert [reply.status_code for reply in replies] == [422, 422, 200, 409]
             await here.ended(run)
             assert sent == [SENT]
+            assert (await here.ended(await here.ask()))[-2].data["status"]
+            assert sent == [SENT], "nobody watches"
             body = {"model": "rubricem", "messages": [{"role": "user", "content": QUESTION}]}
             await here.http.post("/v1/chat/completions", json=body)
             assert sent == [SENT]

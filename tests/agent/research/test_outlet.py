@@ -13,7 +13,7 @@ from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.sources.choice import Combined, Outward, Sources
-from rubricem.agent.sources.fetch import OutwardPages
+from rubricem.agent.sources.fetch import SENDING, OutwardPages, Sending
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.agent.transcript.question import Ask, Effort, Person
@@ -73,6 +73,8 @@ def read_both() -> Outlet:
         "-.. --.. / ...",
         "mergers " + "\u200b".join("zebra"),
         "Zebrafisch Fusion",
+        "zebrafishn't",
+        "orlivar's mergers",
     ],
 )
 def test_a_query_with_private_text_does_not_leave(query: str):
@@ -111,6 +113,17 @@ def test_an_address_leaves_if_the_question_or_public_text_has_it():
         ("https://rules.example/mergers?q=zebrafish", True),
     ):
         assert bool(outlet.let_out("the web", address, address=True)[1]) is held
+
+
+async def test_what_is_private_is_opened_without_a_word_to_others():
+    outward = Outward(Web())
+    sending = Sending(read_both().let_out)
+    token = SENDING.set(sending)
+    try:
+        assert await outward.page("notes.md") == []
+    finally:
+        SENDING.reset(token)
+    assert (sending.sent, sending.kept) == ([], [])
 
 
 async def asked(
