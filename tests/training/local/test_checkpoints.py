@@ -1,5 +1,6 @@
 """Checkpoints of the local engine: exact resume at every step, kills, damage."""
 
+import errno
 import json
 import shutil
 import signal
@@ -14,9 +15,10 @@ import pytest
 import torch
 
 from rubricem.agent.weights.checkpoints import Checkpoint
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import RubricBuffer
+from rubricem.training.local import checkpoints
 from rubricem.training.local.checkpoints import (
     Saved,
     SteppedBank,
@@ -25,11 +27,12 @@ from rubricem.training.local.checkpoints import (
     read_trainer,
     read_weights,
 )
+from rubricem.training.local.load import export_checkpoint
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds.fit import Trained, train
 from tests.conftest import ROOT
-from tests.support.rows import config_of, lasting, policy_rows, quiet
+from tests.support.rows import config_of, lasting, policy_rows, quiet, row
 from tests.support.waiting import Process
 from tests.training.local.test_load import folder_of
 
@@ -156,6 +159,43 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path: Pa
     folder.save(saved(step + 1))
     assert folder.step() == step + 1 and not list((tmp_path / "checkpoints").glob("*.part"))
     assert [line["step"] for line in folder.metrics()] == list(range(1, step + 2))
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = TrainingFolder(tmp_path)
+    folder.save(saved(1))
+
+    def full(held: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.torch, "save", full)
+        with pytest.raises(StoreError, match="No space left on device") as told:
+            folder.save(saved(2))
+    assert told.value.remedy
+    assert folder.step() == 1 and not fault(folder.newest.resolve()) and folder.recover() == ""
+    assert [line["step"] for line in folder.metrics()] == [1]
+    folder.save(saved(2))
+    assert folder.step() == 2 and not list((tmp_path / "checkpoints").glob("*.part"))
+
+
+async def test_a_checkpoint_of_another_base_is_neither_gone_on_with_nor_begun_with_nor_merged(
+    tmp_path: Path,
+) -> None:
+    folder_of(tmp_path / "base", "qwen2")
+    trained = await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
+    folder_of(tmp_path / "base", "qwen2", num_hidden_layers=1)
+    with pytest.raises(SettingsError, match="with another base_sha256"):
+        await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
+    with pytest.raises(WeightsError, match="was trained on other weights than base"):
+        await export_checkpoint(trained.checkpoint, tmp_path / "merged")
+    begun = {"out": "other", "start_adapter": str(trained.checkpoint)}
+    with pytest.raises(SettingsError, match="belongs to another model"):
+        await train(config_of(tmp_path, Path("base"), [row(0)], **begun), "sft", quiet)
+    assert not (tmp_path / "merged").exists() and not fault(trained.checkpoint.resolve())
 
 
 def _killed_in_the_middle(process: "subprocess.Popen[bytes]", folder: TrainingFolder) -> bool:

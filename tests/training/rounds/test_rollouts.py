@@ -98,6 +98,22 @@ async def test_a_server_that_refuses_or_is_away_is_told(
     assert not (tmp_path / "served" / VERSION).exists()
 
 
+async def test_a_server_that_dies_in_a_round_is_given_its_checkpoint_anew(
+    engine: Engine, checkpoint: Path, tmp_path: Path
+) -> None:
+    server, ways = VllmServer(engine.base_url, tmp_path, None, quiet), set(engine.routes)
+    with pytest.raises(PolicyError, match="it broke off"):
+        async with server.serving(checkpoint):
+            assert list(engine.adapters) == [VERSION]
+            engine.adapters.clear()
+            engine.failing = ways
+            raise PolicyError("it broke off")
+    assert not (tmp_path / "served" / VERSION).exists()
+    engine.failing = set()
+    async with server.serving(checkpoint) as name:
+        assert engine.adapters == {name: str(tmp_path / "served" / VERSION)}
+
+
 async def test_the_last_line_that_is_printed_is_the_name_to_ask_for(tmp_path: Path) -> None:
     said = await refresh_server(["echo", "loading\n{checkpoint}"], tmp_path, "[rounds]")
     assert said == str(tmp_path)
