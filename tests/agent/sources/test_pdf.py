@@ -7,7 +7,7 @@ import pytest
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input
 from rubricem.memory.errors import SourceError
-from tests.support.pdfs import Drawn, Ruled, drawing, grid, lines_at, pdf, raw_pdf
+from tests.support.pdfs import FONTS, Drawn, Ruled, drawing, grid, lines_at, pdf, raw_pdf
 
 HALVES = (
     ["The pump of site Bonn ran for", "three hundred hours before its",
@@ -205,7 +205,12 @@ def test_what_a_rule_goes_through_is_struck_out_and_what_stands_on_it_is_not():
     assert texts(*line, Ruled(105, 698.5, 121, 698.5)) == ["It costs ten nine euros."]
 
 
-def test_a_fraction_keeps_its_bar():
+def test_a_fraction_keeps_its_bar_scripts_and_large_signs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(FONTS, "F2", "CMEX10")
+    sums = [Drawn(105, 706, "x"), raised(110, 706, "2"), Ruled(103, 702.6, 122, 702.6),
+            Drawn(104, 700, "P", bold=True), Drawn(114, 692, "y")]  # fmt: skip
+    whole = Drawn(60, 700, "Then E ="), *sums, Drawn(126, 700, "in all.")
+    assert texts(*whole) == ["Then E = (x^2)/(∑ y) in all."]
     half = [Drawn(105, 706, "1"), Drawn(105, 692, "2"), Ruled(103, 702.6, 112, 702.6)]
     energy = [Drawn(60, 700, "So E ="), *half, Drawn(116, 700, "mv and more.")]
     assert texts(*energy, Drawn(60, 660, "It ends.")) == ["So E = (1)/(2) mv and more.\nIt ends."]

@@ -70,6 +70,8 @@ _SEVERAL_SIGNS = re.compile(
     r"[^\w\s]{2}|[\0-\x08\x0b-\x1f\x7f-\x9f\xa8\xad\xaf\xb4\xb8\u02c6\u02c7\u02d8-\u02dd\u0590-\u08ff\ud800-\uffff]"
 )
 """among which a space may be drawn as a gap alone, and what is not as one letter after another"""
+_LARGE = dict(zip("PXQYRZpqrs", "∑∑∏∏∫∫√√√√", strict=True))
+"""signs of formulas, by the letters at whose places TeX's font of large signs has them"""
 _WIDEST = 1.1
 """of the size of letters, for one of them"""
 HYPHENS = "-\u00ad\u2010"
@@ -104,6 +106,9 @@ def words_of(page: Any, *, apart: bool) -> dict[int, list[Glyphs]]:
         drawn = raw.FPDFText_CountRects(page, line.start(), len(line[0]))
         if drawn > 1 or not words.add_line(line[0], line.start()):
             words.add_each(line[0], line.start())
+    for word in (word for each in words.found.values() for word in each if word.text in _LARGE):
+        if "cmex" in _font_of(page, word.order):
+            word.text = _LARGE[word.text]
     return words.found
 
 
@@ -306,8 +311,12 @@ def run_on(lines: Iterable[str]) -> str:
     return reduce(glued, lines, "")
 
 
-def is_bold(text: Any, at: int) -> bool:
+def _font_of(text: Any, at: int) -> str:
     name = create_string_buffer(80)
     raw.FPDFText_GetFontInfo(text, at, name, len(name), None)
-    bold = re.search(rb"bold|black|heavy|-bd|cmbx", name.value.lower())
+    return name.value.decode("latin-1").lower()
+
+
+def is_bold(text: Any, at: int) -> bool:
+    bold = re.search("bold|black|heavy|-bd|cmbx", _font_of(text, at))
     return bold is not None or raw.FPDFText_GetFontWeight(text, at) >= 600

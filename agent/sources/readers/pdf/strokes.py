@@ -17,6 +17,8 @@ _LONGEST = 200.0
 """points of the bar of a fraction"""
 _BESIDE = 0.2
 """that a word may stand out beside the rule that it belongs to"""
+_HEIGHT = 1.25
+"""of the parts of a fraction, with their scripts"""
 _THROUGH = (0.15, 0.45)
 """above the baseline: where a rule goes through letters, and where formulas have their axis"""
 
@@ -36,12 +38,17 @@ def read_strokes(words: list[Glyphs], level: list[Rule]) -> list[Glyphs]:
             and word.x1 <= x1 + _BESIDE * word.size
             and id(word) not in gone
         ]
-        gone.update(id(word) for word in inside if _is_at(word, y, *_THROUGH))
         above = [word for word in inside if _is_at(word, y, -0.7, 0.0)]
         below = [word for word in inside if _is_at(word, y, 0.5, 1.1)]
-        if above and below and (found := _fraction(above, below, near, rule)):
-            gone.update(map(id, (*above, *below)))
-            made.append(found)
+        if not (above or below):  # else it is a bar, and a large sign may hang down through it
+            gone.update(id(word) for word in inside if _is_at(word, y, *_THROUGH))
+        elif above and below:
+            far = _HEIGHT * max(word.size for word in (*above, *below))
+            parts = ([w for w in inside if 0 < way * (w.y - y) < far] for way in (1, -1))
+            above, below = parts  # with the scripts at them
+            if found := _fraction(above, below, near, rule):
+                gone.update(map(id, (*above, *below)))
+                made.append(found)
     return [*(word for word in words if id(word) not in gone), *made]
 
 
