@@ -3,7 +3,9 @@
 The last message is the question. What a run cannot do - call the caller's tools, look at pictures,
 answer several times over - is refused by name. How the text is sampled is this server's own
 setting, so `temperature` and its like are accepted and ignored; messages of `system` and
-`developer` are instructions to a chat model and are skipped.
+`developer` are instructions to a chat model and are skipped, as are earlier pictures and calls of
+tools. What chat programs ask for a conversation's title, tags or next questions goes to the model
+as it is, without research.
 
 During a run its progress is sent as reasoning; the report comes whole once its citations are
 checked, in pieces if it is streamed. It is Markdown: what a reader has to know first, the answer
@@ -28,13 +30,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rubricem.agent.reports.cited import Cited, CitedAnswer, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
+from rubricem.agent.research.researcher import new_thread
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, RunAsked, reply_of, unfit
+from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import LONGEST_QUESTION
 from rubricem.memory.errors import PolicyError, RubricemError
-from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
-from rubricem.memory.text import one_line
+from rubricem.memory.schema import NO_USAGE, Message, Sampling, Status, Trajectory, Usage
+from rubricem.memory.text import one_line, split_thinking
 
 MODEL = "rubricem"
 _PASSED_OVER = ("system", "developer")
@@ -79,19 +83,44 @@ class Dialogue:
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
     """The question in a list of messages. Raises Refused unless the last is a user's text."""
+    last = len(messages) - 1
     turns = [
-        _turn(message, f"{place}.{at}")
+        _turn(message, f"{place}.{at}", last=at == last)
         for at, message in enumerate(messages)
-        if message.get("role") not in _PASSED_OVER
+        if message.get("role") not in _PASSED_OVER and (at == last or _has_text(message))
     ]
     if not turns or turns[-1].role != "user":
         raise unfit("The last message must be the user's: it is the question.", place)
     return Dialogue(turns[-1].text, tuple(turns[:-1]))
 
 
-def _turn(message: Mapping[str, Any], place: str) -> SaidTurn:
+def _has_text(message: Mapping[str, Any]) -> bool:
+    """Whether an earlier message says something that is read; calls of tools do not."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    said = content if isinstance(content, str) else any(map(_is_text, parts))
+    return message.get("role") in ("user", "assistant") and bool(said)
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text"
+
+
+TASKS = ("### Task:\n", "Provide a concise, 5-word-or-less title for the conversation")
+"""how what Open WebUI and LibreChat ask of a model about a conversation begins"""
+TASK_TOKENS = 1000
+
+
+def task_in(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The last message, where it asks for a title and the like; "" for a question."""
+    content = messages[-1].get("content")
+    is_task = isinstance(content, str) and content.lstrip().startswith(TASKS)
+    return str(content) if is_task else ""
+
+
+def _turn(message: Mapping[str, Any], place: str, *, last: bool) -> SaidTurn:
     role = message.get("role")
-    if role not in ("user", "assistant") or message.get("tool_calls"):
+    if role not in ("user", "assistant") or (last and message.get("tool_calls")):
         said = role if isinstance(role, str) else message.get("type")
         raise unfit(f"{place}: a message of {said!r} is not supported.", place)
     content = message.get("content")
@@ -99,7 +128,8 @@ def _turn(message: Mapping[str, Any], place: str) -> SaidTurn:
         return SaidTurn(role, content)
     if not isinstance(content, list):
         raise unfit(f"{place}.content must be a text or a list of texts.", f"{place}.content")
-    return SaidTurn(role, "\n".join(_part(part, f"{place}.content") for part in content))
+    parts = content if last else filter(_is_text, content)
+    return SaidTurn(role, "\n".join(_part(part, f"{place}.content") for part in parts))
 
 
 def _part(part: Any, place: str) -> str:
@@ -284,6 +314,29 @@ class OpenAIRuns:
         conversation = await asyncio.to_thread(self._desk.conversations.after, run)
         return await self._desk.start(asked.run(said.question, conversation.id))
 
+    async def task(self, asked: ChatAsked, text: str) -> Response:
+        """What the server's model says of a task about a conversation."""
+        check_model(asked.model)
+        model = (await self._desk.researchers.open_model()).chat
+        if model is None:
+            raise unfit("The embedded model answers questions alone, no tasks of chat programs.")
+        sampling = Sampling(max_tokens=TASK_TOKENS, temperature=0.0)
+        said = await model.chat([Message("user", text)], sampling)
+        content = split_thinking(said.text)[1].strip()
+        head = {"id": f"chatcmpl-{new_thread()}", "created": int(time.time()), "model": MODEL}
+        choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
+        message = {"role": "assistant", "content": content}
+        if not asked.stream:
+            head |= {"object": "chat.completion", "usage": _usage_of(said.usage)}
+            return JSONResponse({**head, "choices": [{**choice, "message": message}]})
+        head |= {"object": "chat.completion.chunk"}
+
+        async def frames() -> AsyncIterator[bytes]:
+            yield _frame({**head, "choices": [{**choice, "delta": message}]})
+            yield DONE
+
+        return event_stream(frames())
+
     @asynccontextmanager
     async def stop_on_leave(self, work: Work) -> AsyncIterator[None]:
         """While a client waits for it; if it is in progress when this ends, the run is stopped.
@@ -410,8 +463,12 @@ def router(desk: RunDesk) -> APIRouter:
 
     @routes.post("/chat/completions")
     async def complete(asked: ChatAsked, request: Request) -> Response:
+        if task := task_in(asked.messages):
+            return await runs.task(asked, task)
         work = await runs.begin(asked)
-        return await runs.reply(request, work, ChatEvents(work, asked), asked.stream)
+        return await runs.reply(
+            request, work, ChatEvents(work, asked, str(request.base_url)), asked.stream
+        )
 
     return routes
 
@@ -422,8 +479,9 @@ class ChatEvents:
     A line of progress is also kept for the whole response.
     """
 
-    def __init__(self, work: Work, asked: ChatAsked) -> None:
-        self._reasoning = ""
+    def __init__(self, work: Work, asked: ChatAsked, page: str) -> None:
+        """`page`: the address of this server's page."""
+        self._reasoning, self._page = "", page
         self._counted = asked.stream_options is not None and asked.stream_options.include_usage
         self._head = {
             "id": f"chatcmpl-{work.run}",
@@ -448,7 +506,7 @@ class ChatEvents:
         for at in range(0, len(answer.content), PIECE):
             yield self._chunk({"content": answer.content[at : at + PIECE]})
         last = {"citations": list(answer.citations), "rubricem": answer.outcome_fields()}
-        yield self._chunk({"annotations": _annotations(answer)}, _reason(answer), **last)
+        yield self._chunk({"annotations": self._annotations(answer)}, _reason(answer), **last)
         if self._counted:
             yield _frame({**self._head, "choices": [], "usage": _usage_of(answer.usage)})
         yield DONE
@@ -459,7 +517,7 @@ class ChatEvents:
             "content": answer.content,
             "refusal": None,
             "reasoning_content": self._reasoning,
-            "annotations": _annotations(answer),
+            "annotations": self._annotations(answer),
         }
         whole = {"message": message, "finish_reason": _reason(answer), "logprobs": None}
         return {
@@ -470,6 +528,17 @@ class ChatEvents:
             "rubricem": answer.outcome_fields(),
         }
 
+    def _annotations(self, answer: Answer) -> list[dict[str, Any]]:
+        """For each mark an address that opens: of a file it is the run's on this server's page."""
+        own = f"{self._page}#/run/{answer.run}"
+        return [
+            {
+                "type": "url_citation",
+                "url_citation": {**each, "url": each["url"] if normal(each["url"]) else own},
+            }
+            for each in answer.annotations
+        ]
+
     def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
         return _frame({**self._head, **more, "choices": [choice]})
@@ -477,10 +546,6 @@ class ChatEvents:
 
 def _reason(answer: Answer) -> str:
     return "stop" if answer.whole else "length"
-
-
-def _annotations(answer: Answer) -> list[dict[str, Any]]:
-    return [{"type": "url_citation", "url_citation": a} for a in answer.annotations]
 
 
 def _usage_of(usage: Usage) -> dict[str, Any]:

@@ -62,9 +62,10 @@ def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Pa
     [annotation] = choice.message.annotations or []
     cited = annotation.url_citation
     assert content[cited.start_index : cited.end_index] == "[1]"
-    assert cited.title == "lru_cache" and cited.url.endswith("cache.md")
     more: Any = done.model_extra
-    assert more["citations"] == [cited.url]
+    assert more["citations"][0].endswith("cache.md")
+    assert cited.title == "lru_cache" and cited.url.startswith("http://127.0.0.1:")
+    assert cited.url.endswith(f"/#/run/{more['rubricem']['run']}"), "an address that opens"
     assert more["rubricem"]["status"] == "finished"
     reasoning: Any = choice.message.model_extra
     assert "Stage: plan\n" in reasoning["reasoning_content"]
@@ -111,6 +112,38 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
         said = contents(here.model.requests[5].body)[1][1]
         assert "Report 1:\nIt is an unbounded cache [S1]." in said
         assert said.count("And with maxsize 0?") == 1
+
+
+TITLE = (
+    "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>What of heaps?</chat_history>"
+)
+
+
+def test_a_chat_programs_task_is_no_research(tmp_path: Path):
+    said = "<think>Short.</think>Heaps"
+    with openai_served([said, said], tmp_path) as here:
+        done = asking(here.client, messages=said_by("user", TITLE))
+        assert done.choices[0].message.content == "Heaps" and done.usage.total_tokens == 120
+        chunks = list(asking(here.client, messages=said_by("user", TITLE), stream=True))
+        assert [chunk.choices[0].delta.content for chunk in chunks] == ["Heaps"]
+        assert contents(here.model.requests[0].body) == [("user", TITLE)]
+        assert here.desk.store.threads() == []
+
+
+def test_earlier_pictures_and_calls_of_tools_are_passed_over():
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    found = dialogue(
+        [
+            *said_by("user", [*IMAGE, {"type": "text", "text": "What is this?"}]),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": "a heap"},
+            *said_by("assistant", "A heap."),
+            *said_by("user", "Why?"),
+        ],
+        "messages",
+    )
+    assert found.question == "Why?"
+    assert [*found.earlier] == [("user", "What is this?"), ("assistant", "A heap.")]
 
 
 def said_by(role: str, content: Any) -> list[Any]:
