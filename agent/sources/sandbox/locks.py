@@ -76,14 +76,15 @@ def lock(network: bool = False) -> dict[str, Any]:
     if not network:  # which has its proxies there
         os.environ.clear()
     machine = platform.machine()
-    if sys.platform != "linux" or machine not in _ARCHITECTURES:
+    if sys.platform != "linux" or machine not in _ARCHITECTURES or sys.maxsize < 1 << 32:
         return told
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(4, 0, 0, 0, 0)  # not dumpable: no other process reads its memory
     if libc.prctl(38, 1, 0, 0, 0):  # no new privileges, without which the rest is refused
         return told
     told["landlock"] = _landlock(libc, network)
-    libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))
+    with suppress(AttributeError):  # of a C library that lacks it
+        libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))
     program = b"".join(struct.pack("HBBI", *each) for each in _filter(machine, network))
     held = ctypes.create_string_buffer(program)
     given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(held))
