@@ -291,7 +291,7 @@ async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
     assert found[0].text == "The rotor lasts 900 hours."
     assert found[0].place == "Pump, published 2024-05-01"
     assert hits[1] in found, "of a page that is gone its excerpt is left"
-    wide = await tool.around(found, 12)
+    wide = await tool.around(found, 9)
     assert wide[0].text == "The rotor lasts 900 hours.\n\nIt weighs 3 kg."
     assert (wide[0].begun_before, wide[0].goes_on) == (True, False)
     whole = await tool.around(found[:1], 100)
