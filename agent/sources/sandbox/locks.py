@@ -124,6 +124,7 @@ def _readable(network: bool) -> Iterator[str]:
         yield from import_module(package).__path__
     if network:
         yield from (f"/etc/{name}" for name in _NETWORK)
+        yield from filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 
 
 def _filter(machine: str, network: bool) -> Iterable[tuple[int, int, int, int]]:
