@@ -427,6 +427,8 @@ def test_what_a_page_made_a_run_reflect_is_held_back_until_a_person_releases_its
     assert "AcmeCache" not in shown and "reference_examples" not in shown
     assert similar(data) == ""
     bank("release", identifier, "--yes")
+    assert prompts(data, "elsewhere")[0] == [], "it is private, and this is another server"
+    bank("release", identifier, "--yes")
     recalled, shown = prompts(data, "three")
     assert recalled == [identifier]
     for text in (shown, similar(data)):
