@@ -23,6 +23,7 @@ import asyncio
 import json
 import random
 import shutil
+import tomllib
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.local_config import TrainConfig, read_toml
+from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.rollouts import NUMBERS, Sampled
 from rubricem.training.rounds.rounds import run_rounds
@@ -123,26 +124,30 @@ class Plan:
     def test(self) -> tuple[EvalQuestion, ...]:
         return questions_of("dev", self.sizes.test).questions
 
+    def _recipe(self, name: str) -> dict[str, Any]:
+        """Read as our own: a file of others would not be let run the judge that it names."""
+        return tomllib.loads((self.recipe / f"{name}.toml").read_text(encoding="utf-8"))
+
     def tracing(self) -> dict[str, Any]:
         """The settings that the teacher's traces are collected under."""
-        shown = read_toml(self.recipe / "rounds.toml")["rounds"]
+        shown = self._recipe("rounds")["rounds"]
         told = {"tool_calls": shown["tool_calls"]}
         told |= {"model": MODEL, "decoding": "free", "source": [str(self.documents)]}
         return told | {"memory": "off", "max_tokens": TRACE_TOKENS, "data_dir": self.keep / "data"}
 
     def shape(self) -> dict[str, Any]:
         """How much the policy is shown."""
-        shown = read_toml(self.recipe / "rounds.toml")["rounds"]
+        shown = self._recipe("rounds")["rounds"]
         return {"short": True, **{name: shown[name] for name in ("passages", "passage_words")}}
 
     def sft(self) -> dict[str, Any]:
         folders = {"out": str(self.keep / "sft"), "rows": [str(self.keep / "traces")]}
         own = {"model": self.model, "seed": self.replicate}
-        return {**read_toml(self.recipe / "sft.toml"), **folders, **own}
+        return {**self._recipe("sft"), **folders, **own}
 
     def arm(self, name: str, rounds: int) -> TrainingJob:
         """An arm's configuration up to so many rounds."""
-        values, sizes = read_toml(self.recipe / "rounds.toml"), self.sizes
+        values, sizes = self._recipe("rounds"), self.sizes
         table = {
             **values.pop("rounds"),
             "questions": str(self.keep / "questions.jsonl"),
@@ -206,7 +211,7 @@ class Plan:
 
     def told(self) -> dict[str, Any]:
         """What a replicate is made with, as it is kept."""
-        recipe = {name: read_toml(self.recipe / f"{name}.toml") for name in ("sft", "rounds")}
+        recipe = {name: self._recipe(name) for name in ("sft", "rounds")}
         return {"model": self.model, "sizes": asdict(self.sizes), "recipe": recipe}
 
     def _check_begun(self) -> None:

@@ -1,6 +1,7 @@
 """The stage rewards of the recipe for multi-hop questions, worked by hand."""
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
 )
-from rubricem.training.local.local_config import Method, read_toml
+from rubricem.training.local.local_config import Method
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.policies import FixedSearch, browsed
@@ -196,7 +197,8 @@ def test_the_recipes_configurations_are_ones_that_train_takes(
     name: str, method: Method, tmp_path: Path
 ):
     recipe = ROOT / "benchmarks" / "learns" / "recipe"
-    job = build_job(read_toml(recipe / f"{name}.toml"), tmp_path, method)
+    values = tomllib.loads((recipe / f"{name}.toml").read_text(encoding="utf-8"))
+    job = build_job(values, tmp_path, method)
     assert job.rounds is None or identify_judge(job.rounds.judge)
 
 

@@ -132,7 +132,7 @@ def test_the_program_with_openais_client_prints_the_report_and_its_sources(
         run(code.replace("http://127.0.0.1:8421/v1", here.url), "serving.md")
     printed = capsys.readouterr().out
     assert printed.startswith("It is an unbounded cache [1].")
-    assert printed.endswith("lru_cache cache.md\n")
+    assert re.search(r"lru_cache http://127\.0\.0\.1:\d+/#/run/\w+\n\Z", printed)
 
 
 def test_the_program_with_an_mcp_client_prints_the_report(

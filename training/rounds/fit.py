@@ -96,7 +96,8 @@ def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
     digest = hashlib.sha256()
     for row in rows:
         # Rows that were written before they said this are the same rows.
-        digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
+        later = {"tokenizer"} if row.cut_tokens else {"tokenizer", "cut_tokens"}
+        digest.update(row.model_dump_json(exclude=later).encode())
     found: dict[str, Any] = {"rows": digest.hexdigest()}
     return found if rule is None else found | {"rule": rule.to_record()}
 
@@ -224,6 +225,8 @@ def _select_rows(
     selection = select(rows, method, longest)
     if cut := sum(bool(row.cut_tokens) for row in selection.rows):
         tell(f"{cut} rows are {longer_than(longest)}: their first ones are trained")
+    if left := selection.dropped.get(longer_than(longest)):
+        tell(f"{left} rows are {longer_than(longest)}: they are left out")
     if (
         method != "sft"
         and not config.objective.beta

@@ -309,7 +309,10 @@ def test_a_run_without_form_scores_0_and_no_judge_is_asked(data: Path):
 
 @pytest.mark.parametrize(
     ("end", "judged"),
-    [(answer(), 0.5), (answer("It is unbounded."), 0.0)],
+    [
+        (answer('The <cite id="S1">cache can grow without bound</cite>.'), 0.5),
+        (answer("It is unbounded."), 0.0),
+    ],
     ids=["cited", "uncited"],
 )
 async def test_a_whole_run_is_judged_but_not_an_answer_that_cites_nothing(

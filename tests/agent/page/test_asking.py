@@ -246,4 +246,5 @@ def test_what_the_server_has_not_told_yet_is_left_to_it(page: Page):
     page.get_by_role("radiogroup", name="Form of the answer").get_by_text("Short answer").click()
     with page.expect_request(lambda sent: sent.method == "POST") as asking:
         pages.ask(page)
-    assert asking.value.post_data_json == {"question": pages.QUESTION, "format": "short"}
+    told = {"question": pages.QUESTION, "format": "short", "attended": True}
+    assert asking.value.post_data_json == told

@@ -250,7 +250,13 @@ def ask(*arguments: str) -> Process:
 
 
 @pytest.mark.parametrize(
-    ("calls", "kept"), [(1, 2), pytest.param(2, 5, marks=pytest.mark.slow), (3, 8), (4, 9)]
+    ("calls", "kept"),
+    [
+        (1, 2),
+        pytest.param(2, 5, marks=pytest.mark.slow),
+        pytest.param(3, 8, marks=pytest.mark.slow),
+        (4, 9),
+    ],
 )
 def test_a_killed_run_repeats_no_finished_call(
     calls: int, kept: int, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -446,7 +446,9 @@ async def asked(address: str) -> str:
         return str(reply.json()["run"])
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 async def test_a_run_goes_on_when_the_server_starts_again(tmp_path: Path, by: signal.Signals):
     script = Stalling()
     with ScriptedServer(script) as model:

@@ -76,7 +76,15 @@ def assert_alike(run: Trained, whole: Trained, adaptation: str = "lora") -> None
     assert [lasting(m) for m in run.steps] == [lasting(m) for m in whole.steps]
 
 
-@pytest.mark.parametrize("more", [{}, FULL, {"dtype": "bfloat16", **FULL}, {"save_every": 3}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        pytest.param(FULL, marks=pytest.mark.slow),
+        {"dtype": "bfloat16", **FULL},
+        pytest.param({"save_every": 3}, marks=pytest.mark.slow),
+    ],
+)
 async def test_a_run_stopped_in_any_step_ends_as_one_that_was_not(
     configured: Callable[..., TrainConfig], more: dict[str, Any]
 ) -> None:
