@@ -24,6 +24,8 @@ ARGS ?=
 LOCKED := $(PIP) install --no-deps --require-hashes -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
 TORCH := torch==2.13.0
+# Of all packages a tenth is imported: to compile the others took a minute of the set-up.
+LAZY := --no-compile
 # Tests wait for servers and processes, too: one worker more than there are cores fills them.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 SHARED := -n $(WORKERS) --dist worksteal
@@ -54,9 +56,9 @@ $(VENV)/base.stamp:
 # The package index serves torch for Linux with gigabytes of CUDA libraries, so the CPU build is
 # looked for first. It is no part of the locked set: each build of a version has hashes of its own.
 $(VENV)/torch.stamp: Makefile | $(VENV)/base.stamp
-	@$(PIP) install --no-deps --retries 1 --index-url "$(TORCH_INDEX)" $(TORCH) || \
+	@$(PIP) install $(LAZY) --no-deps --retries 1 --index-url "$(TORCH_INDEX)" $(TORCH) || \
 	  { echo 'TORCH_INDEX has no torch: taking the build of the package index' >&2; \
-	    $(PIP) install $(TORCH); }
+	    $(PIP) install $(LAZY) $(TORCH); }
 	@touch $@
 
 $(VENV)/ask.stamp: pyproject.toml constraints-ask.txt | $(VENV)/base.stamp
@@ -67,7 +69,7 @@ $(VENV)/ask.stamp: pyproject.toml constraints-ask.txt | $(VENV)/base.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/torch.stamp
 	@echo 'installing rubricem and its checks (a few minutes the first time)'
-	@$(LOCKED) constraints.txt
+	@$(LOCKED) constraints.txt $(LAZY)
 	@$(OURS)
 	@touch $(VENV)/ask.stamp $@
 

@@ -222,11 +222,14 @@ async def answer_all(
     answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Answer one connection's requests until the client closes it, or is killed."""
-    with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
-        while True:
-            await answer(*await read_request(reader), writer)
-            await writer.drain()
-    writer.close()
+    gone = (asyncio.IncompleteReadError, ConnectionError, RuntimeError, asyncio.CancelledError)
+    try:
+        with suppress(*gone):
+            while True:
+                await answer(*await read_request(reader), writer)
+                await writer.drain()
+    finally:
+        writer.close()
 
 
 @dataclass(frozen=True, slots=True)

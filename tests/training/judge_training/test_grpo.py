@@ -222,6 +222,7 @@ def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
     assert not (tmp_path / "out" / "run.json").exists()
 
 
+@pytest.mark.slow
 async def test_every_round_with_its_numbers_is_told(tmp_path: Path):
     events: list[Event] = []
     with JudgeServer(biased_then_right) as server:

@@ -44,6 +44,7 @@ def test_two_processes_take_the_steps_of_one(two: Path, tiny: Path) -> None:
             assert step == pytest.approx(ours, rel=1e-5, abs=1e-5), name
 
 
+@pytest.mark.slow
 async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Path) -> None:
     """Its checkpoint is whole: weights, moments, llama.cpp's adapter; and it is the same run."""
     settings = run_settings(tiny)
