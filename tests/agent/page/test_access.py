@@ -90,8 +90,11 @@ def test_nothing_moves_for_who_wants_no_movement(browser: Browser, site: pages.S
     assert counts["reduce"] == 0 < counts["no-preference"]
 
 
+SELDOM = ("no modules", "not understood")
+
+
 @pytest.mark.parametrize(
-    "cause", ["no scripts", pytest.param("no modules", marks=pytest.mark.slow), "not understood"]
+    "cause", ["no scripts", *(pytest.param(c, marks=pytest.mark.slow) for c in SELDOM)]
 )
 def test_a_browser_that_cannot_run_the_page_says_what_to_do(
     browser: Browser, site: pages.Site, cause: str

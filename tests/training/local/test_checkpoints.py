@@ -81,7 +81,7 @@ def assert_alike(run: Trained, whole: Trained, adaptation: str = "lora") -> None
     [
         {},
         pytest.param(FULL, marks=pytest.mark.slow),
-        {"dtype": "bfloat16", **FULL},
+        pytest.param({"dtype": "bfloat16", **FULL}, marks=pytest.mark.slow),
         pytest.param({"save_every": 3}, marks=pytest.mark.slow),
     ],
 )

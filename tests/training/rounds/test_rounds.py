@@ -511,6 +511,7 @@ def left_by(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_rounds_killed_at_random_moments_repeat_nothing_and_train_the_same_rows(
     tmp_path: Path,
 ):
