@@ -16,7 +16,6 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
-from rubricem.memory.errors import SettingsError
 
 CONFIGURABLE = (
     "answer_format", "effort", "length", "tool_calls", "max_total_tokens", "max_seconds", "max_cost"
@@ -25,7 +24,7 @@ CONFIGURABLE = (
 _STACK, _LOCK = AsyncExitStack(), asyncio.Lock()
 _OPENED: dict[str, Researcher] = {}
 MOST = 64
-"""different choices of callers, each of which is kept"""
+"""different choices of callers that are kept; a run of a former one ends, but not from a pause"""
 
 
 async def research(config: dict[str, Any]) -> Any:
@@ -35,13 +34,11 @@ async def research(config: dict[str, Any]) -> Any:
     key = json.dumps(chosen, sort_keys=True)
     async with _LOCK:
         if key not in _OPENED:
-            if len(_OPENED) == MOST:
-                raise SettingsError(
-                    f"This server has answered with {MOST} different configurations.",
-                    "Name one of those again, or start it again.",
-                )
-            _OPENED[key] = await _open(chosen)
-    return _OPENED[key].graph()
+            opened = await _open(chosen)
+            if len(_OPENED) == MOST:  # the first has what the others share
+                del _OPENED[[*_OPENED][1]]
+            _OPENED[key] = opened
+        return _OPENED[key].graph()
 
 
 async def _open(chosen: dict[str, Any]) -> Researcher:

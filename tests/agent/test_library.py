@@ -242,6 +242,11 @@ async def test_a_langgraph_server_takes_choices_but_no_powers(
             assert list(langgraph_server._OPENED) == ['{"answer_format": "short"}']
         with pytest.raises(SettingsError, match=r"^effort=\.\.\."):
             await langgraph_server.research({"configurable": {"effort": "vast"}})
+        monkeypatch.setattr(langgraph_server, "MOST", 2)
+        for seconds in (60, 70):
+            await langgraph_server.research({"configurable": {"max_seconds": seconds}})
+        kept = ['{"answer_format": "short"}', '{"max_seconds": 70}']
+        assert list(langgraph_server._OPENED) == kept, "nobody can use up what a server may open"
         langgraph_server._OPENED.clear()
 
 

@@ -184,13 +184,17 @@ def test_a_quote_in_plain_letters_is_found_as_its_source_draws_it():
     )
 
 
-def test_the_deciding_words_are_the_quote_of_a_citation():
-    claim = '<cite id="S1">A dict iterates in order.</cite>'
-    said = CitationCheck(
-        source="S1", claim="A dict iterates in order.", verdict="supported", quote="is kept"
-    )
+def decided_by(source: str, cited: str) -> Trajectory:
+    """A run with one claim on the cited sources, of which the checker quoted this one."""
+    claim = "A dict iterates in order."
+    said = CitationCheck(source=source, claim=claim, verdict="supported", quote="is kept")
     found = Verification(mode="mark", checker="a model", checks=(said,))
-    run = trajectory(claim).model_copy(update={"verification": found})
+    run = trajectory(f'<cite id="{cited}">{claim}</cite>')
+    return run.model_copy(update={"verification": found})
+
+
+def test_the_deciding_words_are_the_quote_of_a_citation():
+    run = decided_by("S1", "S1")
     (citation,) = cited_answer(run).citations
     assert (citation.quote, citation.quotes, citation.shown) == (
         "is kept",
@@ -200,12 +204,7 @@ def test_the_deciding_words_are_the_quote_of_a_citation():
 
 
 def test_a_source_that_does_not_decide_is_quoted_for_nothing():
-    claim = '<cite id="S1, S2">A dict iterates in order.</cite>'
-    said = CitationCheck(
-        source="S2", claim="A dict iterates in order.", verdict="supported", quote="is kept"
-    )
-    found = Verification(mode="mark", checker="a model", checks=(said,))
-    run = trajectory(claim).model_copy(update={"verification": found})
+    run = decided_by("S2", "S1, S2")
     first, second = cited_answer(run).citations
     assert (first.quote, first.shown, second.quote) == ("", (), "is kept")
 
