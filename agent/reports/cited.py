@@ -102,27 +102,30 @@ class Citation:
         return _grounds(self.claim, self.source.text)[0]
 
     @property
+    def _named(self) -> tuple[str, ...] | None:
+        """What the checker named in this source as deciding; None: it named nothing anywhere."""
+        return (self.decided,) if self.decided else () if self.elsewhere else None
+
+    @property
     def quote(self) -> str:
         """What decides, or the sentence of the passage closest to the claim; "" if there is none.
 
         Verbatim.
         """
-        if self.decided or self.elsewhere:
-            return self.decided
-        return _grounds(self.claim, self.source.text)[1]
+        return _grounds(self.claim, self.source.text)[1] if self._named is None else self.decided
 
     @property
     def quotes(self) -> tuple[str, ...]:
         """All parts of the passage on which the claim rests, verbatim and in order."""
-        if self.decided or self.elsewhere:
-            return (self.decided,) if self.decided else ()
+        if (named := self._named) is not None:
+            return named
         return _grounds(self.claim, self.source.text)[2]
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
-        if self.decided or self.elsewhere:
-            return (self.decided,) if self.decided else ()
+        if (named := self._named) is not None:
+            return named
         return find_support(self.claim, self.source.text, beside=True)
 
     @property
