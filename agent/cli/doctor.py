@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ import click
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, ServerChoice
+from rubricem.agent.record.history import usual_cost
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -33,6 +34,7 @@ from rubricem.agent.settings.door import (
     keys_of,
     model_of,
     redact,
+    setup_of,
     with_default_source,
     without_password,
 )
@@ -49,6 +51,8 @@ from rubricem.agent.sources.choice import (
 )
 from rubricem.agent.sources.documents import find_files
 from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.agent.transcript.events import BudgetSet
+from rubricem.agent.transcript.question import Effort
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
@@ -79,6 +83,7 @@ async def run_checks(settings: Settings) -> list[Check]:
     else:
         if isinstance(choice, ServerChoice):
             checks.append(await check_server(choice))
+            checks += [await asyncio.to_thread(check_cost, each, settings) for each in Effort]
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
@@ -159,6 +164,15 @@ async def check_server(choice: ServerChoice) -> Check:
         return fault_of("server", error)
     told = f"{without_password(choice.base_url)} answers, with {model}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
+
+
+def check_cost(effort: Effort, settings: Settings) -> Check:
+    """What a question of this effort may cost."""
+    setup = setup_of(settings.model_copy(update={"effort": effort}))
+    ask = replace(setup.template, budgets=setup.budgets)
+    usual = usual_cost(setup.stores.runs, setup.choices, ask)
+    told = BudgetSet(ask.limits(bool(settings.prices)), ask.budgets, usual).told()
+    return Check(f"effort {effort.value}", "ok", told)
 
 
 async def check_source(name: str, settings: Settings) -> Check:

@@ -17,7 +17,7 @@ import sqlite3
 import statistics
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.report import searches
 from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.question import Ask, Effort, Span, UsualCost, new_tokens
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
 from rubricem.memory.schema import Status
@@ -36,25 +38,28 @@ if TYPE_CHECKING:
     from rubricem.memory.bank import RubricBank
 
 FILE_NAME = "history.sqlite"
-VERSION = 4
+VERSION = 5
 LONGEST_PREVIEW = 240
 """characters"""
 TICK = 1_000_000_000
 """nanoseconds within which a change could hide behind another one"""
 USUAL, FEW = 20, 3
-"""runs whose time is looked at, and those without which none is usual"""
+"""runs whose cost is looked at, and those without which none is usual"""
+LOOKED = 0.2
+"""seconds in which runs that ended since are taken in, before what is usual is told"""
 BATCH = 50
 """runs that are taken in at once: others may write in between"""
 
 _TABLES = f"""
 CREATE TABLE runs (thread TEXT PRIMARY KEY, state INTEGER, asked INTEGER, question TEXT,
     title TEXT, tags TEXT, status TEXT, report TEXT, words TEXT, tokens INTEGER, cost REAL,
-    earlier TEXT, seconds REAL, asked_of TEXT);
+    earlier TEXT, seconds REAL, calls INTEGER, model TEXT, effort TEXT, form TEXT);
 CREATE INDEX asked ON runs (asked DESC, thread DESC);
 CREATE INDEX known ON runs (thread, state);
+CREATE INDEX usual ON runs (status, model, effort, form, asked, calls, tokens, seconds, cost);
 PRAGMA user_version = {VERSION};
 """
-"""`known`: what is followed is read without the texts beside it"""
+"""`known` and `usual`: what they hold is read without the texts beside it"""
 _WORD = re.compile(r"[^\W_]+")
 _MARKUP = re.compile(
     r"^\s*(?:#{1,6}|[-*>])\s+|^[\s:|-]*---[\s:|-]*$|[`|]|\*\*(?=\S)|(?<=\S)\*\*"
@@ -140,17 +145,23 @@ class History:
         asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
         return [str(run) for (run,) in self._read(asked, [thread])]
 
-    def usual_seconds(self, model: str, form: str) -> float | None:
-        """The median of what the latest finished runs of a model and a form of answer took.
+    def usual(self, model: str) -> dict[tuple[str, str], UsualCost]:
+        """What the latest finished runs of a model took, by their effort and form of answer.
 
-        None where fewer than three are known.
+        None of those of which fewer than three are known.
         """
-        taken = (
-            "SELECT seconds FROM runs WHERE status = ? AND asked_of = ? AND seconds IS NOT NULL "
-            "ORDER BY asked DESC LIMIT ?"
+        ranked = (
+            "SELECT effort, form, calls, tokens, seconds, cost, row_number() OVER "
+            "(PARTITION BY effort, form ORDER BY asked DESC) AS rank FROM runs "
+            "WHERE status = ? AND model = ?"
         )
-        known = self._read(taken, [Status.FINISHED.value, json.dumps([model, form]), USUAL])
-        return statistics.median(s for (s,) in known) if len(known) >= FEW else None
+        rows = self._read(
+            f"SELECT * FROM ({ranked}) WHERE rank <= ?", [Status.FINISHED.value, model, USUAL]
+        )
+        kinds: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        for effort, form, *figures, _ in rows:
+            kinds.setdefault((effort, form), []).append(tuple(figures))
+        return {kind: _usual(taken) for kind, taken in kinds.items() if len(taken) >= FEW}
 
     def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:
         """Take in what changed in the folders, the latest first; how many are still to be read.
@@ -181,17 +192,17 @@ class History:
     def _row(self, thread: str, state: int) -> tuple[Any, ...] | None:
         """A run as the index has it; None for one whose folder goes at this moment."""
         question, status, report, tokens, cost, earlier = "", "", "", 0, None, []
-        seconds, asked_of = None, ""
+        seconds, calls, kind = None, 0, ("", "", "")
         try:
             asked = self._store.asked_at(thread)
             request = self._store.request(thread)
             asked_for, choices = request["ask"], request.get("choices") or {}
-            asked_of = json.dumps([choices.get("model") or "", asked_for.get("answer_format")])
+            kind = kind_of(choices, asked_for.get("answer_format"))
             question, earlier = str(asked_for["question"]), list(asked_for.get("earlier", ()))
             if self._store.has_ended(thread):
                 ended = self._store.load(thread)
                 status, used = ended.status.value, ended.usage
-                tokens, cost = used.prompt_tokens + used.completion_tokens, used.cost
+                tokens, cost, calls = new_tokens(used), used.cost, searches(ended)
                 seconds = ended.seconds
                 report = cited_answer(ended).text(lambda piece: "")
         except (RubricemError, LookupError, TypeError, ValueError):
@@ -205,8 +216,8 @@ class History:
         tags = json.dumps(kept.tags, ensure_ascii=False)
         words = _plain("\n".join([question, kept.title, tags, report]))
         said = (question, kept.title, tags, status, report, words)
-        spent = tokens, cost, json.dumps(earlier), seconds, storable(asked_of)
-        return thread, state, stamp, *map(storable, said), *spent
+        spent = tokens, cost, json.dumps(earlier), seconds, calls
+        return thread, state, stamp, *map(storable, said), *spent, *map(storable, kind)
 
     def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         with self._connect() as database:
@@ -232,6 +243,37 @@ class History:
                 f"{self._path} cannot be used: {error}",
                 "See that its disk is not full; the file may be deleted, and is made again.",
             ) from error
+
+
+def kind_of(choices: Mapping[str, Any], form: object) -> tuple[str, str, str]:
+    """The model, effort and form of answer of a run: what its cost depends on."""
+    # Runs of earlier versions name no effort.
+    named = choices.get("model") or "", choices.get("effort") or Effort.STANDARD, form
+    return str(named[0]), str(named[1]), str(named[2])
+
+
+def usual_cost(store: RunStore, choices: Mapping[str, Any], ask: Ask) -> UsualCost | None:
+    """What such a question took before; None where too few are known, or nothing can be read."""
+    model, *kind = kind_of(choices, ask.answer_format)
+    with suppress(StoreError):
+        history = History(store)
+        history.follow(seconds=LOOKED)
+        return history.usual(model).get((kind[0], kind[1]))
+    return None
+
+
+def _usual(taken: Sequence[tuple[Any, ...]]) -> UsualCost:
+    """Of calls, tokens, seconds and cost of several runs."""
+
+    def span(values: Sequence[float]) -> Span:
+        tenths = statistics.quantiles(values, n=10, method="inclusive")
+        return tenths[0], tenths[-1]
+
+    calls, tokens, seconds, costs = zip(*taken, strict=True)
+    paid = [cost for cost in costs if cost is not None]
+    cost = span(paid) if len(paid) == len(costs) else None
+    median = statistics.median(seconds)
+    return UsualCost(len(taken), span(calls), span(tokens), span(seconds), cost, median)
 
 
 def _open_database(path: Path) -> sqlite3.Connection:

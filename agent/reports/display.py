@@ -227,8 +227,8 @@ def _line_beside(event: events.Event) -> str:
         case events.Remarked(remarks, heard) if remarks:
             state = "the lead was told" if heard == len(remarks) else "kept for the lead"
             return f"{state}: {one_line(remarks[-1])}"
-        case events.BudgetSet(limits):
-            return f"at most {', '.join(limits)}"
+        case events.BudgetSet():
+            return event.told()
         case events.RunFinished(ended):
             status, used = ended.status.value.replace("_", " "), ended.usage
             tokens = f"{used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written"

@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import trace_run
 from rubricem.agent.record.conversations import NOTHING, background_in
+from rubricem.agent.record.history import usual_cost
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
@@ -74,7 +75,6 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
-from rubricem.memory.text import pluralise
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
@@ -356,15 +356,12 @@ class Researcher:
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._open(thread, ask, listener)
         run.spending.stop = stop
-        phrases = ask.budgets.phrases()
-        if self.policy.reader is not None:
-            # A model in this process costs no money.
-            phrases.pop("cost", None)
-        elif "cost" in phrases and not self.policy.priced:
-            phrases["cost"] += " (not counted: no price is known)"
-        what = "investigation" if ask.leads else "search"
-        searches = pluralise(ask.calls, what)
-        listener(BudgetSet((searches, *phrases.values()), ask.budgets))
+        # A model in this process costs no money.
+        limits = ask.limits(self.policy.priced if self.policy.reader is None else None)
+        usual = None
+        if self.journal is None and not ask.whole:  # else nobody reads it before the run goes on
+            usual = await asyncio.to_thread(usual_cost, self.store, self.choices, ask)
+        listener(BudgetSet(limits, ask.budgets, usual))
         return run
 
     async def _open(self, thread: str, ask: Ask, listener: Listener) -> Run:

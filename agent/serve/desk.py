@@ -107,8 +107,6 @@ class Work:
         self.granted = Granted(0, 0.0)
         """reserved of a user's daily budget until the run has ended"""
         self.model: PolicyChoice | None = None
-        self.usual: float | None = None
-        """median duration in seconds of such runs; None: too few are known"""
         self._places = places
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
@@ -685,14 +683,12 @@ class RunDesk:
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
-        named = setup.choices.get("model") or "", ask.answer_format.value
-        usual = await asyncio.to_thread(self.history.usual_seconds, *named)
         async with self._lock:
             if run in self.live:
                 raise conflict("The run is in progress already.", "Watch its events.")
             work = Work(run, conversation, log, began, self._places)
             work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0, self._ledger)
-            work.model, work.usual, work.leads = setup.model, usual, ask.leads
+            work.model, work.leads = setup.model, ask.leads
             self.live[run] = work
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))

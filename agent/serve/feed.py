@@ -25,7 +25,7 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.settings import BUDGETS
 from rubricem.agent.transcript import events
-from rubricem.agent.transcript.question import Budgets, ShownPlan
+from rubricem.agent.transcript.question import Budgets, ShownPlan, UsualCost
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
 from rubricem.memory.runs import RunStore, plain_bytes
 from rubricem.memory.schema import Stage, Trajectory, Usage
@@ -189,6 +189,8 @@ class Telling:
     """calls that have not returned: they return in their order"""
     usage: dict[str, Any] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
+    usual: UsualCost | None = None
+    """what such runs took; None: too few are known"""
     parts: dict[int, events.InvestigationProgress] = field(default_factory=dict)
     """the investigations of a lead"""
     rubric: list[dict[str, Any]] = field(default_factory=list)
@@ -225,8 +227,8 @@ class Telling:
                 taken = {"seconds": round(seconds, 3), "error": error}
                 number = self.open.popleft() if self.open else self.calls
                 return [("results", {"number": number, "sources": found, **taken})]
-            case events.BudgetSet(limits, budgets):
-                self.limits = list(limits)
+            case events.BudgetSet(limits, budgets, usual):
+                self.limits, self.usual = list(limits), usual
                 return [("budget", {"limits": self.limits, "left": left_of(budgets)})]
             case events.Remarked(remarks, heard):
                 return [("remarks", {"said": list(remarks), "heard": heard})]

@@ -428,7 +428,7 @@ def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
         "ahead": desk.ahead(work),
         "seconds": round(work.seconds, 1),
         "model": policy.name if policy else None,
-        "usual_seconds": work.usual,
+        "usual_seconds": usual.median if (usual := work.telling.usual) else None,
         "usage": work.telling.usage,
         "tool_calls": work.telling.calls,
         "limits": work.telling.limits,
@@ -605,6 +605,8 @@ class _Server:
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
             "efforts": _efforts(settings, desk.setup.model.embedded),
+            "usual": self._usual(),
+            "priced": bool(settings.prices),
             "formats": [each.value for each in AnswerFormat],
             "verify": list(VERIFY),
             "defaults": settings.model_dump(include=DEFAULTS)
@@ -617,6 +619,13 @@ class _Server:
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in STATES},
         }
+
+    def _usual(self) -> list[dict[str, Any]]:
+        """What questions of the server's own model took, by their effort and form of answer."""
+        with suppress(RubricemError):
+            known = self.desk.history.usual(self.desk.setup.choices.get("model") or "")
+            return [{"effort": e, "format": f, **asdict(u)} for (e, f), u in known.items()]
+        return []
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
         if (who := self.security.enters(given.token)) is None:

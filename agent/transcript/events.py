@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rubricem.agent.transcript.question import UNLIMITED, Budgets
+from rubricem.agent.transcript.question import UNLIMITED, Budgets, UsualCost
 from rubricem.memory.schema import Source, Stage, Trajectory, Usage
 
 
@@ -66,6 +66,15 @@ class BudgetSet:
 
     limits: tuple[str, ...]
     budgets: Budgets = UNLIMITED
+    usual: UsualCost | None = None
+    """what such runs took before; None: too few are known"""
+
+    def told(self) -> str:
+        """What the run may cost, in a line."""
+        most, usual = f"at most {', '.join(self.limits)}", self.usual
+        if usual is None:
+            return most
+        return f"{', '.join(usual.phrases())}, as the last {usual.runs} such runs; {most}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from rubricem.memory.schema import (
     Usage,
     Value,
 )
-from rubricem.memory.text import one_line, storable
+from rubricem.memory.text import one_line, pluralise, storable
 
 T = TypeVar("T")
 Limited = Literal["tokens", "seconds", "cost"]
@@ -64,6 +64,40 @@ class Budgets:
 
 
 UNLIMITED = Budgets()
+Span = tuple[float, float]
+"""the 10th and the 90th percentile"""
+
+
+@dataclass(frozen=True, slots=True)
+class UsualCost:
+    """What the latest finished runs of a kind took."""
+
+    runs: int
+    """how many they are"""
+    calls: Span
+    tokens: Span
+    """those that a budget counts"""
+    seconds: Span
+    cost: Span | None
+    """in US dollars; None: no price was known"""
+    median: float
+    """of the seconds"""
+
+    def phrases(self) -> tuple[str, ...]:
+        """Each in words."""
+        low, high = self.seconds
+        minutes = _between((low / 60, high / 60), "minute")
+        return (
+            _between(self.calls, "search"),
+            _between(self.tokens, "token"),
+            minutes if high >= 120 else _between(self.seconds, "second"),
+            *(["{:,.2g} to {:,.2g} US dollars".format(*self.cost)] if self.cost else ()),
+        )
+
+
+def _between(span: Span, what: str) -> str:
+    low, high = map(round, span)
+    return f"{f'{low:,} to ' if low != high else ''}{pluralise(high, what)}"
 
 
 def new_tokens(usage: Usage) -> int:
@@ -312,6 +346,16 @@ class Ask:
     def calls(self) -> int:
         """Tool calls that the run itself may make."""
         return MOST_INVESTIGATIONS if self.leads else self.tool_calls
+
+    def limits(self, priced: bool | None) -> tuple[str, ...]:
+        """Each limit in words; `priced`: whether money is counted; None: there is none to pay."""
+        phrases = self.budgets.phrases()
+        if priced is None:
+            phrases.pop("cost", None)
+        elif "cost" in phrases and not priced:
+            phrases["cost"] += " (not counted: no price is known)"
+        what = "investigation" if self.leads else "search"
+        return pluralise(self.calls, what), *phrases.values()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 // A question, how it is to be answered, and what it may spend.
 import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
-import { number } from "./format.js";
+import { between, counted, duration, money, number } from "./format.js";
 import {
   attempt, button, choices, failure, field, input, select, textarea, toggle,
 } from "./parts.js";
@@ -145,10 +145,10 @@ export function composer(thread = null, began = open) {
   };
   const forms = el("div", { class: "row" }, options.format, options.effort);
   const bar = el("div", { class: "row apart composer-bar" }, forms, send);
-  const card = el("div", { class: "card composer" }, question, bar);
+  const card = el("div", { class: "card composer" }, question, bar, options.cost);
   return el(
     "form",
-    { class: "stack", on: { submit, keydown: sendByKey } },
+    { class: "stack", on: { submit, keydown: sendByKey, change: () => showCost(options) } },
     card,
     failed,
     options.shown,
@@ -168,6 +168,7 @@ function fields(thread) {
   const options = {
     format: choices(t("Form of the answer"), FORMATS, "long"),
     effort: choices(t("Effort"), EFFORTS, "standard", () => showLimits(options)),
+    cost: el("p", { class: "small soft cost", "aria-live": "polite", hidden: true }),
     verify: choices(t("Checking of the citations"), VERIFY, "mark"),
     sources: new SourcePicker(),
     model: select([], null),
@@ -242,7 +243,7 @@ async function offered(options) {
   try {
     const status = await get("/api/status");
     const { sources, source, models, model, defaults } = status;
-    options.efforts = status.efforts;
+    Object.assign(options, { efforts: status.efforts, usual: status.usual, priced: status.priced });
     options.effort.hidden = !("deep" in status.efforts);
     options.sources.offer(sources, source);
     replace(
@@ -265,11 +266,43 @@ async function offered(options) {
 }
 
 /** What holds where no budget is named, by the effort. */
-function showLimits({ limits, effort, efforts }) {
+function showLimits(options) {
+  const { limits, effort, efforts } = options;
   const usual = efforts?.[effort.value()] ?? {};
   for (const [name, control] of limits) {
     control.placeholder = usual[name] ? number(usual[name]) : t("none");
   }
+  showCost(options);
+}
+
+/** What it may cost: as the latest of its kind did, and at most. */
+function showCost({ limits, effort, efforts, usual = [], priced, format, model, cost }) {
+  if (!efforts) return;
+  const [kind, form, most] = [effort.value(), format.value(), { ...efforts[effort.value()] }];
+  for (const [name, control] of limits) {
+    if (control.value !== "") most[name] = Number(control.value);
+  }
+  const searches = (count) => counted(Math.round(count), "search", "searches");
+  const tokens = (count) => counted(Math.round(count), "token");
+  const calls = most.tool_calls && searches(most.tool_calls);
+  const limit = [
+    calls && kind === "deep" ? t("{0} in each investigation", calls) : calls,
+    most.max_total_tokens && tokens(most.max_total_tokens),
+    most.max_seconds && duration(most.max_seconds),
+    priced && most.max_cost && money(most.max_cost),
+  ].filter(Boolean).join(" · ");
+  // What other models took is not known here.
+  const took = !model.value && usual.find((one) => one.effort === kind && one.format === form);
+  const spans = took && [
+    between(took.calls, searches),
+    between(took.tokens, tokens),
+    between(took.seconds, duration, duration),
+    took.cost && between(took.cost, money, money),
+  ].filter(Boolean).join(" · ");
+  cost.hidden = false;
+  replace(cost, took
+    ? t("{0}, as the last {1} such questions took; at most {2}", spans, took.runs, limit)
+    : t("At most {0}", limit));
 }
 
 /** The body of the request; what was left as it is, is left to the server. */

@@ -25,6 +25,11 @@ export const counted = (
   many = `${one}s`,
 ) => `${number(count)} ${plural(`${one}|${many}`, count)}`;
 
+/** From one value to another, the last with its noun. */
+export const between = ([low, high], last, first = (value) => number(Math.round(value))) => (
+  last(low) === last(high) ? last(high) : `${first(low)}–${last(high)}`
+);
+
 const TODAY = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hour12: false });
 const DAY = new Intl.DateTimeFormat(language, { day: "numeric", month: "short", year: "numeric" });
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -318,6 +319,29 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
     assert "Ended early: the budget of 200 tokens ran out" in done.stdout
     assert "never evicts [1]" in done.stdout
     assert "--resume t --max-total-tokens" in done.stderr
+
+
+def test_what_such_runs_cost_is_told_before_the_model_is_asked(documents: Path):
+    with ScriptedServer(lambda body, number: RUN[number % 3]) as server:
+        for _ in range(3):
+            assert "as the last" not in rubricem("ask", *where(server, documents)).stderr
+        done = rubricem("ask", *where(server, documents))
+        other = rubricem("ask", *where(server, documents, "--effort", "quick"))
+        checks = rubricem("doctor", "--base-url", server.base_url, "--source", documents).stdout
+    [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
+    assert re.fullmatch(
+        r"2 searches, 372 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
+        r"300,000 tokens, 1,200 seconds, 1 US dollar \(not counted: no price is known\)",
+        line,
+    )
+    assert done.stderr.index(line) < done.stderr.index("plan")
+    assert "\nat most 4 searches, 60,000 tokens" in other.stderr
+    rows = (
+        "quick +at most 4 searches,",
+        "deep +at most 12 inv",
+        "standard +2 sea.* last 4 such runs",
+    )
+    assert all(re.search(f"ok +effort {row}", checks) for row in rows), checks
 
 
 def test_a_key_that_is_refused_half_way_can_be_mended(

@@ -35,6 +35,33 @@ def test_a_question_is_watched_from_its_plan_to_its_report(page: Page):
     expect(page.locator("[data-count=tokens]")).not_to_have_text("0")
 
 
+def test_the_cost_is_told_before_it_is_asked_by_effort_form_and_budget(
+    page: Page, site: pages.Site
+):
+    cost = page.locator(".cost")
+    expect(cost).to_have_text("At most 30 searches · 300,000 tokens · 20:00")
+    page.get_by_role("radiogroup", name="Effort").get_by_text("Deep").click()
+    expect(cost).to_contain_text("At most 30 searches in each investigation · 1,000,000 tokens")
+    for _ in range(3):
+        pages.finished(site, f"{pages.QUESTION} quickly", effort="quick", format="exact")
+    httpx.get(f"{site.url}api/runs", timeout=PATIENCE)  # the index takes them in
+    page.reload()
+    page.get_by_role("radiogroup", name="Effort").get_by_text("Quick").click()
+    expect(cost).to_contain_text("At most 4 searches")
+    page.get_by_role("radiogroup", name="Form of the answer").get_by_text("Exact value").click()
+    expect(cost).to_have_text(
+        re.compile(
+            r"2 searches · .+ tokens · 0:0\d.*, as the last 3 such questions took; at most 4 "
+        )
+    )
+    page.get_by_text("Options", exact=True).click()
+    page.get_by_text("Budgets", exact=True).click()
+    page.get_by_label("Tokens").fill("5000")
+    page.get_by_label("Seconds").focus()
+    expect(cost).to_contain_text("4 searches · 5,000 tokens · 2:00")
+    assert faults(page) == []
+
+
 def test_a_reload_in_the_middle_shows_everything_again(page: Page):
     pages.ask(page, f"{pages.QUESTION} slowly")
     research = page.get_by_role("region", name="Research")

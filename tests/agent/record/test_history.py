@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,13 @@ from rubricem.agent.record.history import (
     History,
     dependents,
     remove,
+    usual_cost,
 )
 from rubricem.agent.research.setup import Stores
+from rubricem.agent.transcript.question import Ask, Effort, UsualCost
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore, labels_of, set_labels
+from rubricem.memory.schema import AnswerFormat, Status, Usage
 from tests.support.banks import bank_in, reflection
 from tests.support.values import trajectory
 
@@ -170,3 +175,38 @@ def test_a_run_that_goes_on_is_not_deleted(store: RunStore):
         remove(Stores(store.folder.parent, Path("none"), "none"), "new")
     journal.close()
     assert store.holds("new")
+
+
+def ended_run(store: RunStore, name: str, choices: dict[str, str], **figures: Any) -> None:
+    """`figures`: of the trajectory; the usage by its tokens and cost."""
+    ask = {"question": "Why?", "answer_format": "long"}
+    store.create(name, {"ask": ask, "choices": choices})
+    ended = trajectory("So.", question="Why?").model_copy(update={"thread": name, **figures})
+    store.save(ended)
+
+
+def test_what_a_question_usually_costs_is_told_by_effort_and_form_of_finished_runs(
+    store: RunStore,
+):
+    quick = {"model": "m", "effort": "quick"}
+    for number in range(1, 12):
+        usage = Usage(prompt_tokens=number * 1000, cached_tokens=number * 500, cost=number / 100)
+        more = {"usage": usage, "seconds": number * 60.0, "tool_calls": number}
+        ended_run(store, f"q{number}", quick, **more)
+    for number in range(3):  # of an earlier version, which had one effort; no price was known
+        ended_run(store, f"s{number}", {"model": "m"}, usage=Usage(prompt_tokens=10), seconds=9.4)
+    ended_run(store, "failed", quick, status=Status.FAILED, seconds=9_999.0)
+    ended_run(store, "other", {"model": "n"})
+    ask = Ask("Why?", effort=Effort.QUICK)
+    found = usual_cost(store, quick, ask)
+    assert found == UsualCost(
+        11, (2, 10), (1000, 5000), (120, 600), (pytest.approx(0.02), pytest.approx(0.1)), 360
+    )
+    assert found.phrases() == (
+        "2 to 10 searches", "1,000 to 5,000 tokens", "2 to 10 minutes", "0.02 to 0.1 US dollars",
+    )  # fmt: skip
+    usual = History(store).usual("m")
+    assert set(usual) == {("quick", "long"), ("standard", "long")}
+    assert usual["standard", "long"].phrases() == ("1 search", "10 tokens", "9 seconds")
+    assert usual_cost(store, {"model": "n"}, ask) is None, "one run tells nothing"
+    assert usual_cost(store, quick, replace(ask, answer_format=AnswerFormat.SHORT)) is None
