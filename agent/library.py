@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     base_url: str | None
     api_key: "str | SecretStr | None"
     source: Any  # a name or path, a `BaseRetriever`, a `SearchTool`, or several of these
+    collections: Mapping[str, Sequence[str]]
     tavily_key: "str | SecretStr | None"
     allow_hosts: str | Sequence[str]
     effort: Literal["quick", "standard", "deep"]

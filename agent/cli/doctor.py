@@ -35,6 +35,7 @@ from rubricem.agent.settings.door import (
     model_of,
     redact,
     setup_of,
+    sources_of,
     with_default_source,
     without_password,
 )
@@ -87,7 +88,10 @@ async def run_checks(settings: Settings) -> list[Check]:
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
-    checks += [await check_source(name, settings) for name in settings.source]
+    try:
+        checks += [await check_source(name, settings) for name in sources_of(settings)]
+    except SettingsError as error:
+        checks.append(fault_of("source", error))
     checks.append(await check_sandbox())
     held, bank = await check_bank(settings)
     return [*checks, bank, await asyncio.to_thread(check_embedder, settings, held)]
@@ -168,7 +172,10 @@ async def check_server(choice: ServerChoice) -> Check:
 
 def check_cost(effort: Effort, settings: Settings) -> Check:
     """What a question of this effort may cost."""
-    setup = setup_of(settings.model_copy(update={"effort": effort}))
+    try:
+        setup = setup_of(settings.model_copy(update={"effort": effort}))
+    except SettingsError as error:
+        return fault_of(f"effort {effort.value}", error)
     ask = replace(setup.template, budgets=setup.budgets)
     usual = usual_cost(setup.stores.runs, setup.choices, ask)
     told = BudgetSet(ask.limits(bool(settings.prices)), ask.budgets, usual).told()

@@ -58,7 +58,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     (
         "source",
         "`python`, `web`, `wikipedia`, `scholar`, `arxiv`, `pubmed`, `searxng:URL`, `git:URL`, "
-        "`tavily`, `auto`, or a folder of documents; repeatable.",
+        "`tavily`, `auto`, a folder of documents, or `@NAME`, a collection; repeatable.",
         {"multiple": True},
     ),
     ("format", "Form of the answer (long).", {"type": click.Choice(["long", "short", "exact"])}),

@@ -20,12 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
-from rubricem.agent.settings.door import models_on_offer, setup_of_run
+from rubricem.agent.settings.door import models_on_offer, setup_of_run, sources_of
 from rubricem.agent.sources.choice import (
     AUTO,
+    COLLECTION,
     HISTORY,
     PAPERS,
     PYTHON,
+    UPLOADED,
+    UPLOADS,
     WEB,
     WIKIPEDIA,
     is_folder,
@@ -133,9 +136,6 @@ def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
 
 
 BUILT_IN = (PYTHON, WEB, *PAPERS, WIKIPEDIA, HISTORY, AUTO)
-UPLOADS = "uploads"
-"""folder of the data directory whose folders can be named as sources"""
-UPLOADED = "upload:"
 MOST_SOURCES = 8
 DEFAULTS = {
     "effort", "verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values(),
@@ -271,7 +271,13 @@ def sources(settings: Settings) -> dict[str, str]:
         for path in sorted(folder.glob("*"))
         if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
     }
-    return {**named, **{name: name for name in BUILT_IN}, **uploads}
+    rest = (*(COLLECTION + name for name in settings.collections), *BUILT_IN)
+    return {**named, **{name: name for name in rest}, **uploads}
+
+
+def kept_sources(settings: Settings, *names: str) -> set[str]:
+    """What is stored with a run over these sources."""
+    return {*map(kept_name, sources_of(settings.model_copy(update={"source": names})))}
 
 
 def shown_name(name: str) -> str:
@@ -290,7 +296,8 @@ def read_request(
     with refuse_as(HTTPStatus.CONFLICT):
         models = models_on_offer(settings).values()
         setup = setup_of_run(settings, request, models, given)
-    allowed = {*map(kept_name, (*sources(settings).values(), *settings.source))}
+    offered = (*sources(settings).values(), *settings.source)
+    allowed = kept_sources(settings, *offered)
     for name in setup.sources.names:
         if kept_name(name) not in allowed:
             raise conflict(

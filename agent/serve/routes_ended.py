@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -233,7 +234,8 @@ def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
 
 def _folders_of(settings: Settings, trajectory: Trajectory) -> dict[str, str]:
     """Each path of this machine that the run may tell -> its replacement."""
-    named = (*settings.source, settings.model or "", settings.embedder)
+    held = chain(settings.source, *settings.collections.values())
+    named = (*held, settings.model or "", settings.embedder)
     paths = (Path(os.path.abspath(os.path.expanduser(each))) for each in named if is_folder(each))
     own = {path / "x" for path in paths if os.path.isdir(path)}
     found = {Path(source.location) for source in trajectory.sources}

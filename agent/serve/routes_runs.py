@@ -50,6 +50,7 @@ from rubricem.agent.serve.requests import (
     RunAsked,
     check_known,
     conflict,
+    kept_sources,
     lead_of,
     refuse_as,
     shown_name,
@@ -60,7 +61,6 @@ from rubricem.agent.serve.routes_settings import is_chosen, lacking
 from rubricem.agent.serve.security import BOUND, CSRF_HEADER, Security
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, models_on_offer
-from rubricem.agent.sources.choice import kept_name
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
@@ -207,7 +207,8 @@ class _Runs:
         known = sources(self.desk.settings)
         with suppress(RubricemError, KeyError, TypeError):
             kept = self.desk.store.request(run)["choices"]["source"]
-            return [name for name in known if kept_name(known[name]) in kept]
+            held = {name: kept_sources(self.desk.settings, each) for name, each in known.items()}
+            return [name for name in known if held[name] <= {*kept}]
         return []
 
     async def report(self, run: str) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from fastapi.responses import JSONResponse
 from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
 
-from rubricem.agent.serve.requests import UPLOADED, UPLOADS, RequestRefused, conflict, missing
+from rubricem.agent.serve.requests import RequestRefused, conflict, missing
+from rubricem.agent.sources.choice import UPLOADED, UPLOADS
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
 from rubricem.agent.sources.readers.encoding import encoding_of

@@ -44,7 +44,7 @@ from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
 _NOT_SHOWN = {
-    "api_key", "tavily_key", "mcp_servers", "base_url", "source", "checker",
+    "api_key", "tavily_key", "mcp_servers", "base_url", "source", "collections", "checker",
 }  # fmt: skip
 """settings whose values may hold a key or a password"""
 
@@ -58,6 +58,7 @@ _AS_JSON = {
     "prices": 'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
     "mcp_servers": 'Write it as {"name": {"url": "http://...", "tools": ["..."]}}.',
     "extra_body": 'Write it as {"name": value}, with what the server reads.',
+    "collections": 'Write it as {"name": ["folder", "upload:name"]}.',
 }
 CHECKER_KEY = PREFIX + "CHECKER_KEY"
 _NOT_SETTINGS = {"debug", "config", "checker_key"}
@@ -73,6 +74,8 @@ Price = tuple[
     Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
 ]
 """prompt, cached prompt and completion, in US dollars for a million tokens"""
+Word = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+NoCollection = Annotated[str, Field(pattern="^[^@]")]
 
 
 class Settings(BaseModel):
@@ -97,6 +100,8 @@ class Settings(BaseModel):
     `tavily`, `searxng:URL`, `git:URL`, `history` (what earlier runs found), `auto`, a package's
     own, or folders; separated by commas in the environment. If you name a server but no source, it
     is `auto`."""
+    collections: dict[Word, Annotated[tuple[NoCollection, ...], Field(min_length=1)]] = {}
+    """sets of sources, folders, `upload:NAME` and others, that `--source @NAME` searches"""
     tavily_key: SecretStr | None = None
     """a key of Tavily's search, for the source `tavily`"""
     allow_hosts: tuple[str, ...] = ()

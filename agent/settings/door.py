@@ -30,8 +30,17 @@ from rubricem.agent.models.opening import (
 )
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
-from rubricem.agent.settings import BUDGETS, CHECKER_KEY, DEFAULT_ORIGIN, Settings
-from rubricem.agent.sources.choice import AUTO, GIT, SEARXNG, Sources, kept_name
+from rubricem.agent.settings import BUDGETS, CHECKER_KEY, DEFAULT_ORIGIN, FILE_NAME, Settings
+from rubricem.agent.sources.choice import (
+    AUTO,
+    COLLECTION,
+    GIT,
+    SEARXNG,
+    UPLOADED,
+    UPLOADS,
+    Sources,
+    kept_name,
+)
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Ask, Budgets, Effort, EffortLimits
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
@@ -74,7 +83,7 @@ def setup_of(settings: Settings) -> Setup:
         template=template_of(settings, model),
         budgets=budgets_of(settings, model),
         sources=Sources(
-            names=settings.source,
+            names=sources_of(settings),
             keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -92,6 +101,26 @@ def setup_of(settings: Settings) -> Setup:
 def keys_of(settings: Settings) -> dict[str, str]:
     key = _reveal(settings.tavily_key)
     return {"tavily": key} if key else {}
+
+
+def sources_of(settings: Settings) -> tuple[str, ...]:
+    """The sources that are named, with what it holds in the place of each collection.
+
+    Raises SettingsError for a collection that there is none of.
+    """
+    found, uploads = dict[str, None](), settings.data_dir / UPLOADS
+    for name in settings.source:
+        held = settings.collections.get(name.removeprefix(COLLECTION), ())
+        if name.startswith(COLLECTION) and not held:
+            known = ", ".join(COLLECTION + each for each in settings.collections) or "none"
+            raise SettingsError(
+                f"There is no collection {name!r}.",
+                f"There is {known}; the table [collections] of {FILE_NAME} names them.",
+            )
+        for each in held if name.startswith(COLLECTION) else (name,):
+            upload = each.startswith(UPLOADED)
+            found[str(uploads / each.removeprefix(UPLOADED)) if upload else each] = None
+    return tuple(found)
 
 
 def with_default_source(settings: Settings) -> Settings:
@@ -269,7 +298,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [kept_name(name) for name in settings.source]
+    choices["source"] = [kept_name(name) for name in sources_of(settings)]
     choices["model"] = settings.model and absolute_name(settings.model)
     return choices
 

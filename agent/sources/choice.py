@@ -65,6 +65,10 @@ TAVILY = Tavily.name
 KEYLESS = {kind.name: kind for kind in (Web, Scholar, ArXiv, PubMed)}
 SERVICES = (WEB, *PAPERS, WIKIPEDIA, TAVILY)
 """beyond this machine, except for self-hosted instances"""
+COLLECTION = "@"
+"""before the name of a set of sources"""
+UPLOADS, UPLOADED = "uploads", "upload:"
+"""the folder of the data directory whose folders are sources, and what precedes their names"""
 AUTO = "auto"
 """the web if it answers, else `python`"""
 
@@ -156,7 +160,7 @@ def finds_pages(name: str) -> bool:
 
 
 def is_folder(name: str) -> bool:
-    if is_beyond(name) or name.startswith((GIT, OWN)):
+    if is_beyond(name) or name.startswith((GIT, OWN, COLLECTION)):
         return False
     return name not in (PYTHON, HISTORY, AUTO, *parts_of("sources"))
 

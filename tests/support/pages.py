@@ -247,6 +247,7 @@ def settings(folder: Path, model: ScriptedServer, memory: Memory = "off") -> Set
         model="scripted",
         models=("larger",),
         source=(str(documents),),
+        collections={"handbook": (str(documents), "upload:moon")},
         data_dir=folder / "data",
         weights_dir=folder / "weights",
         memory=memory,

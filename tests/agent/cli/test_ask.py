@@ -23,6 +23,7 @@ import pytest
 from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.transcript.question import Budgets
+from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Verification
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
 from tests.support import pages, policies
@@ -321,16 +322,50 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
     assert "--resume t --max-total-tokens" in done.stderr
 
 
-def test_what_such_runs_cost_is_told_before_the_model_is_asked(documents: Path):
+def test_a_collection_is_searched_as_it_is_now_and_a_resumed_run_keeps_what_it_held(
+    unchecked: Path, data: Path, home: Path
+):
+    uploaded = data / "uploads" / "rules"
+    uploaded.mkdir(parents=True)
+    (uploaded / "rule.md").write_text("# Rules\n\nIf maxsize is None, ask first.\n")
+    file = home / "config" / "rubricem" / "rubricem.toml"
+    file.parent.mkdir(parents=True)
+    text = f'[collections]\nwork = ["{unchecked}", "upload:rules"]\n'
+    with ScriptedServer(lambda body, number: RUN[number % 3]) as server:
+        asked = (QUESTION, "--base-url", server.base_url, "--source", "@work", "--json")
+        for changed in ("never evicts", "evicts on Mondays"):
+            file.write_text(text)
+            cache = unchecked / "cache.md"
+            cache.write_text(cache.read_text().replace("never evicts", changed))
+            rubricem("ask", *asked, "--run", changed.replace(" ", "-"))
+            told = str(server.requests[-1].body)
+            assert changed in told and "ask first" in told
+        kept = RunStore(data).request("never-evicts")["choices"]["source"]
+        assert kept == [str(unchecked), str(uploaded)]
+        file.write_text('[collections]\nwork = ["elsewhere"]\n')
+        assert resumed("never-evicts")["status"] == "finished"
+        assert "Unknown source 'elsewhere'" in refusal("ask", *asked)
+        wrong = [
+            ("work = ['a']\nwork2 = []", "@work", "collections"),
+            ("work = ['@more']", "@work", "collections"),
+            ("work = ['a']", "@wrk", "There is no collection '@wrk'."),
+        ]
+        for written, named, said in wrong:
+            file.write_text(f"[collections]\n{written}\n")
+            assert said in rubricem("ask", *asked[:3], "--source", named, code=2).stderr
+            rubricem("doctor", "--source", named, "--base-url", server.base_url, code=1)
+
+
+def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
     with ScriptedServer(lambda body, number: RUN[number % 3]) as server:
         for _ in range(3):
-            assert "as the last" not in rubricem("ask", *where(server, documents)).stderr
-        done = rubricem("ask", *where(server, documents))
-        other = rubricem("ask", *where(server, documents, "--effort", "quick"))
-        checks = rubricem("doctor", "--base-url", server.base_url, "--source", documents).stdout
+            assert "as the last" not in rubricem("ask", *where(server, unchecked)).stderr
+        done = rubricem("ask", *where(server, unchecked))
+        other = rubricem("ask", *where(server, unchecked, "--effort", "quick"))
+        checks = rubricem("doctor", "--base-url", server.base_url, "--source", unchecked).stdout
     [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
     assert re.fullmatch(
-        r"2 searches, 372 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
+        r"2 searches, 180 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
         r"300,000 tokens, 1,200 seconds, 1 US dollar \(not counted: no price is known\)",
         line,
     )
@@ -339,7 +374,7 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(documents: Path):
     rows = (
         "quick +at most 4 searches,",
         "deep +at most 12 inv",
-        "standard +2 sea.* last 4 such runs",
+        "standard +2 searches.* last 4 such runs",
     )
     assert all(re.search(f"ok +effort {row}", checks) for row in rows), checks
 

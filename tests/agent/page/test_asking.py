@@ -251,6 +251,10 @@ def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site)
     page.get_by_text("Uploaded documents").press("Enter")
     expect(page.get_by_role("listitem").filter(has_text="moon.md").last).to_be_visible()
     assert faults(page) == []
+    run = pages.finished(site, "How far is the moon?", source=["@handbook"])["run"]
+    asked = httpx.get(f"{site.url}api/runs/{run}", timeout=PATIENCE).json()
+    assert asked["source"] == ["notes", "@handbook", "upload:moon"]
+    assert any("lru_cache there" in str(told.body) for told in site.model.requests)
     delete = page.get_by_role("button", name="Delete moon")
     delete.press("Enter")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
@@ -265,6 +269,15 @@ def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site)
     page.reload()
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     expect(page.get_by_text("Uploaded documents")).to_be_hidden()
+
+
+def test_a_collection_is_chosen_as_any_other_source(page: Page):
+    page.get_by_role("checkbox", name="@handbook").check()
+    page.get_by_role("checkbox", name="notes").uncheck()
+    with page.expect_request(lambda sent: sent.method == "POST") as asking:
+        page.get_by_role("textbox", name="Question").fill(pages.QUESTION)
+        page.get_by_role("button", name="Ask", exact=True).click()
+    assert asking.value.post_data_json["source"] == ["@handbook"]
 
 
 def test_what_the_server_has_not_told_yet_is_left_to_it(page: Page):
