@@ -291,8 +291,11 @@ async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> No
 
     if not why and not setup.reflecting.embedded:
         queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
-        queue.put(trajectory.thread, lesson)
-        return
+        try:
+            queue.put(trajectory.thread, lesson)
+            return
+        except RubricemError as error:
+            why = error.told()
     tell(why or said)
 
 

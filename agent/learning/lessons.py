@@ -419,7 +419,7 @@ class _LearningWork:
         return journal_calls(self.learner.model, self.calls)
 
 
-KEPT = 20
+KEPT, MOST_WAITING = 20, 200
 Learn = Callable[[], Awaitable[Lesson]]
 
 
@@ -443,9 +443,12 @@ class LearningQueue:
         return self._task is not None
 
     def put(self, thread: str, learn: Learn) -> None:
-        """Queue a run, unless it is here already."""
-        if thread != self.current:
-            self._waiting.setdefault(thread, learn)
+        """Queue a run, unless it is here already. Raises RubricemError if too many wait."""
+        if thread != self.current and thread not in self._waiting:
+            if len(self._waiting) >= MOST_WAITING:
+                said = f"{MOST_WAITING} runs wait to be learnt from; others wait in their folders."
+                raise RubricemError(said, "Learn from them later, as rubricem learn does.")
+            self._waiting[thread] = learn
         if self._task is None:
             self._task = asyncio.create_task(self._work())
 

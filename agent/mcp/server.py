@@ -53,6 +53,7 @@ class FoundPassage(ToolResult):
 
 class FoundPassages(BaseModel):
     passages: list[FoundPassage]
+    note: str = Field(default="", description="what was not asked, and why")
 
 
 class CitedSource(BaseModel):
@@ -194,8 +195,8 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
     async def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 5) -> FoundPassages:
         """Search the sources of this server for passages."""
         with tool_errors():
-            found = await bench.search(query, limit)
-        return FoundPassages.model_validate({"passages": found})
+            found, note = await bench.search(query, limit)
+        return FoundPassages.model_validate({"passages": found, "note": note})
 
     @server.tool(annotations=READS)
     async def open_page(

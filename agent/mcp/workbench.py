@@ -1,29 +1,40 @@
-"""What the tools of an MCP server share; opened by the first call that needs it."""
+"""What the tools of an MCP server share; opened by the first call that needs it.
+
+Whoever calls them is a model that reads what they show. As in a run, what was private in it leaves
+for a public service by no later call: the words of a query stand in public text or in a query of
+before, an address in public text.
+"""
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict, replace
 
 from rubricem.agent.learning.scoring import score_run
+from rubricem.agent.research.outlet import REMEDY, Outlet
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve
+from rubricem.agent.sources.fetch import SENDING, Sending, addresses_in
 from rubricem.agent.transcript.events import Tell, line_of
-from rubricem.agent.transcript.question import check_question
+from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
 from rubricem.memory.bank import BankItem
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.schema import (
     AnswerFormat,
     Judgement,
     LocalModel,
     Passage,
     SearchTool,
+    Source,
     Status,
     Trajectory,
 )
 
 MOST_OF_A_PAGE = 10
 AT_ONCE = 16
+MOST_SHOWN = 2000
+"""private texts with which what is to leave is compared; beyond that nothing leaves"""
 
 
 class Workbench:
@@ -39,6 +50,8 @@ class Workbench:
         self._tool: SearchTool | None = None
         self._researcher: Researcher | None = None
         self._pages = setup.sources.open_pages(setup.stores.data_dir)
+        self._outlet = Outlet()
+        self._shown = set[Source]()
         self.bank = setup.stores.open_bank()
 
     async def __aenter__(self) -> "Workbench":
@@ -49,6 +62,16 @@ class Workbench:
 
     async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         """Answer a question, telling what is done. Raises RubricemError for a run that failed."""
+        self._outlet.turn()
+        strange = self._outlet.strange(question)
+        if strange and (self._setup.sources.asks_others or addresses_in(question)):
+            told = ", ".join(strange)
+            raise SourceError(f"Not asked, since private text was read before: {told}.", REMEDY)
+        trajectory = await self._answer(question, answer_format, tell)
+        self._show(trajectory.sources)
+        return trajectory
+
+    async def _answer(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         template = replace(
             self._setup.template, answer_format=answer_format, approve_plan=False, clarify=False
         )
@@ -66,20 +89,52 @@ class Workbench:
             raise RubricemError(trajectory.reason, f"Continue with: rubricem ask --resume {run}")
         return trajectory
 
-    async def search(self, query: str, limit: int) -> list[Passage]:
+    async def search(self, query: str, limit: int) -> tuple[list[Passage], str]:
+        """The passages, and why one of the sources was not asked; "": all were."""
         async with self._lock:
             tool = await self._sources()
-        return await tool.search(query, limit)
+        with self._guarded(query) as sending:
+            found = await tool.search(query, limit)
+        self._show(map(_source, found))
+        return found, " ".join(dict.fromkeys(sending.kept))
 
     async def open_page(self, address: str, words: str) -> list[Passage]:
         """The passages of a page of the web that are nearest to some words, in its order."""
-        passages = await self._pages.read(address)
-        return await asyncio.to_thread(nearest, passages, words, "", MOST_OF_A_PAGE)
+        with self._guarded(address):
+            passages = await self._pages.read(address)
+        found = await asyncio.to_thread(nearest, passages, words, "", MOST_OF_A_PAGE)
+        self._show(map(_source, found))
+        return found
+
+    @contextmanager
+    def _guarded(self, asked: str) -> Iterator[Sending]:
+        """What is sent meanwhile passes the gate between private and public sources."""
+        self._outlet.turn()
+        if not self._outlet.guards:
+            self._outlet.say(asked)
+        token = SENDING.set(sending := Sending(self._let_out))
+        try:
+            yield sending
+        finally:
+            SENDING.reset(token)
+
+    def _let_out(self, service: str, text: str, *, address: bool = False) -> tuple[str, str]:
+        if len(self._outlet.private.texts) > MOST_SHOWN:
+            said = f"more than {MOST_SHOWN:,} private passages were shown, too many to compare with"
+            return text, f"Not sent to {service}: {said}. Start the server again."
+        return self._outlet.let_out(service, text, address=address)
+
+    def _show(self, sources: Iterable[Source]) -> None:
+        new = tuple(source for source in sources if source not in self._shown)
+        self._shown.update(new)
+        self._outlet.see(Found(new))
 
     async def judge(self, run: str) -> Judgement:
         # A client names no path of this machine: what is no run's name is refused.
-        await asyncio.to_thread(self._setup.stores.runs.load, run)
-        return await score_run(self._setup, run, self.reader)
+        trajectory = await asyncio.to_thread(self._setup.stores.runs.load, run)
+        judgement = await score_run(self._setup, run, self.reader)
+        self._tell_of(trajectory.private, *(stage.justification for stage in judgement.stages))
+        return judgement
 
     async def bank_show(self, identifier: str) -> BankItem:
         """One reflection. Raises SettingsError where none has the id."""
@@ -90,7 +145,14 @@ class Workbench:
                 f"{len(items) or 'No'} reflections have the id {identifier[:40]!r}.",
                 "Take an id that bank_search gave.",
             )
+        told = item.reflection
+        self._tell_of(told.private, told.question, told.rubrics, told.takeaways)
         return item
+
+    def _tell_of(self, private: bool, *texts: str) -> None:
+        """Note what a call shows beside passages."""
+        if private:
+            self._outlet.see(Found((), note="\n".join(texts)), private=True)
 
     @property
     def reader(self) -> LocalModel | None:
@@ -108,3 +170,7 @@ class Workbench:
     def _hear(self, line: str) -> None:
         if not line.startswith("reading"):
             self._tell(line)
+
+
+def _source(passage: Passage) -> Source:
+    return Source(id="", tool="", query="", **asdict(passage))

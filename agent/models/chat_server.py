@@ -325,7 +325,10 @@ class OpenAIChat:
                 raise
             return reading
 
-        reading, spent = await self._tries.call(attempt)
+        most = estimate_usage((m.content for m in messages), "")
+        most = most.model_copy(update={"completion_tokens": sampling.max_tokens})
+        most = most.model_copy(update={"cost": cost(most, self.price)})
+        reading, spent = await self._tries.call(attempt, most)
         used = self._usage(reading, messages)
         self._sent.note(messages)
         return reading.completion(spent + used)

@@ -17,7 +17,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -216,8 +216,11 @@ async def shared_client(
 class Payer(Protocol):
     """Somebody's account."""
 
-    def check(self) -> None:
-        """Raises PolicyError, before a call, if nothing is left for it."""
+    def call(self, most: Usage) -> AbstractAsyncContextManager[None]:
+        """Sets aside what a call may use at most, while it is made.
+
+        Raises PolicyError, before it, if nothing is left for it.
+        """
 
     def pay(self, usage: Usage) -> None:
         """A call was made."""
@@ -227,10 +230,13 @@ PAYER: ContextVar[Payer | None] = ContextVar("PAYER", default=None)
 """who pays for the calls of this context; None: whoever runs the program"""
 
 
-def see_paid() -> None:
-    """Raises PolicyError if nothing may be spent."""
-    if payer := PAYER.get():
-        payer.check()
+def paying(most: Usage | None) -> AbstractAsyncContextManager[None]:
+    """While a call is made that uses at most so much; None: it costs nothing.
+
+    Raises PolicyError if nothing may be spent.
+    """
+    payer = PAYER.get()
+    return nullcontext() if payer is None or most is None else payer.call(most)
 
 
 def paid(usage: Usage) -> Usage:
@@ -247,18 +253,20 @@ class Tries:
         self._limiter = limiter
         self._retry = retry or Retry()
 
-    async def call(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
+    async def call(
+        self, attempt: Callable[[], Awaitable[T]], most: Usage | None = None
+    ) -> tuple[T, Usage]:
         """The result of an attempt, after retries, and what the failed ones cost.
 
-        Raises PolicyError, with the cost, if there is no point in trying again.
+        `most`: what one uses at most; None: nothing. Raises PolicyError, with the cost, if there
+        is no point in trying again.
         """
         spent, waited, tried = NO_USAGE, 0.0, 0
         try:
             while True:
                 tried += 1
-                see_paid()
                 try:
-                    async with self._limiter.slot():
+                    async with paying(most), self._limiter.slot():
                         return await attempt(), spent
                 except AttemptError as failed:
                     spent += failed.usage

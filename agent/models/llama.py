@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx2
 
-from rubricem.agent.models.limits import paid, see_paid
+from rubricem.agent.models.limits import paid, paying
 from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
@@ -265,8 +265,9 @@ class LlamaPolicy:
                 loop.call_soon_threadsafe(on_text, text)
 
         stream = TokenStream(TokenReading(stop, emit))
-        see_paid()
-        await self._ask(completion_request(prefix, sampling), stream)
+        most = Usage(prompt_tokens=len(prefix), completion_tokens=sampling.max_tokens)
+        async with paying(most):
+            await self._ask(completion_request(prefix, sampling), stream)
         usage = Usage(
             prompt_tokens=len(prefix),
             cached_tokens=stream.reading.cached,

@@ -288,7 +288,9 @@ class TokenServer:
                 raise
             return reading
 
-        reading, spent = await self._tries.call(attempt)
+        most = Usage(prompt_tokens=len(prefix), completion_tokens=sampling.max_tokens)
+        most = most.model_copy(update={"cost": cost(most, self.price)})
+        reading, spent = await self._tries.call(attempt, most)
         usage = spent + self._usage(len(prefix), reading)
         try:
             return await self._check_reply(reading, usage)

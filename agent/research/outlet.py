@@ -126,7 +126,7 @@ class Outlet:
         if address:
             known = (place for kind in (self.said, self.public) for place in kind.texts)
             held = any(normal(text) in addresses_in(each) for each in known)
-            return text, "" if held else "Its address stands in private text alone."
+            return text, "" if held else "Its address stands in no public text."
         if strange := self.strange(text):
             told = ", ".join(strange)
             return text, f"Not sent to {service}, since private text was read: {told}. {REMEDY}"

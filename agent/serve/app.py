@@ -11,14 +11,20 @@ server that listens on all addresses announces this machine's own, since nobody 
 """
 
 import asyncio
-import os
 import secrets
 import socket
 import ssl
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from html import escape
 from http import HTTPStatus
@@ -40,7 +46,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem.agent.learning.scoring import score_run
-from rubricem.agent.models.limits import PAYER
 from rubricem.agent.serve import (
     openai,
     operating,
@@ -69,9 +74,8 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.settings.ledger import SpendingLedger
 from rubricem.agent.settings.users import UserBudget, Users
-from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import hold_lock, keep_private, writable
+from rubricem.memory.runs import hold_lock, keep_private, writable, write_atomically
 
 RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and additional folders"""
@@ -86,31 +90,23 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
     `results`: additional folders with collected or trained runs to show.
     """
-    own = UserApps(desk, security)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with desk.open(), own.open():
-            yield
-
     tally = ServerCounts()
     desk.on_end = tally.run_ended
-    app = FastAPI(
+    own = UserApps(desk, security)
+    app = _app_of(
+        desk,
+        security,
+        results,
+        own.open,
         title="rubricem",
         version=version("rubricem"),
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
         openapi_url="/api/openapi.json",
         max_body_size=MOST_BODY,
     )
-    app.add_middleware(Dispatch, own=own)
+    app.add_middleware(own.dispatching)
     app.add_middleware(Guard, security=security)
-    for routes in _routers(desk, security, results):
-        app.include_router(routes)
     app.include_router(operating.router(own.desks, tally))
     app.include_router(own.router())
-    tell_errors(app)
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -121,10 +117,36 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     return app
 
 
+def _app_of(
+    desk: RunDesk,
+    security: Security,
+    results: Sequence[Path] = (),
+    opening: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+    openapi_url: str | None = None,
+    **more: Any,
+) -> FastAPI:
+    """The application of one desk; what `opening` opens is open as long as the desk is."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with desk.open(), opening():
+            yield
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=openapi_url, **more)
+    for routes in _routers(desk, security, results):
+        app.include_router(routes)
+    tell_errors(app)
+    return app
+
+
 class Chosen(RequestBody):
     """The user for whom the owner's page sends requests; "": the owner."""
 
     user: str = Field(max_length=64)
+
+
+SHARED = ("/api/openapi.json", *OPEN)
+"""paths that are the same for all users"""
 
 
 class UserApps:
@@ -132,10 +154,9 @@ class UserApps:
 
     def __init__(self, desk: RunDesk, security: Security) -> None:
         self.desks = {OWNER: desk}
+        """by the names of their folders: one who is given a name of before is another user"""
         self._security = security
-        self._begun: dict[Path, asyncio.Future[FastAPI]] = {}
-        """by their folders: one who is given a name of before is another user"""
-        self._ledgers: dict[Path, SpendingLedger] = {}
+        self._begun: dict[str, asyncio.Future[FastAPI]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
 
@@ -143,46 +164,52 @@ class UserApps:
     async def open(self) -> AsyncIterator[None]:
         """Also continues the unfinished runs of users."""
         users = self._security.users
-        found = users.all() if users else {}
-        for name in [each for each in found if users and (users.folder(each) / "runs").is_dir()]:
-            await self.of(name)
+        for name in users.all() if users else ():
+            if users and (users.folder(name) / "runs").is_dir():
+                await self.of(name)
         try:
             yield
         finally:
             self._ending.set()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def act_for(self, name: str, folder: Path) -> None:
-        """What this context does is done for a user, who pays for it."""
-        REQUESTER.set(Requester(name))
-        PAYER.set(self._ledgers[folder])
+    def dispatching(self, app: ASGIApp) -> ASGIApp:
+        """Sends a request to the application of its user."""
+
+        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+            name, path = scope.get(USER, OWNER), scope.get("path", "")
+            own = name != OWNER and path.startswith(GUARDED) and path not in SHARED
+            await (await self.of(name) if own else app)(scope, receive, send)
+
+        return dispatch
 
     async def of(self, name: str) -> FastAPI:
         """Raises whatever opening raises; this context goes on for the user."""
         assert self._security.users is not None, "only users have names"
         folder = self._security.users.folder(name)
-        if folder not in self._begun:
-            begun = self._begun[folder] = asyncio.get_running_loop().create_future()
+        if folder.name not in self._begun:
+            begun = self._begun[folder.name] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, folder, begun)))
-        app = await asyncio.shield(self._begun[folder])
-        self.act_for(name, folder)
+        app = await asyncio.shield(self._begun[folder.name])
+        self.desks[folder.name].act()
         return app
 
     async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[FastAPI]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
         try:
-            app = self._make_app(name, folder)
-            self.act_for(name, folder)
+            desk = self.desks[folder.name] = self._make_desk(name, folder)
+            desk.act()
+            app = _app_of(desk, self._security)
             async with app.router.lifespan_context(app):
                 begun.set_result(app)
                 await self._ending.wait()
         except Exception as error:
             if begun.done():
                 raise
-            del self._begun[folder]
+            del self._begun[folder.name]
             begun.set_exception(error)
 
-    def _make_app(self, name: str, folder: Path) -> FastAPI:
+    def _make_desk(self, name: str, folder: Path) -> RunDesk:
         main, users = self.desks[OWNER], self._security.users
         assert users is not None, "only users have names"
         keep_private(folder)
@@ -193,21 +220,8 @@ class UserApps:
                 raise SettingsError(f"The user {name!r} was removed.", "Nothing more is asked.")
             return users.all()[name].allowance
 
-        ledger = self._ledgers[folder] = SpendingLedger(folder, allowance)
-        desk = self.desks[folder.name] = RunDesk(
-            settings, main.capacity, shared=main, user=name, ledger=ledger
-        )
-
-        @asynccontextmanager
-        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-            async with desk.open():
-                yield
-
-        app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-        for routes in _routers(desk, self._security, ()):
-            app.include_router(routes)
-        tell_errors(app)
-        return app
+        ledger = SpendingLedger(folder, allowance)
+        return RunDesk(settings, main.capacity, shared=main, user=name, ledger=ledger)
 
     def router(self) -> APIRouter:
         routes = APIRouter(prefix="/api/users")
@@ -226,25 +240,6 @@ class UserApps:
             return {"user": given.user}
 
         return routes
-
-
-SHARED = ("/api/openapi.json", *OPEN)
-"""paths that are the same for all users"""
-
-
-class Dispatch:
-    """Sends a request to the application of its user."""
-
-    def __init__(self, app: ASGIApp, own: UserApps) -> None:
-        self._app = app
-        self._own = own
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name, path = scope.get(USER, OWNER), scope.get("path", "")
-        if name == OWNER or not path.startswith(GUARDED) or path in SHARED:
-            await self._app(scope, receive, send)
-        else:
-            await (await self._own.of(name))(scope, receive, send)
 
 
 def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
@@ -279,12 +274,10 @@ def tell_errors(app: FastAPI) -> None:
             said = "The body must be a JSON object." if no_object else f"{place}: {first['msg']}."
             refused = unfit(said, None if no_object else place)
         elif no_json:
-            said = "The body is not valid JSON."
-            refused = RequestRefused(HTTPStatus.BAD_REQUEST, said, "Send one JSON object.")
+            refused = RequestRefused(400, "The body is not valid JSON.", "Send one JSON object.")
         else:
             place = place or "the body"
-            said, remedy = f"{place}: {first['msg']}.", f"Correct {place}."
-            refused = RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, said, remedy)
+            refused = RequestRefused(422, f"{place}: {first['msg']}.", f"Correct {place}.")
         return await ours(request, refused)
 
     @app.exception_handler(HTTPException)
@@ -454,14 +447,12 @@ def doorway(data_dir: Path, place: str, security: Security) -> Iterator[str]:
     if security.token is None:
         yield place
         return
-    path = data_dir / DOORWAY
-    link = f"{place}#token={security.ticket()}"
-    with writable(path):
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write('<!doctype html><meta charset="utf-8">')
-            file.write(f'<meta http-equiv="refresh" content="0; url={escape(link)}">')
+    path, link = data_dir / DOORWAY, f"{place}#token={security.ticket()}"
+    write_atomically(
+        path,
+        '<!doctype html><meta charset="utf-8">'
+        f'<meta http-equiv="refresh" content="0; url={escape(link)}">',
+    )
     try:
         yield path.as_uri()
     finally:
@@ -508,27 +499,14 @@ def keep_token(data_dir: Path) -> tuple[str, bool]:
 
     Raises StoreError if its file cannot be used, or can be read by others.
     """
-    path = data_dir / TOKEN_FILE_NAME
+    path, remedy = data_dir / TOKEN_FILE_NAME, "Remove it; a new one is made at the next start."
     with writable(path):
         keep_private(data_dir)
-        if path.exists():
-            return _token_in(path), False
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        token = secrets.token_urlsafe(BYTES)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-        return token, True
-
-
-def _token_in(path: Path) -> str:
-    if path.stat().st_mode & 0o077:
-        raise StoreError(
-            f"the token in {path} can be read by others",
-            "Remove the file; a new one is made when the server starts.",
-        )
-    token = path.read_text(encoding="ascii", errors="replace").strip()
+        if made := not path.exists():
+            write_atomically(path, secrets.token_urlsafe(BYTES) + "\n")
+        if path.stat().st_mode & 0o077:
+            raise StoreError(f"the token in {path} can be read by others", remedy)
+        token = path.read_text(encoding="ascii", errors="replace").strip()
     if len(token) < BYTES:
-        raise StoreError(
-            f"{path} holds no token", "Remove it; a new one is made when the server starts."
-        )
-    return token
+        raise StoreError(f"{path} holds no token", remedy)
+    return token, made

@@ -23,9 +23,9 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -45,6 +45,7 @@ from rubricem.agent.serve import feed
 from rubricem.agent.serve.requests import (
     Answered,
     BudgetsAsked,
+    Remark,
     RunAsked,
     check_known,
     conflict,
@@ -74,6 +75,7 @@ KINDS = {"clarify": "clarify", "approve_plan": "plan", "permit": "permit"}
 """of questions to a person, as the page knows them"""
 
 
+@dataclass(eq=False)
 class Work:
     """A run that waits, is in progress, or asks a person; all of it is used on one event loop.
 
@@ -82,32 +84,27 @@ class Work:
     tab, are told so.
     """
 
-    def __init__(
-        self,
-        run: str,
-        conversation: str | None,
-        log: feed.EventLog,
-        began: datetime,
-        places: asyncio.Semaphore,
-    ) -> None:
-        """`began`: when the question was asked; `places`: limits simultaneous runs."""
-        self.run = run
-        self.conversation = conversation
-        self.log = log
-        self.began = began
-        self.state: WorkState = "waiting"
+    run: str
+    conversation: str | None
+    log: feed.EventLog
+    began: datetime
+    """when the question was asked"""
+    places: asyncio.Semaphore = field(repr=False)
+    """limits simultaneous runs"""
+    model: PolicyChoice
+    granted: Granted
+    """reserved of a user's daily budget until the run has ended"""
+    leads: bool
+    attended: bool = False
+    """whether a person watches, who may be asked before something reaches beyond reading"""
+    state: WorkState = "waiting"
+    task: asyncio.Task[None] | None = None
+    trajectory: Trajectory | None = None
+
+    def __post_init__(self) -> None:
         self.stop = asyncio.Event()
         self.steering = Steering(self.hear)
-        self.leads = False
-        self.attended = False
-        """whether a person watches, who may be asked before something reaches beyond reading"""
-        self.telling = feed.Telling(run)
-        self.task: asyncio.Task[None] | None = None
-        self.trajectory: Trajectory | None = None
-        self.granted = Granted(0, 0.0)
-        """reserved of a user's daily budget until the run has ended"""
-        self.model: PolicyChoice | None = None
-        self._places = places
+        self.telling = feed.Telling(self.run)
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """the current question to a person: its id, its kind, and the future of the decision"""
@@ -131,14 +128,14 @@ class Work:
         self._coalescer.put("state", {"state": state})
 
     async def go(self) -> None:
-        await self._places.acquire()
+        await self.places.acquire()
         self._placed = True
         self.be("loading")
 
     def leave(self) -> None:
         if self._placed:
             self._placed = False
-            self._places.release()
+            self.places.release()
 
     def hear(self, event: Event) -> None:
         if threading.get_ident() == self._loops_thread:
@@ -236,6 +233,7 @@ class Researchers:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._users = 0
+        self._retired = False
         self._lock = asyncio.Lock()
 
     @property
@@ -244,9 +242,7 @@ class Researchers:
         return self.find_open(self._model)
 
     def find_open(self, model: PolicyChoice) -> Policy | None:
-        if self._shared is not None:
-            return self._shared.find_open(model)
-        return self._open.get(_which(model))
+        return self._shared.find_open(model) if self._shared else self._open.get(_which(model))
 
     @property
     def reader(self) -> LocalModel | None:
@@ -259,21 +255,35 @@ class Researchers:
 
         Raises whatever opening raises; the next caller tries again.
         """
-        self._users += 1
-        try:
+        async with self.used():
             held = await self._hold(setup)
-        except BaseException:
-            self._users -= 1
-            raise
-        try:
-            while len(self._held) > MOST and (
-                idle := [k for k, h in self._held.items() if not h.users]
-            ):
-                await self._held.pop(idle[0]).opened.aclose()
-            yield held.researcher
-        finally:
-            held.users -= 1
-            self._users -= 1
+            try:
+                idle = [key for key, each in self._held.items() if not each.users]
+                for key in idle[: max(len(self._held) - MOST, 0)]:
+                    await self._held.pop(key).opened.aclose()
+                yield held.researcher
+            finally:
+                held.users -= 1
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
+        """What is open stays so until this ends, also of retired ones."""
+        async with self._shared.used() if self._shared else nullcontext():
+            self._users += 1
+            try:
+                yield
+            finally:
+                self._users -= 1
+                await self._close_retired()
+
+    async def retire(self) -> None:
+        """Close what is open once nobody uses it."""
+        self._retired = True
+        await self._close_retired()
+
+    async def _close_retired(self) -> None:
+        if self._retired and not self._users:
+            await self.aclose()
 
     async def _hold(self, setup: Setup) -> _Held:
         key = json.dumps(setup.choices, sort_keys=True)
@@ -303,14 +313,10 @@ class Researchers:
                 gc.freeze()
             return self._open[key]
 
-    @property
-    def busy(self) -> bool:
-        return self._users > 0
-
     async def aclose(self) -> None:
-        for held in self._held.values():
-            await held.opened.aclose()
-        self._held.clear()
+        while self._held:
+            await self._held.popitem()[1].opened.aclose()
+        self._open.clear()
         await self._stack.aclose()
 
 
@@ -337,13 +343,13 @@ class Lessons:
 
     async def after(self, trajectory: Trajectory) -> None:
         """Queue a run that ended with memory on; learn from it now if the model is a server's."""
+        run = trajectory.thread
         try:
             why = await asyncio.to_thread(lessons.enter, self._store, trajectory)
+            if not why and self.at_once and self._is_ours(run):
+                self._queue.put(run, partial(self._learn, run))
         except RubricemError as error:
-            self._queue.lessons.append(lessons.failed_lesson(trajectory.thread, error))
-            return
-        if not why and self.at_once and self._is_ours(trajectory.thread):
-            self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
+            self._queue.lessons.append(lessons.failed_lesson(run, error))
 
     async def adopt(self, setup: Setup, researchers: Researchers) -> None:
         """Learn by these from now on; what is being learnt is left to wait."""
@@ -351,13 +357,22 @@ class Lessons:
         self._setup, self._researchers, self._learner = setup, researchers, None
         self._settled.clear()
 
-    async def begin(self) -> None:
+    async def begin(self) -> dict[str, Any]:
+        """Learn from all waiting runs; those already queued keep their places.
+
+        Refused (429) if they are too many, of which the first are learnt from.
+        """
         own, _ = await asyncio.to_thread(self._waiting)
         for run in own:
-            self._queue.put(run, partial(self._learn, run))
+            try:
+                self._queue.put(run, partial(self._learn, run))
+            except RubricemError as error:
+                raise too_many(str(error), error.remedy) from error
+        return await self.state()
 
-    async def stop(self) -> None:
+    async def stop(self) -> dict[str, Any]:
         await self._queue.stop()
+        return await self.state()
 
     async def aclose(self) -> None:
         while self._queue.working:
@@ -366,19 +381,21 @@ class Lessons:
 
     async def state(self) -> dict[str, Any]:
         """What waits, what is in progress, and the results so far, the latest first."""
-        own, others = await asyncio.to_thread(self._waiting)
-        told, now = [], None
-        if self._queue.working and (run := self._queue.current):
-            question = one_line(await asyncio.to_thread(self._store.question, run), SHOWN)
-            left = self._queue.waiting
-            now = {"run": run, "question": question, "doing": self._doing, "left": left}
-        for lesson in list(self._queue.lessons)[::-1]:
-            said = lesson.model_dump(mode="json", exclude={"thread"})
-            asked = await asyncio.to_thread(self._store.question, lesson.thread)
-            question = one_line(asked, SHOWN)
-            told.append({"run": lesson.thread, "question": question, **said})
+        return await asyncio.to_thread(self._state)
+
+    def _state(self) -> dict[str, Any]:
+        (own, others), queue, now = self._waiting(), self._queue, None
+        if queue.working and (run := queue.current):
+            now = self._named(run) | {"doing": self._doing, "left": queue.waiting}
+        told = [
+            self._named(lesson.thread) | lesson.model_dump(mode="json", exclude={"thread"})
+            for lesson in list(queue.lessons)[::-1]
+        ]
         counts = {"waiting": len(own), "others": len(others)}
         return {"at_once": self.at_once, **counts, "now": now, "lessons": told}
+
+    def _named(self, run: str) -> dict[str, Any]:
+        return {"run": run, "question": one_line(self._store.question(run), SHOWN)}
 
     async def _learn(self, run: str) -> lessons.Lesson:
         CURRENT.set(self._hear)
@@ -404,8 +421,6 @@ class Lessons:
         return lessons.models_of(self._store, run) == ours
 
 
-HEARTBEAT = 15.0
-"""seconds without events after which a watcher is told that the connection is alive"""
 FOLLOW_UP = "Ask a follow-up when its report is there."
 STOPPED = "it was stopped before anything was found; resume it to go on"
 DELETED = "The folder of this run was deleted while it went on; nothing of it is kept."
@@ -454,25 +469,16 @@ class RunDesk:
         """set when the server ends, so that watchers are let go"""
         self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
         """called for each ended run with its key, its status, and its trajectory if there is one"""
-        self._former: list[Researchers] = []
-        """of earlier settings, for runs that still use them"""
         self._first = shared or self
-        self._places: asyncio.Semaphore = (
-            shared._places if shared else asyncio.Semaphore(self.capacity.running)
-        )
+        self._places = asyncio.Semaphore(self.capacity.running)
         if shared is not None:
             shared.users.append(self)
-            self.on_end = shared.on_end
+            self.on_end, self._places = shared.on_end, shared._places
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["RunDesk"]:
         """Resume unfinished runs; at the end leave those in progress to the next server."""
-
-        async def beat() -> None:
-            while True:
-                await asyncio.sleep(HEARTBEAT)
-                self.logs.wake()
 
         async def read() -> None:
             # In turns, so that the server can end between two of them.
@@ -480,74 +486,67 @@ class RunDesk:
                 while await asyncio.to_thread(self.history.follow, seconds=1):
                     pass
 
-        beside = [asyncio.create_task(beat()), asyncio.create_task(read())]
+        reading = asyncio.create_task(read())
         try:
             await self._take_up()
             yield self
         finally:
             self.close()
-            tasks = [work.task for work in self.live.values() if work.task] + beside
+            tasks = [reading, *(work.task for work in self.live.values() if work.task)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.lessons.aclose()
-            for each in (*self._former, self.researchers):
-                await each.aclose()
+            await self.researchers.aclose()
 
     def close(self) -> None:
         for each in (self, *self.users):
             each.closing.set()
             each.logs.wake()
 
+    def act(self) -> None:
+        """What this context does from now on is done for the desk's user, who pays for it."""
+        REQUESTER.set(Requester(self.user))
+        PAYER.set(self._ledger)
+
     async def adopt(self, settings: Settings) -> None:
         """Have other settings from the next question on, also for users; runs keep theirs."""
         first = Capacity(min(setup_of(settings).model.at_once, 64), self.capacity.waiting)
         if first != self.capacity:
             self.capacity, self._places = first, asyncio.Semaphore(first.running)
+        former = [desk.researchers for desk in (self, *self.users)]
         for desk in (self, *self.users):
-            desk._former.append(desk.researchers)
             own = settings.model_copy(update={"data_dir": desk.settings.data_dir})
             desk.settings, desk.setup = own, setup_of(own)
             desk.capacity, desk._places = self.capacity, self._places
             shared = None if desk is self else self.researchers
             desk.researchers = Researchers(desk.setup.model, shared)
             await desk.lessons.adopt(desk.setup, desk.researchers)
-        await self._close_former()
-
-    async def _close_former(self) -> None:
-        """Close what earlier settings opened, once no run uses it; users' first, which share it."""
-        for desk in (*self._first.users, self._first):
-            if desk is self._first and any(user._former for user in desk.users):
-                return
-            while idle := next((one for one in desk._former if not one.busy), None):
-                desk._former.remove(idle)
-                await idle.aclose()
+        for each in reversed(former):  # users', which share the first
+            await each.retire()
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
-            work = await self._start(asked, question, await self._within(settings))
-            work.attended = asked.attended  # its task has not begun yet
-            return work
+            setup = await asyncio.to_thread(setup_of, await self._within(settings))
+            self._see_room()
+            name = asked.thread
+            earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()
+            setup = await settle(setup)
+            run = new_thread()
+            ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
+            with refuse_as(HTTPStatus.NOT_FOUND):
+                follows = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
+            if self._ledger:
+                await asyncio.to_thread(self._ledger.begin)
+            return await self._begin(run, ask, setup, follows.id, attended=asked.attended)
 
-    async def _start(self, asked: RunAsked, question: str, settings: Settings) -> Work:
-        setup = await asyncio.to_thread(setup_of, settings)
-        self._see_room()
-        name = asked.thread
-        earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()
-        setup = await settle(setup)
-        run = new_thread()
-        ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
-        with refuse_as(HTTPStatus.NOT_FOUND):
-            follows = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
-        if self._ledger:
-            await asyncio.to_thread(self._ledger.begin)
-        return await self._begin(run, ask, setup, follows.id)
-
-    async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
+    async def resume(
+        self, run: str, budgets: BudgetsAsked | None = None, attended: bool = False
+    ) -> Work:
         """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
-        await self.check_run(run)
+        await asyncio.to_thread(self.check_run, run)
         if lead_of(self.store, run):
             raise conflict("This is a part of a larger research.", "Go on with the whole of it.")
         if run in self.live:
@@ -563,8 +562,8 @@ class RunDesk:
         async with self._granting:
             wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}
             granted = await self._within(self.settings.model_copy(update=wanted))
-            ask = replace(ask, budgets=budgets_of(granted))
-            return await self._begin(run, ask, setup, follows.id if follows else None, again=True)
+            ask, thread = replace(ask, budgets=budgets_of(granted)), follows.id if follows else None
+            return await self._begin(run, ask, setup, thread, again=True, attended=attended)
 
     async def _within(self, settings: Settings) -> Settings:
         """The settings within a user's remaining budget; Refused (429) if nothing is left."""
@@ -587,19 +586,22 @@ class RunDesk:
         others = (other for desk in desks for other in desk.live.values())
         return sum(other.state == "waiting" and other.began < work.began for other in others)
 
-    async def stop(self, run: str) -> None:
+    async def stop(self, run: str) -> dict[str, Any]:
+        """End a run with what it has."""
         work = await self.at_work(run)
         work.stop.set()
         if work.state in ("waiting", "loading", "asking") and work.task is not None:
             work.task.cancel()
+        return {"run": run}
 
-    async def answer(self, run: str, answered: Answered) -> None:
+    async def answer(self, run: str, answered: Answered) -> dict[str, Any]:
         """Pass on a person's answer; Refused (409) if it was answered before."""
         (await self.at_work(run)).answer(answered)
+        return {"run": run, "id": answered.id}
 
-    async def remark(self, run: str, text: str) -> None:
+    async def remark(self, run: str, remark: Remark) -> dict[str, Any]:
         """Tell a lead something; Refused (409) where nobody would hear it."""
-        work, said = await self.at_work(run), storable(text).strip()
+        work, said = await self.at_work(run), storable(remark.text).strip()
         if not work.leads:
             raise conflict("Only deep research takes remarks while it goes on.", FOLLOW_UP)
         if work.telling.stage is Stage.ANSWER:
@@ -607,6 +609,7 @@ class RunDesk:
         if not said:
             raise SettingsError("There is no remark.", "Say what is to be looked at as well.")
         await work.steering.remark(said)
+        return {"run": run}
 
     async def stop_part(self, run: str, number: int) -> dict[str, Any]:
         """End an investigation with what it has."""
@@ -634,20 +637,20 @@ class RunDesk:
 
     async def log(self, run: str) -> feed.EventLog:
         """The events of a run; Refused (404) if there is none."""
-        await self.check_run(run)
+        await asyncio.to_thread(self.check_run, run)
         return await self.logs.of(run)
 
     async def at_work(self, run: str) -> Work:
         """A run that this process works on; Refused if it does not."""
-        await self.check_run(run)
+        await asyncio.to_thread(self.check_run, run)
         if run not in self.live:
             raise conflict("The run is not in progress.", "Look at its report, or resume it.")
         return self.live[run]
 
-    async def check_run(self, run: str) -> None:
-        """Raise Refused (404) if no run has this key."""
+    def check_run(self, run: str) -> None:
+        """Raise Refused (404) if no run has this key. Reads files."""
         if run not in self.live:
-            await asyncio.to_thread(check_known, self.store, run)
+            check_known(self.store, run)
 
     def conversation(self, identifier: str) -> Conversation:
         """The conversation of this name; Refused (404) if there is none. Reads files."""
@@ -679,17 +682,32 @@ class RunDesk:
                 log.append(name, data)
 
     async def _begin(
-        self, run: str, ask: Ask, setup: Setup, conversation: str | None, again: bool = False
+        self,
+        run: str,
+        ask: Ask,
+        setup: Setup,
+        conversation: str | None,
+        *,
+        again: bool = False,
+        attended: bool = False,
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
         async with self._lock:
             if run in self.live:
                 raise conflict("The run is in progress already.", "Watch its events.")
-            work = Work(run, conversation, log, began, self._places)
-            work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0, self._ledger)
-            work.model, work.leads = setup.model, ask.leads
-            self.live[run] = work
+            granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0, self._ledger)
+            work = self.live[run] = Work(
+                run,
+                conversation,
+                log,
+                began,
+                self._places,
+                setup.model,
+                granted,
+                ask.leads,
+                attended,
+            )
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
         return work
@@ -714,13 +732,11 @@ class RunDesk:
         finally:
             work.leave()
             release(requester)
-            REQUESTER.set(Requester(self.user))
-            PAYER.set(self._ledger)
+            self.act()
         work.conclude(said)
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
         work.end()
-        await self._close_former()
         self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from starlette.responses import StreamingResponse
 
@@ -356,6 +357,8 @@ class Coalescer:
 
 FILE_NAME = "events.jsonl"
 BATCH = 512
+HEARTBEAT = 15.0
+"""seconds without events after which a watcher is told that the connection is alive"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +379,7 @@ class LoggedEvent:
         return _json(value).encode() + b"\n"
 
 
-def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
+def event_stream(frames: AsyncIterator[bytes] | Iterator[bytes]) -> StreamingResponse:
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
@@ -392,7 +395,6 @@ class EventLog:
         self.ended = False
         self.lost = False
         """the run's folder is gone: no more events are written"""
-        self.watchers = 0
         self._events: list[LoggedEvent] = []
         self._news = asyncio.Event()
         with suppress(FileNotFoundError):
@@ -425,14 +427,10 @@ class EventLog:
         return self._events[after : after + BATCH]
 
     async def wait_for_news(self, after: int) -> None:
-        """Return when there is an event after the number, or at the next `wake`."""
-        if self.last > after:
-            return
-        self.watchers += 1
-        try:
-            await self._news.wait()
-        finally:
-            self.watchers -= 1
+        """Return when there is an event after the number, at the next `wake`, or after a while."""
+        if self.last <= after:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), HEARTBEAT)
 
     def wake(self) -> None:
         self._news.set()
@@ -457,54 +455,41 @@ def _parse_line(number: int, line: bytes) -> LoggedEvent:
         return LoggedEvent(number, "note", {"message": "this event was damaged on disk"})
 
 
-MOST_HELD = 32
-"""logs kept in memory without writers or watchers"""
 MOST_RESTARTS = 5
 """a run that was resumed this often and never ended is not resumed again by itself"""
 
 
 class Logs:
-    """Opens the log of a run, or returns the open one."""
+    """Opens the log of a run, or returns the one that somebody writes or reads."""
 
     def __init__(self, store: RunStore) -> None:
-        self._folder, self._folder_of = store.folder, store.folder_of
-        self._held: dict[str, EventLog] = {}
+        self._store = store
+        self._held: WeakValueDictionary[str, EventLog] = WeakValueDictionary()
         self._lock = asyncio.Lock()
 
     async def of(self, run: str) -> EventLog:
         async with self._lock:
-            if run not in self._held:
-                log = await asyncio.to_thread(EventLog, self._folder_of(run) / FILE_NAME)
-                idle = [n for n, each in self._held.items() if each.ended and not each.watchers]
-                for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
-                    del self._held[name]
+            if (log := self._held.get(run)) is None:
+                log = await asyncio.to_thread(EventLog, self._store.folder_of(run) / FILE_NAME)
                 self._held[run] = log
-            return self._held[run]
-
-    def forget(self, run: str) -> None:
-        self._held.pop(run, None)
+            return log
 
     def wake(self) -> None:
         for log in list(self._held.values()):
             log.wake()
 
     def find_unfinished(self) -> list[str]:
-        """Runs that were begun here and have not ended; reads files."""
-        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
-            paths = [f"{entry.path}/{FILE_NAME}" for entry in entries]
-            found = [path for path in paths if _goes_on(path)]
-            return [Path(path).parent.name for path in sorted(found, key=os.path.getmtime)]
-        return []
+        """Runs that were begun here and have not ended, the oldest first; reads files."""
+        paths = [path for path in self._store.folder.glob(f"*/{FILE_NAME}") if _goes_on(path)]
+        return [path.parent.name for path in sorted(paths, key=os.path.getmtime)]
 
 
-def _goes_on(path: str) -> bool:
-    end = f'"event":"{END}"'.encode()
+def _goes_on(path: Path) -> bool:
     try:
-        lines = plain_bytes(Path(path)).splitlines()
+        held = plain_bytes(path)
     except OSError:
         # A file that cannot be read keeps no other run from going on.
         return False
-    ends = [at for at, line in enumerate(lines, 1) if end in line]
-    since = lines[ends[-1] :] if ends else lines
-    begun = sum(f'"event":"{RESTART}"'.encode() in line for line in since)
-    return bool(since) and begun < MOST_RESTARTS
+    _, ended, since = held.rpartition(f'"event":"{END}"'.encode())
+    since = since.partition(b"\n")[2] if ended else since
+    return bool(since) and since.count(f'"event":"{RESTART}"'.encode()) < MOST_RESTARTS

@@ -19,7 +19,7 @@ clients retry by themselves and each retry costs a run. Its results are kept, an
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -48,6 +48,23 @@ _BEFORE = "What was said before this question:"
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
 _OWN_TOOLS = "a run uses the tools of this server alone"
 _MANY_CALLS = "the report is put together from many calls of a model"
+UNSUPPORTED = {
+    "tools": _OWN_TOOLS,
+    "functions": _OWN_TOOLS,
+    "logprobs": _MANY_CALLS,
+    "top_logprobs": _MANY_CALLS,
+    "audio": "only text is read and written",
+    "prediction": "a report cannot be foretold",
+}
+TASKS = ("### Task:\n", "Provide a concise, 5-word-or-less title for the conversation")
+"""how what Open WebUI and LibreChat ask of a model about a conversation begins"""
+TASK_TOKENS = 1000
+DONE = b"data: [DONE]\n\n"
+GONE = 499
+"""the status of a response whose client has disconnected"""
+PIECE = 400
+LOOKED_THROUGH = 300
+"""latest runs that are searched for the one whose report a client sends back"""
 
 
 class SaidTurn(NamedTuple):
@@ -66,14 +83,10 @@ class Dialogue:
 
     def as_question(self) -> str:
         """The question with the earlier messages as text, if no run is known for them."""
-        if not self.earlier:
-            return self.question
         said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
         for turn in reversed(self.earlier[-MOST_TURNS:]):
-            text = turn.text
-            if len(text) > LONGEST_TURN:
-                text = text[:LONGEST_TURN] + " ..."
-            line = f"{turn.role.capitalize()}: {text}"
+            cut = " ..." if len(turn.text) > LONGEST_TURN else ""
+            line = f"{turn.role.capitalize()}: {turn.text[:LONGEST_TURN]}{cut}"
             room -= len(line) + 2
             if room < 0:
                 break
@@ -83,79 +96,31 @@ class Dialogue:
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
     """The question in a list of messages. Raises Refused unless the last is a user's text."""
-    last = len(messages) - 1
-    turns = [
-        _turn(message, f"{place}.{at}", last=at == last)
-        for at, message in enumerate(messages)
-        if message.get("role") not in _PASSED_OVER and (at == last or _has_text(message))
-    ]
-    if not turns or turns[-1].role != "user":
+    said = [(n, m) for n, m in enumerate(messages) if m.get("role") not in _PASSED_OVER]
+    if not said or said[-1][1].get("role") != "user":
         raise unfit("The last message must be the user's: it is the question.", place)
-    return Dialogue(turns[-1].text, tuple(turns[:-1]))
+    number, last = said.pop()
+    question, content = _texts(last), last.get("content")
+    if len(question) < (len(content) if isinstance(content, list) else 1):
+        place = f"{place}.{number}.content"
+        raise unfit(f"{place}: only text is read.", place, "unsupported_content")
+    spoken = [(m, _texts(m)) for _, m in said if m.get("role") in ("user", "assistant")]
+    earlier = (SaidTurn(m["role"], "\n".join(texts)) for m, texts in spoken if any(texts))
+    return Dialogue("\n".join(question), tuple(earlier))
 
 
-def _has_text(message: Mapping[str, Any]) -> bool:
-    """Whether an earlier message says something that is read; calls of tools do not."""
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    """What a message says, without its pictures and the like."""
     content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    said = content if isinstance(content, str) else any(map(_is_text, parts))
-    return message.get("role") in ("user", "assistant") and bool(said)
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "text"
-
-
-TASKS = ("### Task:\n", "Provide a concise, 5-word-or-less title for the conversation")
-"""how what Open WebUI and LibreChat ask of a model about a conversation begins"""
-TASK_TOKENS = 1000
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [p.get("text") for p in parts if isinstance(p, Mapping) and p.get("type") == "text"]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def task_in(messages: Sequence[Mapping[str, Any]]) -> str:
     """The last message, where it asks for a title and the like; "" for a question."""
     content = messages[-1].get("content")
-    is_task = isinstance(content, str) and content.lstrip().startswith(TASKS)
-    return str(content) if is_task else ""
-
-
-def _turn(message: Mapping[str, Any], place: str, *, last: bool) -> SaidTurn:
-    role = message.get("role")
-    if role not in ("user", "assistant") or (last and message.get("tool_calls")):
-        said = role if isinstance(role, str) else message.get("type")
-        raise unfit(f"{place}: a message of {said!r} is not supported.", place)
-    content = message.get("content")
-    if isinstance(content, str):
-        return SaidTurn(role, content)
-    if not isinstance(content, list):
-        raise unfit(f"{place}.content must be a text or a list of texts.", f"{place}.content")
-    parts = content if last else filter(_is_text, content)
-    return SaidTurn(role, "\n".join(_part(part, f"{place}.content") for part in parts))
-
-
-def _part(part: Any, place: str) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind != "text" or not isinstance(part.get("text"), str):
-        raise unfit(
-            f"{place}: a part of type {kind!r} is not supported: only text is read.",
-            place,
-            "unsupported_content",
-        )
-    text: str = part["text"]
-    return text
-
-
-UNSUPPORTED = {
-    "tools": _OWN_TOOLS,
-    "functions": _OWN_TOOLS,
-    "logprobs": _MANY_CALLS,
-    "top_logprobs": _MANY_CALLS,
-    "audio": "only text is read and written",
-    "prediction": "a report cannot be foretold",
-}
-
-
-class StreamOptions(BaseModel):
-    include_usage: bool = False
+    return content if isinstance(content, str) and content.lstrip().startswith(TASKS) else ""
 
 
 class ChatAsked(BaseModel):
@@ -166,7 +131,7 @@ class ChatAsked(BaseModel):
     messages: list[dict[str, Any]] = Field(min_length=1)
     model: str = MODEL
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] | None = None
     n: int | None = None
     rubricem: dict[str, Any] | None = None
     """additional arguments of a run: `format`, `source`, `max_seconds` and so on"""
@@ -222,15 +187,6 @@ class Answer:
     """addresses of the sources, in the order of their numbers from 1"""
     usage: Usage = NO_USAGE
 
-    @property
-    def whole(self) -> bool:
-        return Status(self.status).whole
-
-    def outcome_fields(self) -> dict[str, Any]:
-        """What no other field says: which run it was, and its outcome."""
-        told = {"run": self.run, "thread": self.conversation, "status": self.status}
-        return {**told, "reason": self.reason}
-
 
 def answer_of(trajectory: Trajectory, conversation: str | None) -> Answer:
     cited = cited_answer(trajectory)
@@ -266,38 +222,8 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dic
     return "\n\n".join(filter(None, parts)), tuple(annotations)
 
 
-DONE = b"data: [DONE]\n\n"
-GONE = 499
-"""the status of a response whose client has disconnected"""
-PIECE = 400
-
-
 def _frame(value: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
-
-
-async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
-    """The response that `work` returns; it is cancelled if the client disconnects."""
-
-    async def wait_until_gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(wait_until_gone())
-    try:
-        await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            return Response(status_code=GONE)
-        return JSONResponse(working.result())
-    finally:
-        for task in (working, watching):
-            task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-
-
-LOOKED_THROUGH = 300
-"""latest runs that are searched for the one whose report a client sends back"""
 
 
 class OpenAIRuns:
@@ -314,28 +240,19 @@ class OpenAIRuns:
         conversation = await asyncio.to_thread(self._desk.conversations.after, run)
         return await self._desk.start(asked.run(said.question, conversation.id))
 
-    async def task(self, asked: ChatAsked, text: str) -> Response:
+    async def task(self, text: str) -> Answer:
         """What the server's model says of a task about a conversation."""
-        check_model(asked.model)
-        model = (await self._desk.researchers.open_model()).chat
-        if model is None:
-            raise unfit("The embedded model answers questions alone, no tasks of chat programs.")
-        sampling = Sampling(max_tokens=TASK_TOKENS, temperature=0.0)
-        said = await model.chat([Message("user", text)], sampling)
-        content = split_thinking(said.text)[1].strip()
-        head = {"id": f"chatcmpl-{new_thread()}", "created": int(time.time()), "model": MODEL}
-        choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
-        message = {"role": "assistant", "content": content}
-        if not asked.stream:
-            head |= {"object": "chat.completion", "usage": _usage_of(said.usage)}
-            return JSONResponse({**head, "choices": [{**choice, "message": message}]})
-        head |= {"object": "chat.completion.chunk"}
-
-        async def frames() -> AsyncIterator[bytes]:
-            yield _frame({**head, "choices": [{**choice, "delta": message}]})
-            yield DONE
-
-        return event_stream(frames())
+        researchers = self._desk.researchers
+        async with researchers.used():
+            model = (await researchers.open_model()).chat
+            if model is None:
+                said = "The embedded model answers questions alone, no tasks of chat programs."
+                raise unfit(said)
+            sampling = Sampling(max_tokens=TASK_TOKENS, temperature=0.0)
+            told = await model.chat([Message("user", text)], sampling)
+        content = split_thinking(told.text)[1].strip()
+        status = Status.FINISHED.value
+        return Answer(new_thread(), None, status, "", content, usage=told.usage)
 
     @asynccontextmanager
     async def stop_on_leave(self, work: Work) -> AsyncIterator[None]:
@@ -351,34 +268,41 @@ class OpenAIRuns:
                 with suppress(RubricemError):
                     await asyncio.shield(self._desk.stop(work.run))
 
-    async def reply(
-        self, request: Request, work: Work, form: "ChatEvents", stream: bool
-    ) -> Response:
-        if stream:
-            return event_stream(self._frames(work, form))
+    async def reply(self, request: Request, work: Work, form: "ChatForm") -> Response:
+        """The whole completion; the run ends if the client disconnects."""
 
         async def whole() -> dict[str, Any]:
             async with self.stop_on_leave(work):
-                async for line in self.progress(work):
-                    form.add_progress(line)
-            return form.render_reply(await self.answer(work))
+                lines = [line async for line in self.progress(work)]
+            return form.whole(await self.answer(work), "".join(lines))
 
-        return await _unless_gone(request, whole())
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            working.cancel()
 
-    async def _frames(self, work: Work, form: "ChatEvents") -> AsyncIterator[bytes]:
-        async with self.stop_on_leave(work):
-            for event in form.begin_reply():
-                yield event
-            async for line in self.progress(work):
-                yield form.add_progress(line) if line else BEAT
+        working, watching = asyncio.create_task(whole()), asyncio.create_task(watch())
         try:
-            answer = await self.answer(work)
+            return JSONResponse(await working)
+        except asyncio.CancelledError:
+            if not watching.done():
+                raise
+            return Response(status_code=GONE)
+        finally:
+            watching.cancel()
+
+    async def frames(self, work: Work, form: "ChatForm") -> AsyncIterator[bytes]:
+        """The same in chunks."""
+        async with self.stop_on_leave(work):
+            yield form.chunk({"role": "assistant", "content": ""})
+            async for line in self.progress(work):
+                yield form.chunk({"reasoning_content": line}) if line else BEAT
+        try:
+            chunks = form.chunks(await self.answer(work))
         except RubricemError as error:
-            for event in form.failure(error):
-                yield event
-            return
-        for event in form.finish_reply(answer):
-            yield event
+            chunks = iter([_frame(reply_of(error, OPENAI)[0]), DONE])
+        for chunk in chunks:
+            yield chunk
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
         """Lines about progress, as it happens; "" after a while without any."""
@@ -463,70 +387,64 @@ def router(desk: RunDesk) -> APIRouter:
 
     @routes.post("/chat/completions")
     async def complete(asked: ChatAsked, request: Request) -> Response:
+        page = str(request.base_url)
         if task := task_in(asked.messages):
-            return await runs.task(asked, task)
+            check_model(asked.model)
+            answer = await runs.task(task)
+            form = ChatForm(answer.run, asked, page)
+            if not asked.stream:
+                return JSONResponse(form.whole(answer))
+            return event_stream(form.chunks(answer))
         work = await runs.begin(asked)
-        return await runs.reply(
-            request, work, ChatEvents(work, asked, str(request.base_url)), asked.stream
-        )
+        form = ChatForm(work.run, asked, page)
+        if asked.stream:
+            return event_stream(runs.frames(work, form))
+        return await runs.reply(request, work, form)
 
     return routes
 
 
-class ChatEvents:
-    """A run as a chat completion, or as the chunks of one.
+class ChatForm:
+    """A run as a chat completion, or as the chunks of one."""
 
-    A line of progress is also kept for the whole response.
-    """
-
-    def __init__(self, work: Work, asked: ChatAsked, page: str) -> None:
+    def __init__(self, run: str, asked: ChatAsked, page: str) -> None:
         """`page`: the address of this server's page."""
-        self._reasoning, self._page = "", page
-        self._counted = asked.stream_options is not None and asked.stream_options.include_usage
+        self._page = page
+        self._counted = bool((asked.stream_options or {}).get("include_usage"))
         self._head = {
-            "id": f"chatcmpl-{work.run}",
+            "id": f"chatcmpl-{run}",
             "object": "chat.completion.chunk" if asked.stream else "chat.completion",
             "created": int(time.time()),
             "model": MODEL,
             **({"usage": None} if asked.stream and self._counted else {}),
         }
 
-    def begin_reply(self) -> Iterator[bytes]:
-        yield self._chunk({"role": "assistant", "content": ""})
+    def chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+        return _frame({**self._head, **more, "choices": [choice]})
 
-    def add_progress(self, line: str) -> bytes:
-        self._reasoning += line
-        return self._chunk({"reasoning_content": line})
-
-    def failure(self, error: RubricemError) -> Iterator[bytes]:
-        yield _frame(reply_of(error, OPENAI)[0])
-        yield DONE
-
-    def finish_reply(self, answer: Answer) -> Iterator[bytes]:
+    def chunks(self, answer: Answer) -> Iterator[bytes]:
+        """The answer, its outcome and the end of the stream."""
         for at in range(0, len(answer.content), PIECE):
-            yield self._chunk({"content": answer.content[at : at + PIECE]})
-        last = {"citations": list(answer.citations), "rubricem": answer.outcome_fields()}
-        yield self._chunk({"annotations": self._annotations(answer)}, _reason(answer), **last)
+            yield self.chunk({"content": answer.content[at : at + PIECE]})
+        delta = {"annotations": self._annotations(answer)}
+        yield self.chunk(delta, _finish_reason(answer), **_outcome(answer))
         if self._counted:
             yield _frame({**self._head, "choices": [], "usage": _usage_of(answer.usage)})
         yield DONE
 
-    def render_reply(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: Answer, reasoning: str = "") -> dict[str, Any]:
         message = {
             "role": "assistant",
             "content": answer.content,
             "refusal": None,
-            "reasoning_content": self._reasoning,
+            "reasoning_content": reasoning,
             "annotations": self._annotations(answer),
         }
-        whole = {"message": message, "finish_reason": _reason(answer), "logprobs": None}
-        return {
-            **self._head,
-            "choices": [{"index": 0, **whole}],
-            "usage": _usage_of(answer.usage),
-            "citations": list(answer.citations),
-            "rubricem": answer.outcome_fields(),
-        }
+        reason = _finish_reason(answer)
+        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+        more = {"choices": [choice], "usage": _usage_of(answer.usage)}
+        return {**self._head, **more, **_outcome(answer)}
 
     def _annotations(self, answer: Answer) -> list[dict[str, Any]]:
         """For each mark an address that opens: of a file it is the run's on this server's page."""
@@ -539,13 +457,15 @@ class ChatEvents:
             for each in answer.annotations
         ]
 
-    def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-        return _frame({**self._head, **more, "choices": [choice]})
+
+def _finish_reason(answer: Answer) -> str:
+    return "stop" if Status(answer.status).whole else "length"
 
 
-def _reason(answer: Answer) -> str:
-    return "stop" if answer.whole else "length"
+def _outcome(answer: Answer) -> dict[str, Any]:
+    """What OpenAI's own fields do not say: addresses by number, which run it was, how it ended."""
+    told = {"run": answer.run, "thread": answer.conversation, "status": answer.status}
+    return {"citations": list(answer.citations), "rubricem": {**told, "reason": answer.reason}}
 
 
 def _usage_of(usage: Usage) -> dict[str, Any]:

@@ -65,6 +65,10 @@ def missing(message: str, remedy: str) -> RequestRefused:
     return RequestRefused(HTTPStatus.NOT_FOUND, message, remedy)
 
 
+def forbidden(message: str, remedy: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.FORBIDDEN, message, remedy)
+
+
 def check_known(store: RunStore, run: str) -> None:
     """Raise Refused (404) if no run has this key. Reads files."""
     with suppress(SettingsError):
@@ -120,19 +124,10 @@ def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
         status = HTTPStatus.INTERNAL_SERVER_ERROR
     if not path.startswith(OPENAI):
         return {"error": str(error), "remedy": error.remedy}, status
-    kind = "invalid_request_error"
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        kind = "rate_limit_error"
-    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        kind = "server_error"
-    known = error if isinstance(error, RequestRefused) else None
-    told = {
-        "message": error.told(),
-        "type": kind,
-        "param": known.param if known else None,
-        "code": known.code if known else None,
-    }
-    return {"error": told}, status
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    kind = "rate_limit_error" if status == HTTPStatus.TOO_MANY_REQUESTS else kind
+    known = {"param": getattr(error, "param", None), "code": getattr(error, "code", None)}
+    return {"error": {"message": error.told(), "type": kind, **known}}, status
 
 
 BUILT_IN = (PYTHON, WEB, *PAPERS, WIKIPEDIA, HISTORY, AUTO)
@@ -206,7 +201,18 @@ class RunAsked(BudgetsAsked):
         return settings.model_copy(update=changed)
 
 
-PERMITS = ("once", "run", "always", "never")
+class Remark(RequestBody):
+    """What a person says to a lead while it works."""
+
+    text: str = Field(max_length=2000)
+
+
+DECISIONS = {
+    "clarify": ("answer",),
+    "plan": ("approve", "reject", "edit"),
+    "permit": ("once", "run", "always", "never"),
+}
+"""that answer each kind of question to a person"""
 
 
 class Answered(RequestBody):
@@ -220,32 +226,20 @@ class Answered(RequestBody):
 
     def resume_value(self, kind: str) -> dict[str, Any]:
         """What the graph receives; `kind`: it asked to `clarify`, about its `plan`, or a permit."""
-        if (kind == "permit") != (self.decision in PERMITS):
+        if self.decision not in DECISIONS[kind]:
             raise SettingsError(
                 f"What is asked cannot be answered by {self.decision!r}.",
-                f"A permit is answered by one of {', '.join(PERMITS)}, nothing else is.",
+                f"Send one of the decisions {', '.join(DECISIONS[kind])}.",
             )
-        match kind, self.decision:
-            case "clarify", "answer":
+        match self.decision:
+            case "answer":
                 return {"text": storable(self.text)}
-            case "clarify", _:
-                raise SettingsError(
-                    f"A clarifying question cannot be answered by {self.decision!r}.",
-                    'Send the decision "answer" with a text; an empty one skips it.',
-                )
-            case "permit", _:
-                return {"verdict": self.decision}
-            case _, "approve":
-                return {"verdict": "approve"}
-            case _, "reject":
+            case "reject":
                 return {"verdict": "reject", "reason": storable(self.text)}
-            case _, "edit":
+            case "edit":
                 return {"verdict": "edit", "plan": self._read_plan().model_dump(mode="json")}
-            case _:
-                raise SettingsError(
-                    "A plan is not a question to be answered.",
-                    'Send the decision "approve", "reject" or "edit".',
-                )
+            case verdict:
+                return {"verdict": verdict}
 
     def _read_plan(self) -> ShownPlan:
         try:

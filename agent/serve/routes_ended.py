@@ -10,9 +10,9 @@ Judging is done in the background, one run after another; clients poll until it 
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from rubricem.agent.learning.lessons import keep_rating
 from rubricem.agent.learning.scoring import FILE
@@ -45,7 +45,6 @@ TYPES: dict[Kind, str] = {
 Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
 Gate = Callable[[], Awaitable[None]]
-JudgeState = Literal["none", "waiting", "running", "done", "failed"]
 MOST = 32
 _SHORTEST_KEY = 6
 """characters; anything shorter could be in any text"""
@@ -84,15 +83,13 @@ class _EndedRuns:
         self._settings = settings
         self._store = RunStore(settings().data_dir)
         # A page set on paper takes a processor for a second: one at a time.
-        self._turn = asyncio.Semaphore(1)
+        self._turn = threading.Lock()
 
-    async def export(self, run: str, kind: Kind) -> Response:
-        trajectory = await asyncio.to_thread(self._load_ended, run)
-        async with self._turn:
-            shown = await asyncio.to_thread(for_others, trajectory, self._settings())
-            content = await asyncio.to_thread(render, shown, f".{kind}")
-        named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
-        return Response(content, media_type=TYPES[kind], headers=named)
+    def export(self, run: str, kind: Kind) -> Response:
+        trajectory = self._load_ended(run)
+        with self._turn:
+            shown = for_others(trajectory, self._settings())
+            return as_file(render(shown, f".{kind}"), run, kind)
 
     def judgement(self, run: str) -> dict[str, Any]:
         trajectory, folder = self._load_ended(run), self._store.folder_of(run)
@@ -109,14 +106,14 @@ class _EndedRuns:
             "ratings": [rating.model_dump(mode="json") for rating in ratings_in(folder)],
         }
 
-    async def judge(self, run: str) -> dict[str, Any]:
+    async def judge(self, run: str) -> dict[str, str]:
         await asyncio.to_thread(self._load_ended, run)
         await self._gate()
-        return asdict(self.jobs.start(run))
+        return self.jobs.start(run)
 
-    async def state(self, run: str) -> dict[str, Any]:
-        await asyncio.to_thread(self._load_ended, run)
-        return asdict(self.jobs.of(run))
+    def state(self, run: str) -> dict[str, str]:
+        self._load_ended(run)
+        return self.jobs.state(run)
 
     def rate(self, run: str, given: Rated) -> dict[str, Any]:
         self._load_ended(run)
@@ -131,62 +128,55 @@ class _EndedRuns:
         return self._store.load(run)
 
 
-@dataclass(slots=True)
-class JudgingJob:
-    """The judging of one run."""
-
-    state: JudgeState = "waiting"
-    error: str = ""
-    remedy: str = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ("none", "done", "failed")
-
-
 class JudgingJobs:
-    """Jobs by the run being judged; used on one event loop."""
+    """Judges one run after another in the background; used on one event loop."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._jobs: dict[str, JudgingJob] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._turn = asyncio.Semaphore(1)
+        self._tasks: dict[str, asyncio.Task[RubricemError | None]] = {}
+        self._turn = asyncio.Lock()
+        self._current = ""
 
-    def start(self, run: str) -> JudgingJob:
-        """The job of this run, the current or a new one. Refused (429) if there are too many."""
-        job = self.of(run)
-        if not job.ended:
-            return job
-        if len(self._tasks) >= MOST:
-            raise too_many(f"{MOST} runs wait to be judged already.", "Wait until some are.")
-        self._jobs.pop(run, None)
-        job = self._jobs[run] = JudgingJob()
-        task = asyncio.create_task(self._work(run, job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return job
+    def start(self, run: str) -> dict[str, str]:
+        """Have a run judged, unless it is already. Refused (429) if there are too many."""
+        task = self._tasks.get(run)
+        if task is None or task.done():
+            if sum(not each.done() for each in self._tasks.values()) >= MOST:
+                raise too_many(f"{MOST} runs wait to be judged already.", "Wait until some are.")
+            self._tasks[run] = asyncio.create_task(self._work(run))
+        return self.state(run)
 
-    def of(self, run: str) -> JudgingJob:
-        return self._jobs.get(run, JudgingJob("none"))
+    def state(self, run: str) -> dict[str, str]:
+        """`state` is none, waiting, running, done, or failed by an `error` with its `remedy`."""
+        task, error = self._tasks.get(run), None
+        if task is None:
+            state = "none"
+        elif not task.done():
+            state = "running" if run == self._current else "waiting"
+        else:
+            error = task.result()
+            state = "failed" if error else "done"
+        return {"state": state, "error": str(error or ""), "remedy": error.remedy if error else ""}
 
     async def aclose(self) -> None:
         """Stop the current job; replies of the model are kept, and not requested again."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _work(self, run: str, job: JudgingJob) -> None:
+    async def _work(self, run: str) -> RubricemError | None:
         async with self._turn:
-            job.state = "running"
+            self._current = run
             try:
                 await self._judge(run)
             except RubricemError as error:
-                job.error, job.remedy = str(error), error.remedy
+                return error
             except Exception as error:
                 # Nobody awaits this task: a fault that is not told here is told nowhere.
-                job.error = f"rubricem itself failed: {error!r}"
-            job.state = "failed" if job.error else "done"
+                return RubricemError(f"rubricem itself failed: {error!r}")
+            finally:
+                self._current = ""
+        return None
 
 
 def _stage(score: StageScore) -> dict[str, Any]:
@@ -209,10 +199,11 @@ def _criterion(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def file_name(run: str, kind: Kind) -> str:
-    """Only ASCII letters, digits and dashes: it is used in a header, then on a disk."""
+def as_file(content: str | bytes, run: str, kind: Kind) -> Response:
+    """A download; its name has only ASCII letters, digits and dashes."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run).strip("-") or "run"
-    return f"rubricem-{safe}.{kind}"
+    named = {"Content-Disposition": f'attachment; filename="rubricem-{safe}.{kind}"'}
+    return Response(content, media_type=TYPES[kind], headers=named)
 
 
 def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
@@ -260,29 +251,18 @@ def _path_pattern(path: str) -> str:
 
 def secrets_in(settings: Settings) -> set[str]:
     """Every key and password in the settings, except ones so short that any text has them."""
-    values = (getattr(settings, name) for name in Settings.model_fields)
-    found = (secret for value in values for secret in _secrets_within(value))
-    return {secret for secret in found if len(secret) >= _SHORTEST_KEY}
+    found = set[str]()
 
-
-def _secrets_within(value: object) -> Iterator[str]:
-    """The secrets in a setting's value: keys, headers and variables of programs, passwords."""
-    match value:
-        case SecretStr():
-            whole = value.get_secret_value()
+    def look(held: Any) -> None:
+        if isinstance(held, SecretStr):
+            whole = held.get_secret_value()
             # Of `Bearer KEY` the key may be told alone.
-            yield from dict.fromkeys((whole, whole.rpartition(" ")[2]))
-        case BaseModel():
-            for name in type(value).model_fields:
-                yield from _secrets_within(getattr(value, name))
-        case Mapping():
-            for held in value.values():
-                yield from _secrets_within(held)
-        case tuple():
-            for held in value:
-                yield from _secrets_within(held)
-        case str() if "://" in value:
+            found.update((whole, whole.rpartition(" ")[2]))
+        elif isinstance(held, str) and "://" in held:
             # Its password, and its query, in which hosted servers want their keys.
-            parts = urlsplit(value.removeprefix(SEARXNG))
-            yield from filter(None, (parts.password, unquote(parts.password or "")))
-            yield from (given for _, given in parse_qsl(parts.query))
+            parts = urlsplit(held.removeprefix(SEARXNG))
+            found.update((parts.password or "", unquote(parts.password or "")))
+            found.update(given for _, given in parse_qsl(parts.query))
+
+    with_leaves(settings.model_dump(), look)
+    return {secret for secret in found if len(secret) >= _SHORTEST_KEY}

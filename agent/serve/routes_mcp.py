@@ -86,7 +86,7 @@ class DeskBench(Workbench):
         self._desk = desk
         self._runs = OpenAIRuns(desk)
 
-    async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
+    async def _answer(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         asked = RunAsked(question=question, format=answer_format, approve_plan=False, clarify=False)
         work = await self._desk.start(asked)
         async with self._runs.stop_on_leave(work):

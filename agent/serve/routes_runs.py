@@ -6,6 +6,7 @@ text for the page to show as text.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,7 +18,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
-from rubricem.agent.record.history import PastRun, dependents, remove
+from rubricem.agent.record.history import dependents, remove
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import (
@@ -32,6 +33,8 @@ from rubricem.agent.serve.desk import STATES, RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,
     END,
+    FILE_NAME,
+    EventLog,
     LoggedEvent,
     calls_of,
     checklist,
@@ -43,7 +46,6 @@ from rubricem.agent.serve.feed import (
 )
 from rubricem.agent.serve.requests import (
     DEFAULTS,
-    Answered,
     BudgetsAsked,
     RequestBody,
     RequestRefused,
@@ -56,7 +58,7 @@ from rubricem.agent.serve.requests import (
     shown_name,
     sources,
 )
-from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others
+from rubricem.agent.serve.routes_ended import as_file, for_others
 from rubricem.agent.serve.routes_settings import is_chosen, lacking
 from rubricem.agent.serve.security import BOUND, CSRF_HEADER, Security
 from rubricem.agent.settings import BUDGETS, Settings
@@ -83,11 +85,11 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.get("/runs/{run}/report")(runs.report)
     routes.get("/runs/{run}/draft")(runs.draft)
     routes.get("/runs/{run}/events")(runs.events)
-    routes.post("/runs/{run}/stop")(runs.stop)
-    routes.post("/runs/{run}/remarks", status_code=accepted)(runs.remark)
+    routes.post("/runs/{run}/stop")(desk.stop)
+    routes.post("/runs/{run}/remarks", status_code=accepted)(desk.remark)
     routes.post("/runs/{run}/investigations/{number}/stop")(desk.stop_part)
     routes.post("/runs/{run}/resume")(runs.resume)
-    routes.post("/runs/{run}/answer")(runs.answer)
+    routes.post("/runs/{run}/answer")(desk.answer)
     routes.get("/threads")(conversations.listed)
     routes.post("/threads", status_code=created)(conversations.create)
     routes.get("/threads/{thread}")(conversations.one)
@@ -97,7 +99,7 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)(conversations.delete)
     routes.get("/learning")(desk.lessons.state)
     routes.post("/learning", status_code=accepted)(server.learn)
-    routes.post("/learning/stop")(server.stop_learning)
+    routes.post("/learning/stop")(desk.lessons.stop)
     return routes
 
 
@@ -113,25 +115,19 @@ class Labelled(RequestBody):
     tags: tuple[str, ...] | None = Field(default=None, max_length=100)
 
 
-class Remark(RequestBody):
-    """What a person says to a lead while it works."""
-
-    text: str = Field(max_length=2000)
-
-
 @dataclass
 class _Runs:
-    """The handlers about runs."""
+    """The handlers about runs; those that are no coroutines read files, in a thread."""
 
     desk: RunDesk
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    looking: threading.Lock = field(default_factory=threading.Lock)
     """held by the current scan of the runs: two at once would both take twice as long"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
         return {"run": work.run, "thread": work.conversation}
 
-    async def listed(
+    def listed(
         self,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         before: str | None = None,
@@ -143,36 +139,23 @@ class _Runs:
         `threads` describes their conversations, and on the first page those that have none.
         """
         past, desk = self.desk.history, self.desk
-        counts: dict[str, Any] = {"reading": await self._look()}
-
-        def read_page() -> list[tuple[PastRun, dict[str, Any], Trajectory | None]]:
-            if before is None:
-                counts.update({"found": past.count(q, tag), "tags": past.tags()})
-            listing, rows = desk.conversations.list_all(), []
-            told = {run: each.id for each in listing.conversations for run in each.own_runs}
-            for run in past.page(q, tag, before, limit):
-                # One that is deleted meanwhile is not listed.
-                with suppress(RequestRefused):
-                    rows.append((run, *_read_run(desk, run.thread, told)))
-            shown, first = {told.get(run.thread) for run, *_ in rows}, not (before or q or tag)
-            counts["problems"] = listing.problems
-            counts["threads"] = {
-                each.id: _describe(desk, each)
-                for each in listing.conversations
-                if each.id in shown or (first and not each.own_runs)
-            }
-            return rows
-
-        found = [
-            await _summary(desk, head, trajectory) | {"preview": run.preview(q)}
-            for run, head, trajectory in await asyncio.to_thread(read_page)
-        ]
-        return {"runs": found, **counts}
-
-    async def _look(self) -> int:
-        """Read what changed until now; returns how many runs are left to read."""
-        async with self.looking:
-            return await asyncio.to_thread(self.desk.history.follow, seconds=SOON)
+        with self.looking:
+            told: dict[str, Any] = {"reading": past.follow(seconds=SOON)}
+        if before is None:
+            told.update({"found": past.count(q, tag), "tags": past.tags()})
+        listing, runs = desk.conversations.list_all(), []
+        threads = {run: each.id for each in listing.conversations for run in each.own_runs}
+        for run in past.page(q, tag, before, limit):
+            # One that is deleted meanwhile is not listed.
+            with suppress(RequestRefused):
+                runs.append(summary(desk, run.thread, threads) | {"preview": run.preview(q)})
+        shown, first = {run["thread"] for run in runs}, not (before or q or tag)
+        described = {
+            each.id: _describe(desk, each)
+            for each in listing.conversations
+            if each.id in shown or (first and not each.own_runs)
+        }
+        return {"runs": runs, **told, "problems": listing.problems, "threads": described}
 
     def label(self, run: str, given: Labelled) -> dict[str, Any]:
         """Name a run, or set its tags."""
@@ -181,61 +164,52 @@ class _Runs:
 
     async def dependents(self, run: str) -> dict[str, Any]:
         """What depends on a run, to be read before it is deleted."""
-        await self.desk.check_run(run)
+        await asyncio.to_thread(self.desk.check_run, run)
         found = await dependents(self.desk.setup.stores, run)
         return {**asdict(found), "said": found.describe()}
 
-    async def delete(self, run: str) -> Response:
+    def delete(self, run: str) -> Response:
         """Delete a run permanently. Refused (409) while it is in progress."""
-        await self.desk.check_run(run)
+        self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run goes on.", "Stop it first.")
         if lead_of(self.desk.store, run):
             raise conflict("This is a part of a larger research.", "Delete the whole of it.")
         with refuse_as(HTTPStatus.CONFLICT):
-            await asyncio.to_thread(remove, self.desk.setup.stores, run)
-        self.desk.logs.forget(run)
+            remove(self.desk.setup.stores, run)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    async def one(self, run: str) -> dict[str, Any]:
-        await self.desk.check_run(run)
-        found = await summary(self.desk, run, await asyncio.to_thread(conversations, self.desk))
-        return found | {"source": await asyncio.to_thread(self._sources_of, run)}
-
-    def _sources_of(self, run: str) -> list[str]:
-        """Those of a run that a question may name here."""
-        known = sources(self.desk.settings)
+    def one(self, run: str) -> dict[str, Any]:
+        """The run, and those of its sources that a question may name here."""
+        self.desk.check_run(run)
+        own = self.desk.conversations.of_run(run)
+        known, names = sources(self.desk.settings), list[str]()
         with suppress(RubricemError, KeyError, TypeError):
             kept = self.desk.store.request(run)["choices"]["source"]
             held = {name: kept_sources(self.desk.settings, each) for name, each in known.items()}
-            return [name for name in known if held[name] <= {*kept}]
-        return []
+            names = [name for name in known if held[name] <= {*kept}]
+        return summary(self.desk, run, {run: own.id} if own else {}) | {"source": names}
 
-    async def report(self, run: str) -> dict[str, Any]:
-        await self.desk.check_run(run)
+    def report(self, run: str) -> dict[str, Any]:
+        self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run has not ended.", "Watch its events, or stop it.")
-        if await asyncio.to_thread(self.desk.store.has_ended, run):
-            trajectory = await asyncio.to_thread(self.desk.store.load, run)
-            return await asyncio.to_thread(report_of, trajectory)
-        kept = await summary(self.desk, run, {})
+        if self.desk.store.has_ended(run):
+            return report_of(self.desk.store.load(run))
+        kept = summary(self.desk, run, {})
         said = {name: kept[name] for name in ("question", "status", "reason")}
         # It ended before anything was written.
         lists = ("notes", "sources", "citations", "recalled", "stages", "rubric", "investigations")
         empty: dict[str, Any] = {name: [] for name in lists}
         return {**said, "verified": None, "answered": False, "html": "", "markdown": "", **empty}
 
-    async def draft(self, run: str) -> dict[str, str]:
+    def draft(self, run: str) -> dict[str, str]:
         """The answer as far as it is written."""
-        await self.desk.check_run(run)
-        work = self.desk.live.get(run)
-        written = work.telling.answer if work else None
-        return {"html": await asyncio.to_thread(self._draft, run, written)}
-
-    def _draft(self, run: str, written: str | None) -> str:
-        if written is None and self.desk.store.has_ended(run):
-            written = self.desk.store.load(run).transcript()
-        return draft_html(written or "")
+        self.desk.check_run(run)
+        if (work := self.desk.live.get(run)) is not None:
+            return {"html": draft_html(work.telling.answer)}
+        ended = self.desk.store.has_ended(run)
+        return {"html": draft_html(self.desk.store.load(run).transcript() if ended else "")}
 
     async def events(
         self,
@@ -266,22 +240,9 @@ class _Runs:
 
         return event_stream(frame_events())
 
-    async def stop(self, run: str) -> dict[str, Any]:
-        await self.desk.stop(run)
-        return {"run": run}
-
-    async def remark(self, run: str, remark: Remark) -> dict[str, Any]:
-        await self.desk.remark(run, remark.text)
-        return {"run": run}
-
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> dict[str, Any]:
-        work = await self.desk.resume(run, budgets)
-        work.attended = True  # whoever pressed the button; its task has not begun yet
+        work = await self.desk.resume(run, budgets, attended=True)  # by whoever pressed the button
         return {"run": work.run, "thread": work.conversation}
-
-    async def answer(self, run: str, answered: Answered) -> dict[str, Any]:
-        await self.desk.answer(run, answered)
-        return {"run": run, "id": answered.id}
 
     def _past_events(self, run: str) -> bytes:
         """The end of a run asked elsewhere, as events; Refused (409) if it has not ended."""
@@ -354,78 +315,59 @@ UNFINISHED, UNREADABLE, ELSEWHERE, PART = "unfinished", "unreadable", "elsewhere
 a part of another run"""
 
 
-def conversations(desk: RunDesk) -> dict[str, str]:
-    found = desk.conversations.list_all().conversations
-    return {run: each.id for each in found for run in each.own_runs}
+def summary(desk: RunDesk, run: str, threads: Mapping[str, str]) -> dict[str, Any]:
+    """The run with its figures so far; what cannot be read of it is left out. Reads files.
 
-
-async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, Any]:
-    """The run with its figures so far; what cannot be read of it is left out.
-
-    Raises Refused (404) if its folder is gone and it is not in progress.
+    `threads`: the conversations that runs were asked in. Raises Refused (404) if the run's folder
+    is gone and it is not in progress.
     """
-    return await _summary(desk, *await asyncio.to_thread(_read_run, desk, run, told))
-
-
-async def _summary(
-    desk: RunDesk, head: dict[str, Any], trajectory: Trajectory | None
-) -> dict[str, Any]:
-    run: str = head["run"]
-    if (work := desk.live.get(run)) is not None:
+    work, store, trajectory = desk.live.get(run), desk.store, None
+    try:
+        asked_at = work.began if work else store.asked_at(run)
+    except OSError:
+        check_known(store, run)
+        raise
+    head: dict[str, Any] = {
+        "run": run,
+        "thread": threads.get(run),
+        "part_of": lead_of(store, run),
+        "question": "",
+        **labels_of(store, run).model_dump(mode="json"),
+        "started_at": asked_at.isoformat(timespec="milliseconds"),
+        "seconds": None,
+        "model": None,
+    }
+    with suppress(RubricemError, KeyError, TypeError):
+        request = store.request(run)
+        head["question"] = request["ask"]["question"]
+        head["format"] = request["ask"]["answer_format"]
+        head["model"] = request["choices"]["model"]
+        kept = request.get("budgets", {})
+        head["budgets"] = {BUDGETS[name]: value or 0 for name, value in kept.items()}
+        trajectory = store.load(run) if store.has_ended(run) and not work else None
+    if work is not None:
         return head | _at_work(desk, work)
     if trajectory is not None:
         return head | _outcome_of(trajectory)
     if head["part_of"] in desk.live:
         return head | {"state": "running", "status": PART, "reason": ""}
-    if await asyncio.to_thread(desk.store.running, run):
+    if store.running(run):
         reason = "another process is working on it"
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
-    log = await desk.logs.of(run)
     said = {"status": UNFINISHED, "reason": ""}
+    log = EventLog(store.folder_of(run) / FILE_NAME)
     for event in log.read(max(log.last - 2, 0)):
         if event.name == "finished":
             said = {name: str(event.data.get(name, "")) for name in said}
     return head | {"state": "ended", **said}
 
 
-def _read_run(
-    desk: RunDesk, run: str, told: Mapping[str, str]
-) -> tuple[dict[str, Any], Trajectory | None]:
-    """The question, and the outcome if it has ended; reads files."""
-    work = desk.live.get(run)
-    try:
-        asked_at = work.began if work else desk.store.asked_at(run)
-    except OSError:
-        check_known(desk.store, run)
-        raise
-    head: dict[str, Any] = {
-        "run": run,
-        "thread": told.get(run),
-        "part_of": lead_of(desk.store, run),
-        "question": "",
-        **labels_of(desk.store, run).model_dump(mode="json"),
-        "status": "",
-        "reason": "",
-        "started_at": asked_at.isoformat(timespec="milliseconds"),
-        "seconds": None,
-        "model": None,
-    }
-    try:
-        request = desk.store.request(run)
-        head["question"] = request["ask"]["question"]
-        head["format"] = request["ask"]["answer_format"]
-        head["model"] = request["choices"]["model"]
-        kept = request.get("budgets", {})
-        head["budgets"] = {BUDGETS[name]: value or 0 for name, value in kept.items()}
-        return head, desk.store.load(run) if desk.store.has_ended(run) else None
-    except (RubricemError, KeyError, TypeError):
-        return head, None
-
-
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
     policy = desk.researchers.find_open(work.model) if work.model else None
     return {
         "state": work.state,
+        "status": "",
+        "reason": "",
         "ahead": desk.ahead(work),
         "seconds": round(work.seconds, 1),
         "model": policy.name if policy else None,
@@ -480,40 +422,32 @@ class _Conversations:
         told = [_describe(self.desk, each) for each in listing.conversations[:limit]]
         return {"threads": told, "problems": listing.problems}
 
-    async def create(self, begun: Begun) -> dict[str, Any]:
+    def create(self, begun: Begun) -> dict[str, Any]:
         if begun.run is None:
-            made = await asyncio.to_thread(self.desk.conversations.create, begun.title)
-        else:
-            await self.desk.check_run(begun.run)
-            made = await asyncio.to_thread(self.desk.conversations.after, begun.run)
-        return await asyncio.to_thread(_describe, self.desk, made)
+            return _describe(self.desk, self.desk.conversations.create(begun.title))
+        self.desk.check_run(begun.run)
+        return _describe(self.desk, self.desk.conversations.after(begun.run))
 
-    async def one(self, thread: str) -> dict[str, Any]:
-        found = await asyncio.to_thread(self.desk.conversation, thread)
+    def one(self, thread: str) -> dict[str, Any]:
+        found = self.desk.conversation(thread)
         runs = []
         for run in found.runs:
             try:
-                await self.desk.check_run(run)
-                runs.append(await summary(self.desk, run, {run: thread}))
+                self.desk.check_run(run)
+                runs.append(summary(self.desk, run, {run: thread}))
             except RubricemError as error:
                 # Its folder is gone.
                 gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
                 runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
-        return {**await asyncio.to_thread(_describe, self.desk, found), "runs": runs}
+        return {**_describe(self.desk, found), "runs": runs}
 
-    async def export(self, thread: str) -> Response:
+    def export(self, thread: str) -> Response:
         """The answered questions of a thread as one page, without this machine's paths and keys.
 
         Refused (409) if none is answered.
         """
-        found = await asyncio.to_thread(self.desk.conversation, thread)
-        content = await asyncio.to_thread(self._page, found)
-        named = {"Content-Disposition": f'attachment; filename="{file_name(thread, "html")}"'}
-        return Response(content, media_type=TYPES["html"], headers=named)
-
-    def _page(self, conversation: Conversation) -> str:
-        told = []
-        for run in conversation.runs:
+        found, told = self.desk.conversation(thread), []
+        for run in found.runs:
             # One that is unfinished, damaged or deleted is left out.
             with suppress(RubricemError):
                 if self.desk.store.has_ended(run):
@@ -522,7 +456,7 @@ class _Conversations:
             raise conflict(
                 "Nothing in this conversation is answered yet.", "Wait for its first report."
             )
-        return page(*told, title=_describe(self.desk, conversation)["title"])
+        return as_file(page(*told, title=_describe(self.desk, found)["title"]), thread, "html")
 
     def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
         self.desk.conversation(thread)
@@ -532,23 +466,21 @@ class _Conversations:
         self.desk.conversation(thread)
         return _describe(self.desk, self.desk.conversations.rename(thread, titled.title))
 
-    async def delete(self, thread: str, runs: bool = False) -> Response:
+    def delete(self, thread: str, runs: bool = False) -> Response:
         """Forget a thread, and with `runs` delete its own for good.
 
         Refused (409) while one of them is in progress, and then nothing is deleted.
         """
         desk = self.desk
         if runs:
-            own = (await asyncio.to_thread(desk.conversation, thread)).own_runs
+            own = desk.conversation(thread).own_runs
             if any(run in desk.live for run in own):
                 raise conflict("A question of it goes on.", "Stop it first.")
-            for run in own:
+            for run in filter(desk.store.holds, own):
                 with refuse_as(HTTPStatus.CONFLICT):
-                    if await asyncio.to_thread(desk.store.holds, run):
-                        await asyncio.to_thread(remove, desk.setup.stores, run)
-                desk.logs.forget(run)
+                    remove(desk.setup.stores, run)
         with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
-            await asyncio.to_thread(desk.conversations.delete, thread)
+            desk.conversations.delete(thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -648,11 +580,5 @@ class _Server:
         return {"login": True, "key": self.security.key(who)}
 
     async def learn(self) -> dict[str, Any]:
-        """Learn from all waiting runs; those already queued keep their places."""
         await self.desk.see_budget()
-        await self.desk.lessons.begin()
-        return await self.desk.lessons.state()
-
-    async def stop_learning(self) -> dict[str, Any]:
-        await self.desk.lessons.stop()
-        return await self.desk.lessons.state()
+        return await self.desk.lessons.begin()

@@ -12,7 +12,6 @@ reaches the server could send its key to an address of theirs, or read a folder.
 import asyncio
 import time
 from collections.abc import Mapping
-from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,7 +22,7 @@ from rubricem.agent.models.limits import Retry
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import hide
-from rubricem.agent.serve.requests import DEFAULTS, RequestBody, RequestRefused
+from rubricem.agent.serve.requests import DEFAULTS, RequestBody, forbidden
 from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import (
@@ -145,14 +144,13 @@ class _SettingsPage:
 
     def _check(self, values: Mapping[str, Any]) -> None:
         if why := self._why_not():
-            raise RequestRefused(HTTPStatus.FORBIDDEN, why, "Ask whoever started it.")
+            raise forbidden(why, "Ask whoever started it.")
         named = values.get("source")
         names = named.split(",") if isinstance(named, str) else named or ()
         new = {str(name).strip() for name in names} - set(self._desk.settings.source)
         near = [name for name in new if is_folder(name) or name.startswith(GIT)]
         if near and not self._security.alone:
-            raise RequestRefused(
-                HTTPStatus.FORBIDDEN,
+            raise forbidden(
                 "Others can reach this server, so the page names no folder of its machine.",
                 "Name it where the server is started: rubricem serve --source FOLDER.",
             )

@@ -1,9 +1,8 @@
 """`/api/uploads`: documents that a browser sends, to be searched as a source by name.
 
     uploads/NAME/DOCUMENT    as it was sent; never unpacked or run
-    uploads/.new-*           a set being uploaded; remains of a killed process are removed later
 
-A document is stored whole or not at all, and a new set appears at once. No link is followed.
+A document is stored whole or not at all. No link is followed.
 
 A name is one path component. It is checked as it is and in its compatibility form (Unicode NFKC),
 so that no look-alike of a separator or a dot passes, and is refused rather than mended: nothing is
@@ -15,10 +14,10 @@ import os
 import re
 import shutil
 import unicodedata
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
@@ -34,12 +33,28 @@ from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
 from rubricem.agent.sources.readers.encoding import encoding_of
 from rubricem.memory.errors import SettingsError, SourceError, StoreError
-from rubricem.memory.runs import sync, writable
+from rubricem.memory.runs import writable, write_atomically
 
 NAME_BYTES = 180
 """of a name in UTF-8; most file systems allow 255"""
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|]|^[. ]|[. ]$|^$')
 _SHOWN = 60
+MOST_IN_ALL = 20_000
+"""documents in all folders together: each request lists all of them"""
+ALL_BYTES = 2_000_000_000
+"""in all folders together"""
+REQUEST_BYTES = 200_000_000
+"""of one request"""
+REQUEST_FILES = 200
+KINDS = sorted(suffix.removeprefix(".") for suffix in READERS if suffix)
+_FIELDS = 4
+_LOOKED_AT = 8192
+_PACKAGES = (
+    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ott",
+    ".ods", ".ots", ".odp", ".zip",
+)  # fmt: skip
+_BEGINNINGS = {".pdf": b"%PDF-", **dict.fromkeys(_PACKAGES, b"PK\x03\x04")}
+"""bytes near the beginning of a document that is not text"""
 
 
 def folder_name(name: str) -> str:
@@ -68,40 +83,25 @@ def document_name(name: str) -> str:
 
 
 def _printable(name: str) -> str:
-    """The name in a printable form."""
     return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 
 
-MOST_IN_ALL = 20_000
-"""documents in all folders together: each request lists all of them"""
-ALL_BYTES = 2_000_000_000
-"""in all folders together"""
-REQUEST_BYTES = 200_000_000
-"""of one request"""
-REQUEST_FILES = 200
-KINDS = sorted(suffix.removeprefix(".") for suffix in READERS if suffix)
-_FIELDS = 4
-_NEW = ".new-"
-_LOOKED_AT = 8192
-_PACKAGES = (
-    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ott",
-    ".ods", ".ots", ".odp", ".zip",
-)  # fmt: skip
-_PACKED = dict.fromkeys(_PACKAGES, b"PK\x03\x04")
-_BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
-"""bytes near the beginning of a document that is not text"""
+def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
+    """`most`: bytes in all folders together."""
+    routes = APIRouter(prefix="/api/uploads", max_body_size=REQUEST_BYTES)
+    uploads = _Uploads(data_dir / UPLOADS, most)
+    routes.get("")(uploads.listed)
+    routes.post("", status_code=HTTPStatus.CREATED)(uploads.upload)
+    routes.delete("/{name}")(uploads.remove)
+    routes.delete("/{name}/{document}")(uploads.remove_document)
+    return routes
 
 
-class Uploads:
-    """The uploads of one data directory. Raises Refused for what is not accepted.
+class _Uploads:
+    """The handlers. They raise Refused for what is not accepted; one upload is stored at a time."""
 
-    Only `upload` is asynchronous: all else blocks. One set is put in place at a time.
-    """
-
-    def __init__(self, data_dir: Path, most: int) -> None:
-        """`most`: bytes in all folders together."""
-        self.folder = data_dir / UPLOADS
-        self._most = most
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
         self._placing = asyncio.Lock()
 
     def listed(self) -> JSONResponse:
@@ -111,7 +111,7 @@ class Uploads:
             "request_bytes": REQUEST_BYTES,
             "kinds": KINDS,
         }
-        uploads = [self._describe(folder) for folder in self._folders()]
+        uploads = [_describe(folder) for folder in self._folders()]
         return JSONResponse({"uploads": uploads, "limits": limits})
 
     async def upload(self, request: Request) -> dict[str, Any]:
@@ -119,17 +119,14 @@ class Uploads:
         reading = request.form(max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096)
         try:
             async with reading as form, self._placing:
-                return await asyncio.to_thread(self._take, *_fields(form))
+                return await asyncio.to_thread(self._store, *_fields(form))
         except FormParserError as error:
             raise _malformed_upload("its parts cannot be told apart") from error
 
     def remove(self, name: str) -> dict[str, Any]:
-        """Remove a folder: it disappears at once, its documents are deleted soon after."""
-        held = self._find_folder(name)
-        with writable(held):
-            gone = self.folder / f"{_NEW}{uuid.uuid4().hex}"
-            held.rename(gone)
-            shutil.rmtree(gone)
+        folder = self._find_folder(name)
+        with writable(folder):
+            shutil.rmtree(folder)
         return {"removed": name}
 
     def remove_document(self, name: str, document: str) -> dict[str, Any]:
@@ -140,60 +137,44 @@ class Uploads:
             (folder / document).unlink(missing_ok=True)
         return {"removed": document}
 
-    def _describe(self, folder: Path) -> dict[str, Any]:
-        documents = []
-        for name, state in _documents(folder).items():
-            changed = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-            documents.append({"name": name, "bytes": state.st_size, "changed_at": changed})
-        return {
-            "name": folder.name,
-            "source": UPLOADED + folder.name,
-            "bytes": sum(document["bytes"] for document in documents),
-            "documents": documents,
-        }
-
-    def _room(self) -> int:
-        folders = map(_documents, self._folders())
-        held = sum(state.st_size for documents in folders for state in documents.values())
-        return max(0, self._most - held)
-
-    def _take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
+    def _store(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
         """Add documents to a folder; existing ones of the same name are replaced."""
-        folder, named = folder_name(name), _name_documents(documents)
-        self._see_room(folder, named)
-        if sum(file.seek(0, os.SEEK_END) for file in named.values()) > (room := self._room()):
-            raise _too_large(room)
-        with writable(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # What a process that was killed left; one that works on it holds it for less.
-            until = datetime.now(UTC).timestamp() - 3600
-            for path in self.folder.glob(f"{_NEW}*"):
-                if path.lstat().st_mtime < until:
-                    shutil.rmtree(path, ignore_errors=True)
-            new = self.folder / f"{_NEW}{uuid.uuid4().hex}"
-            try:
-                new.mkdir()
-                for document, file in named.items():
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-                    file.seek(0)
-                    with os.fdopen(os.open(new / document, flags, 0o600), "wb") as stored:
-                        shutil.copyfileobj(file, stored)
-                        stored.flush()
-                        os.fsync(stored.fileno())
-                sync(new)
-                self._put(new, self.folder / folder)
-            finally:
-                shutil.rmtree(new, ignore_errors=True)
-        return self._describe(self._find_folder(folder))
+        place, named = self._folder / folder_name(name), _name_documents(documents)
+        self._see_room(place, named)
+        for document, file in named.items():
+            file.seek(0)
+            write_atomically(place / document, iter(partial(file.read, 1 << 20), b""))
+        return _describe(place)
+
+    def _see_room(self, place: Path, named: dict[str, BinaryIO]) -> None:
+        """Raise Refused if documents cannot be put into a folder."""
+        folders = {path.name: _documents(path) for path in self._folders()}
+        for held in folders:
+            if held != place.name and held.casefold() == place.name.casefold():
+                raise conflict(f"There is a folder {held!r} already.", "Name it just so.")
+        if place.name not in folders and os.path.lexists(place):
+            raise conflict(f"{place.name!r} is no folder of uploads.", "Choose another name.")
+        for document in named:
+            if (place / document).exists() and not (place / document).is_file():
+                raise conflict(f"{document!r} is no document there.", "Choose another name.")
+        states = [state for documents in folders.values() for state in documents.values()]
+        if len(states) + len({*named} - {*folders.get(place.name, ())}) > MOST_IN_ALL:
+            message = f"All folders together hold {MOST_IN_ALL} documents."
+            raise _too_much(message, "Delete some that are not needed any more.")
+        room = max(0, self._most - sum(state.st_size for state in states))
+        if sum(file.seek(0, os.SEEK_END) for file in named.values()) > room:
+            raise _too_much(
+                f"More was sent than the {room / 1e6:,.0f} MB that are taken.",
+                "Send fewer documents at once, or delete some that were uploaded before.",
+            )
 
     def _folders(self) -> list[Path]:
-        if not self.folder.is_dir():
-            return []
-        if self.folder.is_symlink():
+        if self._folder.is_symlink():
             raise StoreError(
                 "The folder of uploads is a link.", "Remove it: uploads stay in the data directory."
             )
-        return [path for path in sorted(self.folder.iterdir()) if _is_own_folder(path)]
+        found = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+        return [p for p in found if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
 
     def _find_folder(self, name: str) -> Path:
         for path in self._folders():
@@ -201,30 +182,44 @@ class Uploads:
                 return path
         raise _unknown("folder")
 
-    def _see_room(self, name: str, documents: Mapping[str, BinaryIO]) -> None:
-        folders = {path.name.casefold(): path for path in self._folders()}
-        held = folders.get(name.casefold())
-        if held is not None and held.name != name:
-            raise conflict(f"There is a folder {held.name!r} already.", "Name it just so.")
-        names = set(_documents(held)) if held else set()
-        in_all = sum(len(_documents(path)) for path in folders.values())
-        if in_all + len(set(documents) - names) > MOST_IN_ALL:
-            message = f"All folders together hold {MOST_IN_ALL} documents."
-            raise _too_much(message, "Delete some that are not needed any more.")
 
-    def _put(self, new: Path, place: Path) -> None:
-        """Move what was written into place: atomically if there is no folder yet."""
-        if not os.path.lexists(place):
-            new.rename(place)
-        elif not _is_own_folder(place):
-            raise conflict(f"{place.name!r} is no folder of uploads.", "Choose another name.")
+def _describe(folder: Path) -> dict[str, Any]:
+    documents = []
+    for name, state in _documents(folder).items():
+        changed = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
+        documents.append({"name": name, "bytes": state.st_size, "changed_at": changed})
+    return {
+        "name": folder.name,
+        "source": UPLOADED + folder.name,
+        "bytes": sum(document["bytes"] for document in documents),
+        "documents": documents,
+    }
+
+
+def _documents(folder: Path) -> dict[str, os.stat_result]:
+    """The documents of a folder by name, skipping any that are removed meanwhile."""
+    found = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
+                with suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False)
+    return dict(sorted(found.items()))
+
+
+def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
+    """The folder's name, and the documents with theirs."""
+    folders, documents = [], []
+    for field, value in form.multi_items():
+        if field == "folder" and isinstance(value, str):
+            folders.append(value)
+        elif field == "documents" and isinstance(value, UploadFile):
+            documents.append((value.filename or "", value.file))
         else:
-            for path in sorted(new.iterdir()):
-                if (place / path.name).is_dir():
-                    raise conflict(f"{path.name!r} is a folder there.", "Choose another name.")
-                os.replace(path, place / path.name)
-            sync(place)
-        sync(self.folder)
+            raise _malformed_upload("it holds other fields than one `folder` and `documents`")
+    if len(folders) > 1:
+        raise _malformed_upload("it names several folders")
+    return folders[0] if folders else "documents", documents
 
 
 def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
@@ -243,12 +238,9 @@ def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Bina
 def _check_kind(name: str, file: BinaryIO) -> None:
     """Check that a document is not too large to read, and is what its name says."""
     if file.seek(0, os.SEEK_END) > MOST_BYTES:
-        message = f"{name!r} is larger than {MOST_BYTES // 1_000_000} MB."
-        raise _too_much(message, "Split it.")
+        raise _too_much(f"{name!r} is larger than {MOST_BYTES // 1_000_000} MB.", "Split it.")
     file.seek(0)
-    beginning = file.read(_LOOKED_AT)
-    file.seek(0)
-    suffix = Path(name).suffix.lower()
+    beginning, suffix = file.read(_LOOKED_AT), Path(name).suffix.lower()
     wanted = _BEGINNINGS.get(suffix)
     right = wanted in beginning[:1024] if wanted else b"\0" not in beginning or _is_wide(beginning)
     if not right:
@@ -266,59 +258,12 @@ def _is_wide(beginning: bytes) -> bool:
         return False
 
 
-def _documents(folder: Path) -> dict[str, os.stat_result]:
-    """The documents of a folder by name, skipping any that are removed meanwhile."""
-    found = {}
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
-                with suppress(FileNotFoundError):
-                    found[entry.name] = entry.stat(follow_symlinks=False)
-    return dict(sorted(found.items()))
-
-
-def _is_own_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
-
-
 def _unknown(what: str) -> RequestRefused:
     return missing(f"There is no such {what}.", "Load the page again.")
 
 
 def _too_much(message: str, remedy: str) -> RequestRefused:
     return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, remedy)
-
-
-def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
-    routes = APIRouter(prefix="/api/uploads", max_body_size=REQUEST_BYTES)
-    uploads = Uploads(data_dir, most)
-    routes.get("")(uploads.listed)
-    routes.post("", status_code=HTTPStatus.CREATED)(uploads.upload)
-    routes.delete("/{name}")(uploads.remove)
-    routes.delete("/{name}/{document}")(uploads.remove_document)
-    return routes
-
-
-def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
-    """The folder's name, and the documents with theirs."""
-    folders, documents = ["documents"], []
-    for field, value in form.multi_items():
-        if field == "folder" and isinstance(value, str):
-            folders.append(value)
-        elif field == "documents" and isinstance(value, UploadFile):
-            documents.append((value.filename or "", value.file))
-        else:
-            raise _malformed_upload("it holds other fields than one `folder` and `documents`")
-    if len(folders) > 2:
-        raise _malformed_upload("it names several folders")
-    return folders[-1], documents
-
-
-def _too_large(most: int) -> RequestRefused:
-    return _too_much(
-        f"More was sent than the {most / 1e6:,.0f} MB that are taken.",
-        "Send fewer documents at once, or delete some that were uploaded before.",
-    )
 
 
 def _malformed_upload(what: str) -> RequestRefused:

@@ -3,12 +3,10 @@
 A foreign page whose name is pointed at this host is refused by its Host, other sites by their
 Origin, and their forms by a header that none can send without permission. The server requires its
 token, or the cookie of a login, even on loopback, which every user of the machine can reach. Every
-response forbids the page everything that it does not need. FastAPI bounds the sizes of bodies;
-a body that comes too slowly is refused,
-and rates are a proxy's affair.
+response forbids the page everything that it does not need. FastAPI bounds the sizes of bodies,
+uvicorn connections and heads; rates and slow senders are a proxy's affair.
 """
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -22,12 +20,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.exceptions import HTTPException
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem.agent.serve.requests import RequestRefused, reply_of
-from rubricem.agent.settings.users import Users
+from rubricem.agent.serve.requests import RequestRefused, forbidden, missing, reply_of
+from rubricem.agent.settings.users import User, Users
 
 CSRF_HEADER = "X-Rubricem"
 KEY_HEADER = "X-Rubricem-Key"
@@ -51,6 +49,9 @@ SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 TICKET_SECONDS = 3600
+GRACE = 3
+MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
+"""open at once; that one may wait for its next request; bytes of a request before its body"""
 
 HEADERS: Mapping[bytes, bytes] = {
     b"content-security-policy": (
@@ -77,8 +78,6 @@ class Security:
     port: int = 0
     """distinguishes its cookie from other servers' of this machine, as cookies ignore ports"""
     proxies: tuple[str, ...] = ()
-    body_seconds: float = 20
-    """for a body to arrive, and one more for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
 
@@ -117,18 +116,21 @@ class Security:
         return self._derive(name, f"{self.cookie_name} page")
 
     def _derive(self, name: str, use: str) -> str:
-        if name and self.users:
-            return f"{name}:{self.users.all()[name].derive(use)}"
+        if name:
+            return f"{name}:{self._known()[name].derive(use)}"
         return hmac.new((self.token or "").encode(), use.encode(), hashlib.sha256).hexdigest()
+
+    def _known(self) -> Mapping[str, User]:
+        return self.users.all() if self.users else {}
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> str:
         """The user of the request; raises Refused if it is not allowed."""
         self._check_host(headers.get("host", ""))
         self._check_origin(path, headers)
-        who = self._who(headers)
         if not path.startswith(GUARDED):
             return OWNER
         self._check_form(method, path, headers)
+        who = self._who(headers)
         if who is None and path not in OPEN:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
@@ -137,11 +139,7 @@ class Security:
                 "or send it as Authorization: Bearer.",
             )
         if who and path.startswith(OWNERS):
-            raise RequestRefused(
-                HTTPStatus.FORBIDDEN,
-                "Only whoever runs the server may do this.",
-                "Ask them for it.",
-            )
+            raise forbidden("Only whoever runs the server may do this.", "Ask them for it.")
         if path.startswith((*OWNERS, *OPEN)):
             return OWNER
         return self._resolve_user(headers) if who == OWNER else who or OWNER
@@ -149,16 +147,13 @@ class Security:
     def _check_host(self, host: str) -> None:
         name = host.strip().casefold()
         name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        if name in (*LOOPBACK, self.host.casefold()):
-            return
         # A name can be pointed at any address by its owner, a number cannot.
-        if not self.alone and address_in(name) is not None:
-            return
-        raise RequestRefused(
-            HTTPStatus.FORBIDDEN,
-            f"This server is not called {name[:80]!r}.",
-            "Open it by the address that rubricem serve printed, or name this one by --host.",
-        )
+        elsewhere = not self.alone and address_in(name) is not None
+        if name not in (*LOOPBACK, self.host.casefold()) and not elsewhere:
+            raise forbidden(
+                f"This server is not called {name[:80]!r}.",
+                "Open it by the address that rubricem serve printed, or name this one by --host.",
+            )
 
     def _check_origin(self, path: str, headers: Mapping[str, str]) -> None:
         origin = headers.get("origin")
@@ -167,15 +162,12 @@ class Security:
             foreign = foreign and urlsplit(str(origin)).netloc != headers.get("host", "")
         asked_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
-            raise RequestRefused(
-                HTTPStatus.FORBIDDEN,
+            raise forbidden(
                 "This request came from a page of another site.",
                 "Use the page that this server shows.",
             )
 
     def _check_form(self, method: str, path: str, headers: Mapping[str, str]) -> None:
-        if method in SAFE:
-            return
         if path.startswith(PROGRAMS):
             kind = headers.get("content-type", "").partition(";")[0].strip().casefold()
             if method == "POST" and kind != "application/json":
@@ -184,9 +176,8 @@ class Security:
                     "The body is not declared as JSON.",
                     "Send Content-Type: application/json.",
                 )
-        elif headers.get(CSRF_HEADER.casefold()) != "1":
-            raise RequestRefused(
-                HTTPStatus.FORBIDDEN,
+        elif method not in SAFE and headers.get(CSRF_HEADER.casefold()) != "1":
+            raise forbidden(
                 f"The header {CSRF_HEADER} is missing.",
                 f"Send {CSRF_HEADER}: 1 with every request that changes something.",
             )
@@ -204,22 +195,18 @@ class Security:
         name = self.cookie_name
         shown = _cookie(headers, BOUND + name) or _cookie(headers, name)
         user, colon, _ = shown.partition(":")
-        known = self.users.all() if self.users and colon else {OWNER}
         who = user if colon else OWNER
         proofs = (shown, headers.get(KEY_HEADER.casefold(), ""))
-        if who not in known or not all(map(str.isascii, proofs)):
+        if (colon and who not in self._known()) or not all(map(str.isascii, proofs)):
             return None
         fits = map(hmac.compare_digest, proofs, (self.cookie(who), self.key(who)))
         return who if all(fits) else None
 
     def _resolve_user(self, headers: Mapping[str, str]) -> str:
         """The user whose data the owner wants: by a header, or the page's choice."""
-        users = self.users.all() if self.users else {}
-        name = headers.get(AS_HEADER.casefold(), "")
+        name, users = headers.get(AS_HEADER.casefold(), ""), self._known()
         if name and name not in users:
-            raise RequestRefused(
-                HTTPStatus.NOT_FOUND, "There is no such user.", "rubricem users lists them."
-            )
+            raise missing("There is no such user.", "rubricem users lists them.")
         chosen = _cookie(headers, self.cookie_name + AS_COOKIE)
         return name or (chosen if chosen in users else OWNER)
 
@@ -275,38 +262,9 @@ class Guard:
                 message["headers"] = [*kept, *added.items()]
             await send(message)
 
-        left, whole = self._security.body_seconds, False
-
-        async def receive_in_time() -> Message:
-            """The next part of the body, whose sender holds a connection while it comes."""
-            nonlocal left, whole
-            if whole:
-                return await receive()
-            begun = time.monotonic()
-            try:
-                async with asyncio.timeout(max(left, 0)):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(
-                    HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly"
-                ) from None
-            left += len(message.get("body", b"")) / LEAST_RATE - (time.monotonic() - begun)
-            whole = not message.get("more_body")
-            return message
-
         app = self._app
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
         try:
-            scope[USER] = self._security.check(scope["method"], path, headers)
+            scope[USER] = self._security.check(scope["method"], path, Headers(scope=scope))
         except RequestRefused as refused:
             app = JSONResponse(*reply_of(refused, path))
-        await app(scope, receive_in_time, send_guarded)
-
-
-LEAST_RATE = 16_384
-"""bytes per second at which a body must arrive"""
-GRACE = 3
-MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
-"""open at once; that one may wait for its next request; bytes of a request before its body"""
+        await app(scope, receive, send_guarded)

@@ -6,11 +6,12 @@ Every call that a server makes for a user is entered, whatever it is made for: a
 learning, a tool of MCP. Nothing is taken out: a run that is deleted was paid all the same.
 """
 
+import asyncio
 import json
 import os
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,6 +36,10 @@ class SpendingLedger:
     def __post_init__(self) -> None:
         """Reads the file; a line that a kill cut is passed over."""
         self._entries: deque[tuple[datetime, Outlay]] = deque()
+        self._aside: list[Granted] = []
+        """for each call in flight, what it uses at most"""
+        self._settled = asyncio.Event()
+        """set when the next of them ends"""
         held = b""
         with suppress(FileNotFoundError):
             held = plain_bytes(self.data_dir / FILE)
@@ -60,12 +65,29 @@ class SpendingLedger:
         """A question is asked."""
         self._enter(Outlay(1, 0, 0.0))
 
-    def check(self) -> None:
-        """Raises PolicyError, before a call, if nothing is left for it."""
+    @asynccontextmanager
+    async def call(self, most: Usage) -> AsyncIterator[None]:
+        """Set aside what a call uses at most, while it is made.
+
+        Where nothing is left beside what is set aside for others in flight, it waits for them: only
+        the last call of a day can spend more than is left. Raises PolicyError if nothing is.
+        """
+        while True:
+            try:
+                self.allowance().left(self.spent(), self._aside)
+                break
+            except SettingsError as error:
+                if not self._aside:
+                    raise PolicyError(str(error), error.remedy) from error
+            await self._settled.wait()
+        aside = Granted(most.prompt_tokens + most.completion_tokens, most.cost or 0.0)
+        self._aside.append(aside)
         try:
-            self.allowance().left(self.spent(), [])
-        except SettingsError as error:
-            raise PolicyError(str(error), error.remedy) from error
+            yield
+        finally:
+            self._aside.remove(aside)
+            self._settled.set()
+            self._settled = asyncio.Event()
 
     def pay(self, usage: Usage) -> None:
         """A call was made."""

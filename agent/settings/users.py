@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +49,8 @@ class Granted:
     payer: Payer | None = None
     """whose account it is entered in as well"""
 
-    def check(self) -> None:
-        if self.payer:
-            self.payer.check()
+    def call(self, most: Usage) -> AbstractAsyncContextManager[None]:
+        return self.payer.call(most) if self.payer else nullcontext()
 
     def pay(self, usage: Usage) -> None:
         self.tokens = max(0, self.tokens - usage.prompt_tokens - usage.completion_tokens)

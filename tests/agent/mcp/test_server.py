@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from rubricem import research
 from rubricem.agent.settings import load_settings
-from rubricem.agent.transcript.events import Event, ToolCalled, ToolReturned
+from rubricem.agent.transcript.events import Event, ToolCalled
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Status
 from tests.conftest import COMMAND, ROOT, rubricem
@@ -229,35 +229,6 @@ async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, ad
     assert report.sources[0].text == PAGES["hostile"], "kept as it came"
     assert "Owned" not in report.text
     assert len(model.requests) == 2
-
-
-@pytest.mark.parametrize(("tool", "said"), [("broken", "failed"), ("hang", "did not answer")])
-async def test_a_tool_that_fails_or_hangs_is_told_and_the_run_goes_on(
-    tool: str, said: str, documents: Path, address: str
-):
-    script = (calling(f"wiki.{tool}", "x"), *RUN[1:], SUPPORTED)
-    servers = wiki(address, tool, seconds=2)
-    report, model, told = await researched(documents, *script, mcp_servers=servers)
-    assert report.status is Status.FINISHED
-    failed = next(e.error for e in told if isinstance(e, ToolReturned))
-    assert said in failed
-    assert '<tool_output error="' in contents(model.requests[1].body)[-1][1]
-
-
-async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
-    documents: Path, data: Path, address: str
-):
-    options: dict[str, Any] = {"mcp_servers": wiki(address, "page"), "thread": "mine"}
-    script = (calling("wiki.page", "lru_cache"), Fault(401), answer(), SUPPORTED)
-    with ScriptedServer(script) as model:
-        where = {"source": str(documents), "base_url": model.base_url}
-        failed = await research(QUESTION, **where, **options)
-        assert failed.status is Status.PARTIAL and "API key" in failed.reason
-        report = await research(QUESTION, **where, **options)
-    assert report.status is Status.FINISHED
-    assert len(model.requests) == 4, "the plan was written once"
-    lines = (data / "runs/mine/journal.jsonl").read_text().splitlines()
-    assert sum('"passages":' in line for line in lines) == 1
 
 
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"

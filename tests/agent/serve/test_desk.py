@@ -132,23 +132,6 @@ async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here
     assert one["usage"]["completion_tokens"] > 0
 
 
-async def test_of_two_tabs_that_decide_on_one_plan_the_second_is_refused(here: RunSite):
-    run = await here.ask(approve_plan=True)
-    asked = await here.until(run, "ask")
-    assert asked.data["kind"] == "plan" and asked.data["rubric"] == RUBRIC
-    assert (await here.one(run))["state"] == "asking"
-    decision = {"id": asked.data["id"], "decision": "approve"}
-    both = await asyncio.gather(
-        *(here.http.post(f"/api/runs/{run}/answer", json=decision) for _ in range(2))
-    )
-    assert sorted(reply.status_code for reply in both) == [200, 409]
-    refused = next(reply for reply in both if reply.status_code == 409).json()
-    assert refused["error"].startswith("This was answered already")
-    told = await here.ended(run)
-    assert [event.data["decision"] for event in told if event.name == "answered"] == ["approve"]
-    assert told[-2].data["status"] == "finished"
-
-
 async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(here: RunSite):
     run = await here.ask(approve_plan=True)
     asked = (await here.until(run, "ask")).data["id"]
@@ -394,26 +377,6 @@ async def test_a_conversation_is_deleted_with_its_own_runs_once_none_goes_on(her
     assert (await here.http.delete(f"{address}?runs=true")).status_code == 204
     assert (await here.http.get("/api/runs")).json()["runs"] == []
     assert (await here.http.delete(address)).status_code == 404
-
-
-async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has_one(
-    tmp_path: Path,
-):
-    async with scripted_site([*ASKED, SUPPORTED] * 2, tmp_path) as here:
-        run = await here.ask()
-        await here.ended(run)
-        own = (await here.one(run))["thread"]
-        begun = (await here.http.post("/api/threads", json={"run": run})).json()
-        assert (begun["id"], begun["runs"]) == (own, [run])
-        here.desk.conversations.delete(own)
-        new = (await here.http.post("/api/threads", json={"run": run})).json()
-        assert new["id"] != own and new["runs"] == [run] and new["title"] == QUESTION
-        second = await here.ask("And then?", thread=new["id"])
-        await here.ended(second)
-        branch = (await here.http.post("/api/threads", json={"run": run})).json()
-        assert branch["parent"] == {"conversation": new["id"], "run": run}
-        gone = await here.http.post("/api/threads", json={"run": "never-asked"})
-    assert gone.status_code == 404
 
 
 @contextmanager

@@ -54,29 +54,6 @@ async def test_numbers_go_on_where_the_process_before_left_off(log: feed.EventLo
     assert [json.loads(line)["id"] for line in log.path.read_text().splitlines()] == [1, 2, 3, 4]
 
 
-async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventLog):
-    async def reader(stays: int) -> list[int]:
-        numbers: list[int] = []
-        while not log.ended or len(numbers) < log.last:
-            after = numbers[-1] if numbers else 0
-            for _ in range(stays):
-                told = log.read(after)
-                numbers += [event.id for event in told]
-                after = numbers[-1] if numbers else 0
-                if not told and not log.ended:
-                    await log.wait_for_news(after)
-            await asyncio.sleep(0)
-        return numbers
-
-    readers = [asyncio.create_task(reader(stays)) for stays in (1, 2, 7)]
-    for number in range(2 * feed.BATCH):
-        log.append("text", {"text": str(number)})
-        await asyncio.sleep(0)
-    log.append("end", {})
-    for numbers in await asyncio.gather(*readers):
-        assert numbers == list(range(1, 2 * feed.BATCH + 2))
-
-
 async def test_after_a_restart_what_was_told_before_is_history(log: feed.EventLog):
     for name in ("stage", "text", "end", "restart", "stage"):
         log.append(name, {})

@@ -4,8 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rubricem.agent.learning import lessons as learning_lessons
 from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.serve.desk import Lessons, Researchers
+from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
@@ -130,18 +134,24 @@ async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path:
     assert script.asked.count("reflect") == 8
 
 
-async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(tmp_path: Path):
+async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     setup = setup_of(Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on"))
     lessons, run = Lessons(setup, Researchers(setup.model)), trajectory("It is.")
     store = RunStore(tmp_path)
-    store.create(run.thread, {"ask": {"question": run.question}, "choices": setup.choices})
-    store.save(run)
-    await lessons.after(run)
+    for each in (run, run.model_copy(update={"thread": "another"})):
+        store.create(each.thread, {"ask": {"question": run.question}, "choices": setup.choices})
+        store.save(each)
+        await lessons.after(each)
     state = await lessons.state()
-    assert (state["at_once"], state["waiting"], state["now"]) == (False, 1, None)
-    await lessons.begin()
+    assert (state["at_once"], state["waiting"], state["now"]) == (False, 2, None)
+    monkeypatch.setattr(learning_lessons, "MOST_WAITING", 1)
+    with pytest.raises(RequestRefused, match="1 runs wait to be learnt from") as refused:
+        await lessons.begin()
+    assert refused.value.status == 429
     while (state := await lessons.state())["now"] or not state["lessons"]:
         await asyncio.sleep(0.02)
     await lessons.aclose()
     # The weights are not there, which is a note; the run still waits.
-    assert state["waiting"] == 1 and "none.gguf" in state["lessons"][0]["said"]
+    assert state["waiting"] == 2 and "none.gguf" in state["lessons"][0]["said"]

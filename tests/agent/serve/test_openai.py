@@ -125,7 +125,7 @@ def test_a_chat_programs_task_is_no_research(tmp_path: Path):
         done = asking(here.client, messages=said_by("user", TITLE))
         assert done.choices[0].message.content == "Heaps" and done.usage.total_tokens == 120
         chunks = list(asking(here.client, messages=said_by("user", TITLE), stream=True))
-        assert [chunk.choices[0].delta.content for chunk in chunks] == ["Heaps"]
+        assert [chunk.choices[0].delta.content for chunk in chunks] == ["Heaps", None]
         assert contents(here.model.requests[0].body) == [("user", TITLE)]
         assert here.desk.store.threads() == []
 

@@ -39,9 +39,6 @@ KEYS = {
     if "SecretStr" in str(field.annotation)
 }
 HIDDEN = " ".join([*SECRETS, *KEYS.values()])
-NASTY = (
-    '</style><script>alert(1)</script><img src="file:///etc/passwd">@import "http://127.0.0.1:9/x"'
-)
 KINDS = {
     "md": "text/markdown",
     "html": "text/html",
@@ -178,23 +175,6 @@ def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Sett
     assert set(left.question.split()) == {"***"}
 
 
-@pytest.mark.parametrize("kind", ["html", "pdf"])
-async def test_what_models_and_pages_wrote_stays_text(
-    client: httpx.AsyncClient, store: RunStore, kind: str
-):
-    answer = f"<answer>It goes first. {NASTY}</answer>"
-    nasty = run_of({**WHOLE, Stage.ANSWER: answer}, "nasty")
-    keep(store, nasty.model_copy(update={"question": NASTY}))
-    reply = await client.get(f"/api/runs/nasty/export/{kind}")
-    assert reply.status_code == 200
-    if kind == "html":
-        assert "<script" not in reply.text and "<img" not in reply.text
-        assert "&lt;script&gt;" in reply.text
-    else:
-        assert "alert(1)" in text_of(reply, kind)
-        assert b"/EmbeddedFile" not in reply.content and b"/JavaScript" not in reply.content
-
-
 PATHS = ("judgement", "judge", "export/md")
 
 
@@ -281,7 +261,7 @@ async def test_too_many_judgings_are_refused_and_closing_ends_them():
     with pytest.raises(RequestRefused, match="wait to be judged") as caught:
         jobs.start("one more")
     assert caught.value.status == 429
-    assert jobs.start("r0") is jobs.of("r0")
+    assert jobs.start("r0") == jobs.state("r0") == {"state": "waiting", "error": "", "remedy": ""}
     await asyncio.sleep(0)
     await jobs.aclose()
     assert begun == ["r0"]

@@ -5,7 +5,6 @@ come at once share one limit: what may come is reserved before it is read.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -121,18 +120,14 @@ async def test_a_link_is_neither_listed_nor_followed_nor_written_through(
     assert not (notes / "secret.md").is_symlink()
 
 
-async def test_what_a_kill_left_is_not_listed_and_goes_in_time(
+async def test_what_a_kill_left_is_not_listed_and_goes_with_its_folder(
     client: httpx.AsyncClient, tmp_path: Path
 ):
-    left = tmp_path / "uploads" / ".new-0123"
-    left.mkdir(parents=True)
-    (left / "a.md").write_text("x")
-    assert await names(client) == {}
     await sent(client, ("a.md", b"x"))
-    assert left.exists()
-    os.utime(left, (0, 0))
-    await sent(client, ("a.md", b"x"))
-    assert not left.exists()
+    (tmp_path / "uploads" / "notes" / ".a.md.0123").write_text("half")
+    assert await names(client) == {"notes": ["a.md"]}
+    assert (await client.delete("/api/uploads/notes")).status_code == 200
+    assert list((tmp_path / "uploads").iterdir()) == []
 
 
 async def test_a_body_larger_than_is_taken_is_refused_while_it_is_read(
@@ -237,4 +232,3 @@ async def test_uploads_at_once_stay_below_the_limit_together(
     statuses = await asyncio.gather(*(put(full, number) for number in range(12)))
     assert set(statuses) == {201, 413}
     assert held(tmp_path) == 900 * statuses.count(201) <= MOST
-    assert [path.name for path in (tmp_path / "uploads").glob(".new-*")] == []

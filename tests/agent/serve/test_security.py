@@ -5,17 +5,13 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 
 from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token, secure
 from rubricem.agent.serve.desk import RunDesk
@@ -313,37 +309,6 @@ def test_a_head_without_end_is_cut_off():
         connection.settimeout(PATIENCE)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 2 * MOST_HEAD * b"a")
         assert b"400 Bad" in connection.recv(65536)
-
-
-async def measured(request: Request) -> PlainTextResponse:
-    return PlainTextResponse(f"{len(await request.body())} bytes")
-
-
-@pytest.mark.parametrize(
-    ("length", "then", "said"),
-    [(b"Content-Length: 1000", b"{", b"408 Request Timeout"),
-     (b"Transfer-Encoding: chunked", b"1\r\n{\r\n", b"408 Request Timeout"),
-     (b"Content-Length: 4", b"{", b"4 bytes")],
-)  # fmt: skip
-def test_a_body_that_trickles_is_refused(length: bytes, then: bytes, said: bytes):
-    app, security = (
-        Starlette(routes=[Route("/x", measured, methods=["POST"])]),
-        Security(body_seconds=0.6),
-    )
-    app.add_middleware(Guard, security=security)
-    head = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with serving_http(app, config=security.config(app, port=0, lifespan="off")) as address:
-        place = "127.0.0.1", int(address.rpartition(":")[2])
-        with socket.create_connection(place, 0.1) as connection:
-            connection.sendall(head + length + b"\r\n\r\n")
-            begun, heard = time.monotonic(), b""
-            while said not in heard and time.monotonic() - begun < PATIENCE:
-                # What was said before the connection was reset is still there to be read.
-                with suppress(OSError):
-                    connection.sendall(then)
-                with suppress(TimeoutError):
-                    heard += connection.recv(65536)
-    assert said in heard
 
 
 @pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "9.9.9.9")])

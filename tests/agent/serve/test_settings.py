@@ -229,6 +229,7 @@ def test_runs_in_progress_end_as_they_began_and_users_get_the_new_model(
     anna = Owner(owner.url, owner.desk, users.put("anna", UserBudget()))
     assert anna.ask("GET", "status").json()["model"] == ""
     slow = owner.ask("POST", "runs", {"question": f"{QUESTION} slowly"}).json()["run"]
+    former = owner.desk.researchers
     with ScriptedServer(reply, ("newer",)) as other:
         told = owner.change(base_url=other.base_url, model="newer")
         assert told.status_code == 200, told.text
@@ -238,4 +239,4 @@ def test_runs_in_progress_end_as_they_began_and_users_get_the_new_model(
         assert '"finished"' in anna.ask("GET", f"runs/{run}/events").text
         assert {each.body["model"] for each in other.requests} == {"newer"}
     assert owner.ask("GET", "status").json()["model"].startswith("newer@")
-    assert owner.desk._former == []
+    assert former.policy is None, "its model is closed"

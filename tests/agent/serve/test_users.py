@@ -1,5 +1,6 @@
 """Named tokens: whose runs are whose, who sees them, and what a user may spend."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -219,7 +220,9 @@ def test_no_call_is_made_once_a_day_is_spent_whatever_it_is_for(server: Asking):
     assert server.ask("anna", "POST", path).status_code == 429
 
 
-def test_a_ledger_reads_what_a_kill_left_and_is_not_refunded_by_a_clock_set_back(tmp_path: Path):
+async def test_a_ledger_reads_what_a_kill_left_and_is_not_refunded_by_a_clock_set_back(
+    tmp_path: Path,
+):
     ledger = SpendingLedger(tmp_path, UserBudget)
     ledger.pay(Usage(prompt_tokens=100, completion_tokens=20, cost=0.5, calls=1))
     later = datetime.now(UTC) + timedelta(days=1)
@@ -235,7 +238,31 @@ def test_a_ledger_reads_what_a_kill_left_and_is_not_refunded_by_a_clock_set_back
     assert (tmp_path / "ledger.jsonl").stat().st_mode & 0o077 == 0
     broke = SpendingLedger(tmp_path, lambda: UserBudget(day_cost=0.5))
     with pytest.raises(PolicyError, match="for a day"):
-        broke.check()
+        async with broke.call(Usage()):
+            raise AssertionError("a call was made")
+
+
+@pytest.mark.parametrize("budget", [UserBudget(day_tokens=500), UserBudget(day_cost=5)])
+async def test_calls_in_flight_together_overspend_a_day_by_one_call_at_most(
+    tmp_path: Path, budget: UserBudget
+):
+    """Each uses 120 tokens and $1.20, of the 200 and $2 that are set aside for it."""
+    ledger, live = SpendingLedger(tmp_path, lambda: budget), list[int]()
+    most = Usage(prompt_tokens=100, completion_tokens=100, cost=2.0)
+
+    async def call() -> None:
+        async with ledger.call(most):
+            live.append(live[-1] + 1 if live else 1)
+            await asyncio.sleep(0.01)
+            live.append(live[-1] - 1)
+            ledger.pay(Usage(prompt_tokens=100, completion_tokens=20, cost=1.2, calls=1))
+
+    done = await asyncio.gather(*(call() for _ in range(20)), return_exceptions=True)
+    assert done.count(None) == 5 and max(live) == 3, (
+        "they go together while that cannot be too much"
+    )
+    assert ledger.spent() == Outlay(0, 600, pytest.approx(6.0))
+    assert {type(each) for each in done if each} == {PolicyError}
 
 
 def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
