@@ -127,7 +127,7 @@ def check_llama() -> Check:
 
 
 async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
-    name, store = choice.model_name, WeightsStore(folder)
+    name, store = choice.name, WeightsStore(folder)
     repo, _, file = name.partition(":")
     weights = lookup(name) or store.on_hand(repo, file or None)
     if weights is not None:

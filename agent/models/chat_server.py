@@ -13,16 +13,18 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from openai import APIStatusError
+import httpx2
 
 from rubricem.agent.models.limits import (
     AttemptError,
     Endpoint,
+    Fault,
     Limiter,
     OwnPrices,
     Retry,
@@ -34,7 +36,7 @@ from rubricem.agent.models.limits import (
     paid,
     price_of,
 )
-from rubricem.agent.models.openai_client import Events, ModelServer, complaint_of
+from rubricem.agent.models.model_server import ModelServer
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
@@ -176,27 +178,21 @@ class Dialect:
             self.refused.add(name)
 
 
-def _bytes_of(messages: Sequence[Message]) -> int:
-    return sum(len(m.content.encode(errors="replace")) for m in messages)
-
-
 def delta_of(event: Any) -> Delta:
-    """Raises ValueError if the event is no chunk of a chat completion."""
-    try:
-        choices = event.get("choices") or ()
-        usage = event.get("usage")
-        if not choices:
-            return Delta(usage=usage)
-        choice = choices[0]
-        # A server that does not stream sends a whole message in one piece.
-        delta = choice.get("delta") or choice.get("message") or {}
-        content, thought = text_of(delta.get("content"))
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        thought += "".join(text_of(reasoning))
-        finish = choice.get("finish_reason")
-        return Delta(content, thought, finish, usage, tuple(calls_in(delta)))
-    except (AttributeError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise ValueError(f"not a chunk of a chat completion: {error}") from error
+    """Raises one of `UNREADABLE` if the event is no chunk of a chat completion."""
+    choices = event.get("choices") or ()
+    usage = event.get("usage")
+    if not choices:
+        return Delta(usage=usage)
+    choice = choices[0]
+    # A server that does not stream sends a whole message in one piece.
+    whole = choice.get("message") or {}
+    delta = choice.get("delta") or whole
+    content, thought = text_of(delta.get("content"))
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    thought += "".join(text_of(reasoning))
+    finish = choice.get("finish_reason") or ("stop" if whole else None)
+    return Delta(content, thought, finish, usage, tuple(calls_in(delta)))
 
 
 def text_of(content: Any) -> tuple[str, str]:
@@ -231,31 +227,20 @@ def calls_in(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 BYTES_A_TOKEN = 3
-"""of UTF-8; most texts have more"""
+"""of UTF-8; most texts have more: where a server counts nothing, rather too much is reckoned"""
+MOST_TOKENS = 10**9
 
 
-def estimate_usage(read: Iterable[str], written: str) -> Usage:
-    """What a call must have used that its server says nothing of; rather too much."""
-    prompt, completion = (
-        math.ceil(len(text.encode(errors="replace")) / BYTES_A_TOKEN)
-        for text in ("".join(read), written)
-    )
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, calls=1)
+def count_in(usage: Any, *path: str) -> int | None:
+    """A number of tokens that a server tells; None where it tells none that can be."""
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, Mapping) else None
+    known = isinstance(usage, int | float) and 0 <= usage < MOST_TOKENS
+    return int(usage) if known else None
 
 
-def tokens_of(usage: Mapping[str, Any] | None) -> Usage:
-    """What the server says one call used; a call without a word on it is still a call."""
-    if not usage:
-        return Usage(calls=1)
-    prompt = int(usage.get("prompt_tokens") or 0)
-    details = usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    return Usage(
-        prompt_tokens=prompt,
-        cached_tokens=max(0, min(int(cached), prompt)),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
-        calls=1,
-    )
+def _bytes_of(messages: Sequence[Message]) -> int:
+    return sum(len(m.content.encode(errors="replace")) for m in messages)
 
 
 class OpenAIChat:
@@ -293,9 +278,6 @@ class OpenAIChat:
         self._sent = SentBefore()
         self._think_is_reasoning = think_is_reasoning
 
-    def __repr__(self) -> str:
-        return f"OpenAIChat({self.name!r})"
-
     async def chat(
         self,
         messages: Sequence[Message],
@@ -325,8 +307,8 @@ class OpenAIChat:
                 raise
             return reading
 
-        most = estimate_usage((m.content for m in messages), "")
-        most = most.model_copy(update={"completion_tokens": sampling.max_tokens})
+        read = math.ceil(_bytes_of(messages) / BYTES_A_TOKEN)
+        most = Usage(prompt_tokens=read, completion_tokens=sampling.max_tokens)
         most = most.model_copy(update={"cost": cost(most, self.price)})
         reading, spent = await self._tries.call(attempt, most)
         used = self._usage(reading, messages)
@@ -342,33 +324,31 @@ class OpenAIChat:
         stream = self._stream(messages, sampling)
         await self._http.read_reply(reading, stream, delta_of, self._timeout)
 
-    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> Events:
-        """The reply's events, asked for without what the server turns out to refuse."""
+    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> httpx2.Response:
+        """The reply, asked for without what the server turns out to refuse."""
         lowered = False
         while True:
             body = self._dialect.body(messages, sampling)
             try:
                 return await self._http.stream("/chat/completions", body)
-            except APIStatusError as refused:
-                if refused.status_code == 404:
-                    try:
+            except AttemptError as refused:
+                if refused.status == 404:
+                    known: list[str] = []
+                    with suppress(AttemptError):
                         known = await self._http.model_names()
-                    except AttemptError:
-                        known = []
                     raise self._server.no_model(known) from None
-                complaint = complaint_of(refused.body)
-                if refused.status_code in (400, 422, 500):
-                    self._dialect.learn(body, complaint)
-                if refused.status_code != 500 and not lowered:
+                if refused.status in (400, 422, 500):
+                    self._dialect.learn(body, refused.complaint)
+                if refused.status not in (0, 500) and not lowered:
                     lowered = True
-                    self._dialect.lower(body, messages, complaint)
+                    self._dialect.lower(body, messages, refused.complaint)
                 if self._dialect.body(messages, sampling) == body:
                     raise
 
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""
         if reading.finish == "content_filter" and not reading.ended:
-            raise self._server.filtered_reply()
+            raise self._server.failed(Fault.FILTERED)
         if reading.text.strip() or reading.called or reading.ended == "stop":
             return
         turn = parse(reading.reasoning)
@@ -377,28 +357,34 @@ class OpenAIChat:
             reading.text = reading.reasoning
             return
         if reading.reason == "length":
-            raise self._server.endless_thought(sampling.max_tokens)
-        raise self._server.wordless()
+            raise self._server.failed(Fault.ENDLESS_THOUGHT, tokens=sampling.max_tokens)
+        raise self._server.failed(Fault.WORDLESS)
 
     def _usage(self, reading: ReplyReading, messages: Sequence[Message]) -> Usage:
         """As the server tells it; what it does not tell is reckoned from the texts.
 
-        Whoever keeps to a limit of tokens or money would else take such a reply for free.
+        Whoever keeps to a limit of tokens or money would else take such a reply for free. What was
+        sent before counts as read from a cache, but costs as if it were not.
         """
-        used = tokens_of(reading.usage)
-        rough = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
-        told = {"prompt_tokens", "completion_tokens"}
-        untold = {name for name in told if getattr(used, name) <= 0}
-        used = used.model_copy(update=rough.model_dump(include=untold))
-        cached = min(used.cached_tokens, used.prompt_tokens)
-        if all((reading.usage or {}).get(name) is None for name in TOLD_OF_CACHES):
-            # Counted as read from a cache; what it costs is reckoned as if it were not.
-            cached = int(used.prompt_tokens * self._sent.share(messages))
-        more = {"cost": cost(used, self.price), "cached_tokens": cached}
+        told, text = reading.usage, reading.reasoning + reading.raw
+        prompt = count_in(told, "prompt_tokens") or math.ceil(_bytes_of(messages) / BYTES_A_TOKEN)
+        written = len(text.encode(errors="replace"))
+        cached = count_in(told, "prompt_tokens_details", "cached_tokens")
+        if cached is None:
+            cached = count_in(told, "prompt_cache_hit_tokens")
+        used = Usage(
+            prompt_tokens=prompt,
+            cached_tokens=min(cached or 0, prompt),
+            completion_tokens=count_in(told, "completion_tokens")
+            or math.ceil(written / BYTES_A_TOKEN),
+            calls=1,
+        )
+        more: dict[str, Any] = {"cost": cost(used, self.price)}
+        if cached is None:
+            more["cached_tokens"] = int(prompt * self._sent.share(messages))
         return paid(used.model_copy(update=more))
 
 
-TOLD_OF_CACHES = ("prompt_tokens_details", "prompt_cache_hit_tokens")
 MOST_BEGINNINGS = 10_000
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from rubricem.agent.models.chat_server import TOOL_WORDS, OpenAIChat, calls_in, text_of
-from rubricem.agent.models.limits import Endpoint, Server
+from rubricem.agent.models.limits import Endpoint, Fault, Server
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Message, Sampling
@@ -67,9 +67,9 @@ class LangChainChat(OpenAIChat):
                     if reading.overdue:
                         break
         except TimeoutError:
-            raise self._server.silent(self._timeout) from None
+            raise self._server.failed(Fault.SILENT, seconds=self._timeout) from None
         except Exception as cause:  # each provider has errors of its own
-            failed = self._server.complained(f"{type(cause).__name__}: {cause}")
+            failed = self._server.complaint(f"{type(cause).__name__}: {cause}", begun=False)
             if model is not self._chat and TOOL_WORDS & {*str(cause).lower().split()}:
                 self._calls_tools, failed.again = False, True
             if not reading.ended:
@@ -92,7 +92,6 @@ def _delta(chunk: Any, used: Counter[str]) -> Delta:
     # A model that does not stream sends a whole message.
     pieces = getattr(chunk, "tool_call_chunks", ()) or chunk.tool_calls
     calls = [{**p, "function": {"name": p["name"], "arguments": p["args"]}} for p in pieces]
-    finish = "length" if finish in ("max_tokens", "MAX_TOKENS") else finish
     return Delta(
         text,
         thought,

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -114,9 +115,19 @@ class AttemptError(Exception):
     """as of a PolicyError"""
     usage: Usage = NO_USAGE
     """what the try cost nevertheless"""
+    status: int = 0
+    complaint: str = ""
+    """of a refusal by HTTP: the server's words"""
 
     def __str__(self) -> str:
         return self.message
+
+    def final(self, tries: int = 1, spent: Usage = NO_USAGE) -> PolicyError:
+        """The error of a call whose last try it was."""
+        times = f", also at try {tries}" if tries > 1 else ""
+        error = PolicyError(f"{self}{times}", self.remedy, spent)
+        error.away, error.kind = self.away, self.kind
+        return error
 
 
 def note_spent(failed: BaseException, usage: Usage) -> None:
@@ -170,7 +181,8 @@ class Limiter:
         self._resumes_at = max(self._resumes_at, time.monotonic() + seconds)
 
 
-_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Limiter]] = WeakKeyDictionary()
+_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
+"""what all callers of a running event loop share, by its name"""
 
 
 def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
@@ -179,12 +191,9 @@ def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
     The first caller sets its limit; spelling, credentials and a trailing slash of the address do
     not matter.
     """
-    limiters = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
-    return limiters.setdefault(Endpoint.parse(base_url).url, Limiter(limit))
-
-
-_KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, tuple[Any, AsyncGenerator[None]]]]
-_KEPT = WeakKeyDictionary()
+    held = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
+    limiter: Limiter = held.setdefault(f"limiter {Endpoint.parse(base_url).url}", Limiter(limit))
+    return limiter
 
 
 async def shared_client(
@@ -195,7 +204,7 @@ async def shared_client(
     The first caller opens it. It is closed when the loop's asynchronous generators end, as by
     `asyncio.run`.
     """
-    held = _KEPT.setdefault(asyncio.get_running_loop(), {})
+    held = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
     if name not in held:
         client = opening()
 
@@ -284,10 +293,7 @@ class Tries:
         if failed.crowded and wait <= self._retry.total:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
-            times = f", also at try {tried}" if tried > 1 else ""
-            error = PolicyError(f"{failed}{times}", failed.remedy, spent)
-            error.away, error.kind = failed.away, failed.kind
-            raise error from None
+            raise failed.final(tried, spent) from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
         return wait
 
@@ -317,6 +323,88 @@ def is_too_long(status: int, complaint: str) -> bool:
     return status == 413 or _CONTEXT.search(complaint) is not None
 
 
+_SERVER = "the model server at {url}"
+_CORRECT = "Correct what it names, or use another model or server."
+
+
+class Fault(Enum):
+    """What can go wrong with a call: the sentence, the remedy, and fields of `AttemptError`."""
+
+    UNREACHABLE = (
+        "no model server answers at {url}",
+        "Start the server, or correct its address (base_url).",
+        {"again": True, "away": True},
+    )
+    SILENT = (
+        f"{_SERVER} sent nothing for {{seconds:g}} s",
+        "Check whether it is overloaded, or allow it a longer time-out.",
+        {"again": True, "away": True},
+    )
+    CUT = (
+        f"{_SERVER} broke off in the middle of a reply{{words}}",
+        "Check the server's log, and ask again.",
+        {"again": True},
+    )
+    GARBLED = (
+        "what {url} sent is not an OpenAI-compatible completion",
+        "Correct the address (base_url); for most servers it ends in /v1. Or update the server.",
+        {"again": True},
+    )
+    REJECTED = (f"{_SERVER} rejected the request ({{status}}): {{words}}", _CORRECT, {})
+    COMPLAINED = (f"{_SERVER} sent an error in place of a reply: {{words}}", _CORRECT, {})
+    WEB_PAGE = (
+        "{url} sent a web page in place of a reply",
+        "Correct the address (base_url); a proxy or a page to log in may stand before it.",
+        {},
+    )
+    FILTERED = (
+        "the content filter of {url} withheld the reply",
+        "Word the question differently, or use another model.",
+        {},
+    )
+    WORDLESS = (
+        "{model} at {url} sent an empty reply",
+        "Ask again, or use another model.",
+        {"again": True, "kind": "empty"},
+    )
+    ENDLESS_THOUGHT = (
+        "{model} spent all its {tokens} tokens on thinking and wrote no reply",
+        "Allow it more tokens (max_tokens), or let it think less (reasoning_effort).",
+        {"kind": "thinking"},
+    )
+    NO_MODEL = (f"{_SERVER} has no model {{model!r}} (404)", "{words}", {})
+    TOO_LONG = (
+        "the conversation no longer fits the context length of {model}: {words}",
+        "Allow fewer tool calls, or use a model or an account with a longer context.",
+        {"kind": "context"},
+    )
+    WRONG_KEY = (
+        f"{_SERVER} refused the API key ({{status}})",
+        "Set RUBRICEM_API_KEY to a key that is valid for this server and model.",
+        {},
+    )
+    NO_KEY = (
+        f"{_SERVER} requires an API key and none is set ({{status}})",
+        "Set RUBRICEM_API_KEY to a key of this server.",
+        {},
+    )
+    NO_QUOTA = (
+        "the account at {url} has no quota left (429)",
+        "Add credit there, use another key, or use another model.",
+        {},
+    )
+    CROWDED = (
+        f"{_SERVER} limits its callers ({{status}})",
+        "Ask later, or let fewer calls run at once.",
+        {"again": True, "away": True, "crowded": True},
+    )
+    BROKEN = (
+        f"{_SERVER} failed: {{words}} ({{status}})",
+        "Check the server's log.",
+        {"again": True, "away": True},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server for messages: its address, the requested model, the key."""
@@ -333,148 +421,49 @@ class Server:
             words = words.replace(secret, "[key]")
         return words if len(words) <= QUOTED_CHARACTERS else words[:QUOTED_CHARACTERS] + " ..."
 
-    def unreachable(self) -> AttemptError:
-        return AttemptError(
-            f"no model server answers at {self.endpoint.url}",
-            "Start the server, or correct its address (base_url).",
-            again=True,
-            away=True,
-        )
-
-    def silent(self, seconds: float) -> AttemptError:
-        return AttemptError(
-            f"the model server at {self.endpoint.url} sent nothing for {seconds:g} s",
-            "Check whether it is overloaded, or allow it a longer time-out.",
-            again=True,
-            away=True,
-        )
-
-    def cut(self, why: str) -> AttemptError:
-        quoted = f" ({self.quote(why)})" if why else ""
-        return AttemptError(
-            f"the model server at {self.endpoint.url} broke off in the middle of a reply{quoted}",
-            "Check the server's log, and ask again.",
-            again=True,
-        )
-
-    def garbled_reply(self) -> AttemptError:
-        return AttemptError(
-            f"what {self.endpoint.url} sent is not an OpenAI-compatible chat completion",
-            "Correct the address (base_url); for most servers it ends in /v1.",
-            again=True,
-        )
-
-    def unexpected_reply(self, fault: Exception) -> AttemptError:
-        return AttemptError(
-            f"what {self.endpoint.url} sent is not what its kind of server sends "
-            f"({type(fault).__name__}: {self.quote(str(fault))})",
-            "Update the server, or name another one.",
-            again=True,
-        )
+    def failed(self, fault: Fault, words: str = "", **told: Any) -> AttemptError:
+        """The failure of a try. `words`: the server's own; `told`: what else the sentence says."""
+        said, remedy, more = fault.value
+        quoted = self.quote(words)
+        if fault is Fault.CUT and words:
+            quoted = f" ({quoted})"
+        fields = {"url": self.endpoint.url, "model": self.model, "words": quoted, **told}
+        return AttemptError(said.format(**fields), remedy.format(**fields), **more)
 
     def refusal(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""
+        failed = self._refusal(status, complaint, parse_wait(headers))
+        failed.status, failed.complaint = status, complaint
+        return failed
+
+    def _refusal(self, status: int, complaint: str, asked: float | None) -> AttemptError:
         if status in (401, 403):
-            return self._key_refusal(status)
+            return self.failed(Fault.WRONG_KEY if self.key else Fault.NO_KEY, status=status)
         if is_too_long(status, complaint):
-            return self.too_long(complaint)
+            return self.failed(Fault.TOO_LONG, complaint)
         if status == 429 and _QUOTA.search(complaint):
-            return AttemptError(
-                f"the account at {self.endpoint.url} has no quota left (429)",
-                "Add credit there, use another key, or use another model.",
-            )
-        if is_transient(status):
-            return self._busy(status, complaint, parse_wait(headers))
-        return AttemptError(
-            f"the model server at {self.endpoint.url} rejected the request ({status}): "
-            f"{self.quote(complaint)}",
-            "Correct what it names, or use another model or server.",
-        )
+            return self.failed(Fault.NO_QUOTA)
+        if not is_transient(status):
+            return self.failed(Fault.REJECTED, complaint, status=status)
+        crowded = status == 429 or (status == 503 and asked is not None)
+        failed = self.failed(Fault.CROWDED if crowded else Fault.BROKEN, complaint, status=status)
+        failed.asked = asked
+        return failed
 
-    def broken_stream(self, complaint: str) -> AttemptError:
-        """The failure for an error that came in the middle of a reply."""
-        return self.too_long(complaint) if is_too_long(0, complaint) else self.cut(complaint)
-
-    def complained(self, complaint: str) -> AttemptError:
-        """The failure for an error in the place of a reply, sent as if all were well."""
-        if is_too_long(0, complaint):
-            return self.too_long(complaint)
-        return AttemptError(
-            f"the model server at {self.endpoint.url} sent an error in place of a reply: "
-            f"{self.quote(complaint)}",
-            "Correct what it names, or use another model or server.",
-            again=not _LASTING.search(complaint),
-        )
-
-    def web_page(self) -> AttemptError:
-        return AttemptError(
-            f"{self.endpoint.url} sent a web page in place of a reply",
-            "Correct the address (base_url); a proxy or a page to log in may stand before it.",
-        )
-
-    def filtered_reply(self) -> AttemptError:
-        return AttemptError(
-            f"the content filter of {self.endpoint.url} withheld the reply",
-            "Word the question differently, or use another model.",
-        )
-
-    def wordless(self) -> AttemptError:
-        return AttemptError(
-            f"{self.model} at {self.endpoint.url} sent an empty reply",
-            "Ask again, or use another model.",
-            again=True,
-            kind="empty",
-        )
-
-    def endless_thought(self, tokens: int) -> AttemptError:
-        return AttemptError(
-            f"{self.model} spent all its {tokens} tokens on thinking and wrote no reply",
-            "Allow it more tokens (max_tokens), or let it think less (reasoning_effort).",
-            kind="thinking",
-        )
+    def complaint(self, words: str, *, begun: bool) -> AttemptError:
+        """The failure for an error in the place of a reply, or in one that had `begun`."""
+        if is_too_long(0, words):
+            return self.failed(Fault.TOO_LONG, words)
+        failed = self.failed(Fault.CUT if begun else Fault.COMPLAINED, words)
+        failed.again = begun or not _LASTING.search(words)
+        return failed
 
     def no_model(self, known: list[str]) -> AttemptError:
         """`known`: the ids that the server lists; empty if it lists none."""
+        remedy = "Correct the model's name, or the address; for most servers it ends in /v1."
         if known:
-            listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
-            remedy = f"It has: {listed}."
-        else:
-            remedy = "Correct the model's name, or the address; for most servers it ends in /v1."
-        return AttemptError(
-            f"the model server at {self.endpoint.url} has no model {self.model!r} (404)",
-            remedy,
-        )
-
-    def too_long(self, complaint: str) -> AttemptError:
-        return AttemptError(
-            f"the conversation no longer fits the context length of {self.model}: "
-            f"{self.quote(complaint)}",
-            "Allow fewer tool calls, or use a model or an account with a longer context.",
-            kind="context",
-        )
-
-    def _key_refusal(self, status: int) -> AttemptError:
-        if self.key:
-            what = "refused the API key"
-            remedy = "Set RUBRICEM_API_KEY to a key that is valid for this server and model."
-        else:
-            what = "requires an API key and none is set"
-            remedy = "Set RUBRICEM_API_KEY to a key of this server."
-        return AttemptError(f"the model server at {self.endpoint.url} {what} ({status})", remedy)
-
-    def _busy(self, status: int, complaint: str, asked: float | None) -> AttemptError:
-        if crowded := status == 429 or (status == 503 and asked is not None):
-            what, remedy = "limits its callers", "Ask later, or let fewer calls run at once."
-        else:
-            what, remedy = f"failed: {self.quote(complaint)}", "Check the server's log."
-        return AttemptError(
-            f"the model server at {self.endpoint.url} {what} ({status})",
-            remedy,
-            again=True,
-            asked=asked,
-            crowded=crowded,
-            away=True,
-        )
+            remedy = f"It has: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}."
+        return self.failed(Fault.NO_MODEL, remedy)
 
 
 class Price(NamedTuple):

@@ -28,7 +28,7 @@ from rubricem.agent.models.policy import ChatWriter, Policy, TokenWriter
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
-from rubricem.memory.errors import PolicyError, SettingsError, import_extra
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import Embedder, LocalModel
 
@@ -69,21 +69,14 @@ class EmbeddedChoice:
     """A model in this process: a catalogue name, a GGUF file, a hub name or a checkpoint."""
 
     embedded: ClassVar[bool] = True
-    model_name: str
+    server: ClassVar[str] = ""
+    """what its prompts are sent to: nothing"""
+    name: str
     weights_dir: Path | None = None
     """None: the platform's place"""
     context_tokens: int = 8192
     threads: int | None = None
     slots: int = 1
-
-    @property
-    def name(self) -> str:
-        return self.model_name
-
-    @property
-    def server(self) -> str:
-        """What its prompts are sent to: nothing."""
-        return ""
 
     @property
     def at_once(self) -> int:
@@ -93,7 +86,7 @@ class EmbeddedChoice:
     @property
     def checkpoint(self) -> Path | None:
         """The folder of a trained policy, where that is what was named."""
-        return Path(self.model_name).expanduser() if is_checkpoint(self.model_name) else None
+        return Path(self.name).expanduser() if is_checkpoint(self.name) else None
 
     @property
     def chain(self) -> bool:
@@ -105,7 +98,7 @@ class EmbeddedChoice:
 
     def absolute(self) -> "EmbeddedChoice":
         """The same for a process that starts in another folder."""
-        return replace(self, model_name=absolute_name(self.model_name))
+        return replace(self, name=absolute_name(self.name))
 
     @asynccontextmanager
     async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
@@ -115,7 +108,7 @@ class EmbeddedChoice:
 
         import_extra("xllamacpp", "local", "The embedded model", SERVER)
         store = WeightsStore(self.weights_dir, report_progress(tell))
-        files = await store.model_files(self.model_name)
+        files = await store.model_files(self.name)
         tell(f"loading {files.path.name}")
         folder = files.path.parent
         states = folder if await asyncio.to_thread(os.access, folder, os.W_OK) else None
@@ -215,39 +208,38 @@ class ServerChoice:
 
     async def _told_context(self, model: str) -> int | None:
         """The context of the model in tokens, if the server says it."""
-        from rubricem.agent.models.tokens import LlamaServer, context_in
+        from rubricem.agent.models.tokens import context_in
 
         http = self._http(model)
         with suppress(AttemptError, LookupError, TypeError, ValueError, AttributeError):
             for entry in (one for one in await http.models() if one["id"] == model):
                 if entry.get("owned_by") == "llamacpp":  # it lists what the weights were made for
-                    return (await LlamaServer(http, model).facts())[1]
+                    told = (await http.llama_props()).get("default_generation_settings")
+                    return (told or {}).get("n_ctx")
                 return context_in(entry)
         return None
 
     @asynccontextmanager
-    async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
-        """The `TokenServer`. Raises SettingsError where it is asked as a chat server."""
-        if (served := await self._token_server(tell)) is None:
-            raise SettingsError(
-                f"{self.base_url} returns no token ids, without which no ratio can be formed.",
-                "Sample from vLLM or llama.cpp's server, or from the embedded model.",
-            )
-        yield served
-
-    @asynccontextmanager
     async def open_policy(self, tell: Tell = hush) -> AsyncIterator[Policy]:
         """The model behind the graph's seam."""
-        if (served := await self._token_server(tell)) is not None:
+        if self.in_tokens and (served := await self._token_server(tell)) is not None:
             yield TokenWriter(served)
             return
         async with self.open_chat() as chat:
             yield ChatWriter(chat)
 
+    @asynccontextmanager
+    async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
+        """The `TokenServer`. Raises SettingsError for a server that gives no token ids."""
+        if (served := await self._token_server(tell)) is None:
+            raise SettingsError(
+                f"{self.base_url} returns no token ids, without which no ratio can be formed.",
+                "Sample from vLLM, or from the embedded model.",
+            )
+        yield served
+
     async def _token_server(self, tell: Tell) -> Any:
-        """The `TokenServer`; None where it is asked by messages, or gives no token ids."""
-        if not self.in_tokens:
-            return None
+        """The `TokenServer`; None where it gives no token ids."""
         from rubricem.agent.models.tokens import open_tokens
 
         model = await self.resolve_model()
@@ -284,14 +276,12 @@ class ServerChoice:
         try:
             known: list[str] = await self._http("").model_names()
         except AttemptError as failed:
-            error = PolicyError(str(failed), failed.remedy)
-            error.away = failed.away
-            raise error from None
+            raise failed.final() from None
         return known
 
     def _http(self, model: str) -> Any:
         """The open `ModelServer`."""
-        from rubricem.agent.models.openai_client import ModelServer
+        from rubricem.agent.models.model_server import ModelServer
 
         key = self.api_key or ""
         return ModelServer(Server(Endpoint.parse(self.base_url), model, key))

@@ -29,6 +29,8 @@ REPEATS = 4
 SAME_CHARACTER = 200
 KEY = 16
 """characters that must recur before a block is compared"""
+CUT_SHORT = frozenset({"length", "max_tokens", "max_length", "model_length"})
+"""reasons by which servers say that a reply met its limit"""
 LONGEST_TOKENS, MOST_PIECES = 8, 4
 """characters and pieces for each token of a turn, over all of it: some servers cut tokens up"""
 SLACK = 512
@@ -69,7 +71,7 @@ class Reading:
 
     @property
     def reason(self) -> StopReason:
-        return self.ended or ("length" if self.finish == "length" else "eos")
+        return self.ended or ("length" if str(self.finish).lower() in CUT_SHORT else "eos")
 
     def take(self, event: Any) -> None:
         """Add what one event brought."""
@@ -152,7 +154,8 @@ class ReplyReading(Reading):
             self._write(self._admit(delta.content))
         for call in delta.calls:
             held = self._calls.setdefault(int(call.get("index") or 0), ["", ""])
-            held[0] += self._admit(str(call.get("name") or ""))
+            name = str(call.get("name") or "")
+            held[0] += self._admit(name) if name != held[0] else ""  # some repeat it in each piece
             held[1] += self._admit(str(call.get("arguments") or ""))
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 

@@ -15,8 +15,9 @@ shown as numbered snippets, untrusted text made harmless.
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -36,7 +37,7 @@ from rubricem.memory.text import one_line, pluralise, storable
 
 T = TypeVar("T")
 Limited = Literal["tokens", "seconds", "cost"]
-LIMITED: tuple[Limited, ...] = ("tokens", "seconds", "cost")
+Amounts = dict[Limited, float]
 RESERVE = 0.15
 """share of a budget kept for the answer, or two of the largest calls so far where that is more"""
 LARGEST_RESERVE = 0.5
@@ -53,14 +54,18 @@ class Budgets:
 
     def phrases(self) -> dict[Limited, str]:
         """Each limit that there is, in words."""
-        words: dict[Limited, str] = {}
-        if self.tokens is not None:
-            words["tokens"] = f"{self.tokens:,} tokens"
-        if self.seconds is not None:
-            words["seconds"] = f"{self.seconds:,g} second{'' if self.seconds == 1 else 's'}"
-        if self.cost is not None:
-            words["cost"] = f"{self.cost:,.6g} US dollar{'' if self.cost == 1 else 's'}"
-        return words
+        forms = {"tokens": "{:,} token", "seconds": "{:,g} second", "cost": "{:,.6g} US dollar"}
+        return {
+            name: forms[name].format(limit) + ("" if limit == 1 else "s")
+            for name, limit in self.amounts().items()
+        }
+
+    def amounts(self) -> Amounts:
+        """The limits that there are."""
+        limits: dict[Limited, float | None] = {
+            "tokens": self.tokens, "seconds": self.seconds, "cost": self.cost,
+        }  # fmt: skip
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 UNLIMITED = Budgets()
@@ -103,6 +108,11 @@ def _between(span: Span, what: str) -> str:
 def new_tokens(usage: Usage) -> int:
     """Those that a budget counts: read, unless from a cache, and written."""
     return max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
+
+
+def amounts_of(usage: Usage, seconds: float = 0.0) -> Amounts:
+    """What a call took of each budget."""
+    return {"tokens": new_tokens(usage), "seconds": seconds, "cost": usage.cost or 0.0}
 
 
 class Effort(StrEnum):
@@ -171,9 +181,9 @@ class Spending:
     budgets: Budgets = UNLIMITED
     stop: asyncio.Event | None = None
     """set by a person who wants the run to end now"""
-    _spent: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
-    _last: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
-    _largest: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
+    _spent: Amounts = field(default_factory=partial(amounts_of, NO_USAGE))
+    _last: Amounts = field(default_factory=partial(amounts_of, NO_USAGE))
+    _largest: Amounts = field(default_factory=partial(amounts_of, NO_USAGE))
     usage: Usage = NO_USAGE
     slots: dict[str, Spent] = field(default_factory=dict)
     """what was spent, by what it was spent on"""
@@ -201,12 +211,9 @@ class Spending:
 
     def count(self, usage: Usage, seconds: float) -> None:
         """Count one call of the policy and how long it took."""
-        before = self._spent["tokens"]
         self.add(usage)
-        fresh = self._spent["tokens"] - before
-        sizes = {"tokens": fresh, "seconds": seconds, "cost": usage.cost or 0.0}
-        self._last = cast(dict[Limited, float], sizes)
-        self._largest = {name: max(self._largest[name], self._last[name]) for name in LIMITED}
+        self._last = amounts_of(usage, seconds)
+        self._largest = {name: max(self._largest[name], now) for name, now in self._last.items()}
 
     def book(self, slot: str, seconds: float, usage: Usage = NO_USAGE) -> None:
         """Add a call to the usage, under the name of what it was for."""
@@ -219,7 +226,7 @@ class Spending:
 
     def low(self) -> Limited | None:
         """The budget of which only the reserve is left."""
-        for name, limit in self._limits():
+        for name, limit in self.budgets.amounts().items():
             reserve = min(max(RESERVE * limit, 2 * self._largest[name]), LARGEST_RESERVE * limit)
             if self._amount_of(name) > limit - reserve:
                 return name
@@ -227,22 +234,22 @@ class Spending:
 
     def add(self, usage: Usage) -> None:
         """Count what a part of the run spent, whose size says nothing of the next call."""
-        self._spent["tokens"] += new_tokens(usage)
-        self._spent["cost"] += usage.cost or 0.0
+        for name, amount in amounts_of(usage).items():
+            self._spent[name] += amount
 
     def left(self, beside: Usage = NO_USAGE) -> Budgets:
         """What is left of each budget that there is; `beside`: spent and not counted yet."""
-        more = {"tokens": new_tokens(beside), "cost": beside.cost or 0.0}
+        more = amounts_of(beside)
         limits = {
-            name: max(limit - self._amount_of(name) - more.get(name, 0), 0)
-            for name, limit in self._limits()
+            name: max(limit - self._amount_of(name) - more[name], 0)
+            for name, limit in self.budgets.amounts().items()
         }
         tokens = int(limits["tokens"]) if "tokens" in limits else None
         return Budgets(tokens, limits.get("seconds"), limits.get("cost"))
 
     def out(self, in_flight: int = 0) -> Limited | None:
         """The budget that does not allow another call of the policy, beside those `in_flight`."""
-        for name, limit in self._limits():
+        for name, limit in self.budgets.amounts().items():
             coming = 0.0 if name == "seconds" else self._last[name] * (1 + in_flight)
             if self._amount_of(name) >= limit or self._amount_of(name) + coming > limit:
                 return name
@@ -259,36 +266,29 @@ class Spending:
         if self.stop is None and self.budgets.seconds is None:
             return await call
         left = None if self.budgets.seconds is None else self.budgets.seconds - self.seconds
-        stopping = self.stop is not None and self.stop.is_set()
-        if stopping or (left is not None and left <= 0):
+        stop = self.stop or asyncio.Event()
+        if stop.is_set() or (left is not None and left <= 0):
             call.close()
-            raise OutOfTime("interrupt" if stopping else "seconds")
-        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(call)]
-        if self.stop is not None:
-            tasks.append(asyncio.ensure_future(self.stop.wait()))
+            raise OutOfTime("interrupt" if stop.is_set() else "seconds")
+        work, stopped = asyncio.ensure_future(call), asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait(tasks, timeout=left, return_when="FIRST_COMPLETED")
-            if tasks[0].done():
-                return cast(T, tasks[0].result())
-            raise OutOfTime("interrupt" if tasks[-1].done() else "seconds")
+            await asyncio.wait([work, stopped], timeout=left, return_when="FIRST_COMPLETED")
+            if work.done():
+                return work.result()
+            raise OutOfTime("interrupt" if stopped.done() else "seconds")
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            work.cancel(), stopped.cancel()
+            await asyncio.gather(work, stopped, return_exceptions=True)
 
     def holds(self, decision: dict[str, Any]) -> bool:
         """Whether a decision that the journal kept is still right: not under a larger budget."""
-        limit = asdict(self.budgets).get(decision["by"])
+        limit = self.budgets.amounts().get(decision["by"])
         return limit is not None and limit <= decision["limit"]
 
     def decision(self, by: Limited, text: str = "") -> dict[str, Any]:
         """A decision as the journal keeps it."""
-        limit = asdict(self.budgets)[by]
+        limit = getattr(self.budgets, by)
         return {"by": by, "limit": limit, "text": text, "at": self.seconds}
-
-    def _limits(self) -> list[tuple[Limited, float]]:
-        limits = {name: getattr(self.budgets, name) for name in LIMITED}
-        return [(name, limit) for name, limit in limits.items() if limit is not None]
 
     def _amount_of(self, name: Limited) -> float:
         return self.seconds if name == "seconds" else self._spent[name]

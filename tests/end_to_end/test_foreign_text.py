@@ -26,9 +26,9 @@ from rubricem.agent.cli.bank import _exported, _screen
 from rubricem.agent.evaluate.questions import QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
-from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
+from rubricem.agent.models.model_server import UNREADABLE, complaint_of
 from rubricem.agent.models.replies import looping
-from rubricem.agent.models.tokens import VLLM, LlamaServer
+from rubricem.agent.models.tokens import piece_of
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
 from rubricem.agent.research import plans, spans
@@ -337,7 +337,7 @@ def of_head(each: str) -> None:
 
 
 def of_event(value: Any) -> None:
-    for read in (delta_of, VLLM.piece, LlamaServer.piece):
+    for read in (delta_of, piece_of):
         with suppress(*UNREADABLE):
             read(value)
     Dialect("m").learn({"seed": 1}, complaint_of(value)), prune(value)

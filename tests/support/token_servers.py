@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
-from rubricem.agent.models.openai_client import ModelServer
+from rubricem.agent.models.model_server import ModelServer
 from rubricem.agent.models.tokens import TokenServer, open_tokens
 from rubricem.memory.schema import Message
 from tests.conftest import ROOT

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.limits import Endpoint, Server
-from rubricem.agent.models.openai_client import ModelServer, complaint_of
+from rubricem.agent.models.model_server import ModelServer, complaint_of
 from tests.support.scripted_server import Answering, LoopbackServer
 
 

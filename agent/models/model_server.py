@@ -1,0 +1,254 @@
+"""Calls to one model server: reading replies however they come, and naming failures.
+
+A reply is read line by line, since servers tell its kind wrongly: events, JSON values one a line,
+or one value or web page in place of events. Each call is tried once: who waits, and for whom else
+a refusal means waiting, is decided by the limiter (`limits.Tries`).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import httpx2
+
+from rubricem.agent.models.limits import AttemptError, Fault, Server, shared_client
+from rubricem.agent.models.replies import Reading
+
+Json = dict[str, Any]
+
+CONNECT_SECONDS = 10.0
+ASIDE_SECONDS = 30.0
+"""for a reply that needs no writing: a list of models, the ids of a text"""
+LISTED_SECONDS = 5.0  # for what a model can do, after which it is not known
+CALLING = frozenset({"tools", "tool_use", "function_calling", "supports_tool_calls"})
+"""what says so in the lists of OpenRouter, LM Studio, Mistral and llama.cpp"""
+MOST_CONNECTIONS = 5000
+"""to one server; how many calls are in flight is the limiter's affair"""
+LATE_SECONDS = 0.25
+"""how long a model that was not cut off may take to end a text that has ended"""
+DONE = "[DONE]"
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""what a value of another shape than expected raises"""
+
+
+class ModelServer:
+    """Paths stand under the server's address, or are whole; all that fails is an AttemptError."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.root = server.endpoint.url.removesuffix("/v1")
+        own = f"Bearer {server.key}" if server.key else ""
+        self._headers = {"Content-Type": "application/json"}
+        if authorization := server.endpoint.basic or own:
+            self._headers["Authorization"] = authorization
+
+    async def get(self, path: str, body: Json | None = None) -> Any:
+        """The JSON value at a path; with a body, the reply to a call which writes nothing."""
+        async with aclosing(await self._send(path, body, ASIDE_SECONDS)) as response:
+            try:
+                return json.loads(await response.aread())
+            except httpx2.HTTPError:
+                raise self.server.failed(Fault.CUT, "no response") from None
+            except UNREADABLE:
+                raise self.server.failed(Fault.GARBLED) from None
+
+    async def beside(self, path: str, body: Json) -> Json:
+        """The reply to a call under the root that writes nothing."""
+        value = await self.get(f"{self.root}{path}", body)
+        if not isinstance(value, dict):
+            raise self.server.failed(Fault.GARBLED)
+        return value
+
+    async def models(self) -> list[Mapping[str, Any]]:
+        """What the server lists: at least an `id` for each model."""
+        listed = await self.get("/models")
+        try:
+            return [dict(model) for model in listed["data"] if model["id"]]
+        except UNREADABLE:
+            raise self.server.failed(Fault.GARBLED) from None
+
+    async def model_names(self) -> list[str]:
+        return [str(model["id"]) for model in await self.models()]
+
+    async def llama_props(self) -> Mapping[str, Any]:
+        """What llama.cpp's server tells of itself."""
+        return dict(await self.get(f"{self.root}/props"))
+
+    async def calls_tools(self) -> bool:
+        """Whether the server says of its model that it calls tools; most servers say nothing."""
+        with suppress(AttemptError, TimeoutError, *UNREADABLE):
+            async with asyncio.timeout(LISTED_SECONDS):
+                listed = await self.models()
+                own = next((m for m in listed if m["id"] == self.server.model), {})
+                told = own.get("supported_parameters") or own.get("capabilities") or ()
+                if own.get("owned_by") == "llamacpp":
+                    told = (await self.llama_props()).get("chat_template_caps") or {}
+            named = [n for n in told if told[n]] if isinstance(told, Mapping) else told
+            return bool(CALLING.intersection(named))
+        return False
+
+    async def stream(self, path: str, body: Json) -> httpx2.Response:
+        """A reply that is being written, to be read and closed; its silences are not timed here."""
+        return await self._send(path, body, None)
+
+    async def read_reply(
+        self,
+        reading: Reading,
+        opened: Awaitable[httpx2.Response],
+        read: Callable[[Any], Any],
+        timeout: float,
+    ) -> None:
+        """Fill a reading with one reply; `timeout`, in seconds, is for each silence.
+
+        `read` makes of an event's JSON value what the reading takes, and raises one of `UNREADABLE`
+        where it cannot. A text that has ended needs no more than its end.
+        """
+        try:
+            async with (
+                asyncio.timeout(timeout) as silence,
+                aclosing(await opened) as response,
+                aclosing(_values(response)) as values,
+            ):
+                reading.begun = True
+                await self._read_values(values, reading, read, silence, timeout)
+        except TimeoutError:
+            if not reading.complete:
+                raise self.server.failed(Fault.SILENT, seconds=timeout) from None
+        except httpx2.HTTPError:
+            pass  # it broke off, maybe after its end
+        except UNREADABLE:
+            if not reading.complete:
+                raise self.server.failed(Fault.GARBLED) from None
+        if not reading.complete:
+            raise self.server.failed(Fault.CUT)
+
+    async def _read_values(
+        self,
+        values: AsyncIterator[Any],
+        reading: Reading,
+        read: Callable[[Any], Any],
+        silence: asyncio.Timeout,
+        timeout: float,
+    ) -> None:
+        """Take values to the end, or until a text that has ended goes on all the same."""
+        now, begun = asyncio.get_running_loop().time, False
+        async for value in values:
+            if value == DONE:
+                reading.finish = reading.finish or ("stop" if begun else None)
+                return
+            if isinstance(value, str):
+                raise self.server.failed(Fault.WEB_PAGE if value[:1] == "<" else Fault.GARBLED)
+            if is_complaint(value):
+                if reading.complete:
+                    return
+                raise self._told_of(value, begun)
+            ended, before, begun = reading.ended, reading.progress, True
+            reading.take(read(value))
+            if reading.overdue:
+                return
+            if reading.ended and not ended:
+                silence.reschedule(now() + LATE_SECONDS)
+            elif not ended and reading.progress > before:
+                silence.reschedule(now() + timeout)
+
+    def _told_of(self, error: Mapping[str, Any], begun: bool) -> AttemptError:
+        """An error that came in the place of a reply, or within one that had `begun` well."""
+        inner = error.get("error")
+        told = inner if isinstance(inner, Mapping) else error
+        code = str(told.get("code") or "")
+        if code.isdigit() and (begun or int(code) >= 400):
+            return self.server.refusal(int(code), complaint_of(error), {})
+        return self.server.complaint(complaint_of(error), begun=begun)
+
+    async def _send(self, path: str, body: Json | None, seconds: float | None) -> httpx2.Response:
+        """The response whose body is still to be read; a refusal is raised."""
+        endpoint = self.server.endpoint
+
+        def open_client() -> httpx2.AsyncClient:
+            most = MOST_CONNECTIONS
+            return httpx2.AsyncClient(
+                limits=httpx2.Limits(max_connections=most, max_keepalive_connections=most),
+                # A proxy meant for the network cannot reach this machine's own servers.
+                trust_env=not endpoint.loopback,
+                follow_redirects=True,
+            )
+
+        # The service's, whoever asks it: what differs stands in the headers of each call.
+        name = f"model {endpoint.url}"
+        client = await shared_client(name, open_client, httpx2.AsyncClient.aclose)
+        asked = client.build_request(
+            "GET" if body is None else "POST",
+            path if path.startswith("http") else f"{endpoint.url}{path}",
+            content=None if body is None else json.dumps(body).encode(),
+            headers=self._headers,
+            timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=None),
+        )
+        try:
+            response = await client.send(asked, stream=True)
+            if not response.is_error:
+                return response
+            told = (await response.aread()).decode(errors="replace")
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            raise self.server.failed(Fault.UNREACHABLE) from None
+        except httpx2.HTTPError:
+            raise self.server.failed(Fault.CUT, "no response") from None
+        complaint = complaint_of(_parsed(told, told))
+        raise self.server.refusal(response.status_code, complaint, response.headers)
+
+
+async def _values(response: httpx2.Response) -> AsyncIterator[Any]:
+    """What a body holds: JSON objects of its events or lines, and `DONE`.
+
+    Where there are none, what it is as a whole: an object, or a text.
+    """
+    others, found = list[str](), False
+    async for line in _lines(response):
+        name, _, data = line.partition(":")
+        value = DONE if data.strip() == DONE else _parsed(data if name == "data" else line)
+        if value == DONE or isinstance(value, Mapping):
+            found = True
+            yield value
+        else:
+            others.append(line)
+    if not found and (whole := "\n".join(others).strip()):
+        value = _parsed(whole)
+        yield value if isinstance(value, Mapping) else whole
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+    """The lines of a body, by line feeds alone: texts in it may hold other ends of a line."""
+    left = b""
+    async for chunk in response.aiter_bytes():
+        *lines, left = (left + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace").strip("\ufeff\r ")
+    yield left.decode(errors="replace").strip("\ufeff\r ")
+
+
+def _parsed(text: str, otherwise: Any = None) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return otherwise
+
+
+def is_complaint(value: Mapping[str, Any]) -> bool:
+    """Whether an object in the place of a piece of a reply is an error."""
+    if value.get("error") or value.get("object") == "error":
+        return True
+    return "choices" not in value and bool(value.get("detail") or value.get("message"))
+
+
+def complaint_of(body: Any) -> str:
+    """The server's words, with the code and the parameter that it names."""
+    if isinstance(body, list) and body and isinstance(body[0], Mapping):  # Gemini's
+        body = body[0]
+    error = body.get("error") or body if isinstance(body, Mapping) else body
+    if not isinstance(error, Mapping):
+        return str(error)
+    words = error.get("message") or error.get("detail") or dict(error)
+    code = str(error.get("code") or "")
+    parts = (words, "" if code.isdigit() else code, error.get("param"))
+    return " ".join(str(part) for part in parts if part)
