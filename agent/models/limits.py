@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -330,6 +331,9 @@ _CORRECT = "Correct what it names, or use another model or server."
 class Fault(Enum):
     """What can go wrong with a call: the sentence, the remedy, and fields of `AttemptError`."""
 
+    def __init__(self, said: str, remedy: str, more: Mapping[str, Any] = MappingProxyType({})):
+        self.said, self.remedy, self.more = said, remedy, more
+
     UNREACHABLE = (
         "no model server answers at {url}",
         "Start the server, or correct its address (base_url).",
@@ -350,17 +354,15 @@ class Fault(Enum):
         "Correct the address (base_url); for most servers it ends in /v1. Or update the server.",
         {"again": True},
     )
-    REJECTED = (f"{_SERVER} rejected the request ({{status}}): {{words}}", _CORRECT, {})
-    COMPLAINED = (f"{_SERVER} sent an error in place of a reply: {{words}}", _CORRECT, {})
+    REJECTED = (f"{_SERVER} rejected the request ({{status}}): {{words}}", _CORRECT)
+    COMPLAINED = (f"{_SERVER} sent an error in place of a reply: {{words}}", _CORRECT)
     WEB_PAGE = (
         "{url} sent a web page in place of a reply",
         "Correct the address (base_url); a proxy or a page to log in may stand before it.",
-        {},
     )
     FILTERED = (
         "the content filter of {url} withheld the reply",
         "Word the question differently, or use another model.",
-        {},
     )
     WORDLESS = (
         "{model} at {url} sent an empty reply",
@@ -372,7 +374,7 @@ class Fault(Enum):
         "Allow it more tokens (max_tokens), or let it think less (reasoning_effort).",
         {"kind": "thinking"},
     )
-    NO_MODEL = (f"{_SERVER} has no model {{model!r}} (404)", "{words}", {})
+    NO_MODEL = (f"{_SERVER} has no model {{model!r}} (404)", "{words}")
     TOO_LONG = (
         "the conversation no longer fits the context length of {model}: {words}",
         "Allow fewer tool calls, or use a model or an account with a longer context.",
@@ -381,17 +383,14 @@ class Fault(Enum):
     WRONG_KEY = (
         f"{_SERVER} refused the API key ({{status}})",
         "Set RUBRICEM_API_KEY to a key that is valid for this server and model.",
-        {},
     )
     NO_KEY = (
         f"{_SERVER} requires an API key and none is set ({{status}})",
         "Set RUBRICEM_API_KEY to a key of this server.",
-        {},
     )
     NO_QUOTA = (
         "the account at {url} has no quota left (429)",
         "Add credit there, use another key, or use another model.",
-        {},
     )
     CROWDED = (
         f"{_SERVER} limits its callers ({{status}})",
@@ -423,12 +422,12 @@ class Server:
 
     def failed(self, fault: Fault, words: str = "", **told: Any) -> AttemptError:
         """The failure of a try. `words`: the server's own; `told`: what else the sentence says."""
-        said, remedy, more = fault.value
         quoted = self.quote(words)
         if fault is Fault.CUT and words:
             quoted = f" ({quoted})"
         fields = {"url": self.endpoint.url, "model": self.model, "words": quoted, **told}
-        return AttemptError(said.format(**fields), remedy.format(**fields), **more)
+        said, remedy = fault.said.format(**fields), fault.remedy.format(**fields)
+        return AttemptError(said, remedy, **fault.more)
 
     def refusal(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""

@@ -2,8 +2,8 @@
 
 `handle_completions` of xllamacpp runs a request on llama.cpp's own thread and calls back for every
 token. The end of a text is determined by our own predicate, which cancels the request: llama.cpp's
-`stop` would cut inside a token. Rendering and tokenising use its loopback HTTP server, closed to
-others by a random key. Log-probabilities are natural, of the raw model at temperature 1.
+`stop` would cut inside a token. Tokenising uses its loopback HTTP server, closed to others by a
+random key. Log-probabilities are natural, of the raw model at temperature 1.
 
 Reading the system prompt takes half a minute on two cores: its state is cached on disk beside the
 weights, under a name made of the weights' version and the prompt's ids.
@@ -18,7 +18,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ import httpx2
 from rubricem.agent.models.limits import paid, paying
 from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
+from rubricem.agent.weights.templates import ChatTemplate, template_in
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import digest_of
@@ -189,6 +190,7 @@ class LlamaPolicy:
         self._slots = asyncio.Semaphore(config.slots)
         self._states = config.states
         self._warm = asyncio.Lock()
+        self._template = ChatTemplate(name, "", {})
 
     @classmethod
     async def load(
@@ -200,11 +202,13 @@ class LlamaPolicy:
         with boundary(PolicyError, f"loading {path.name}"):
             server = await asyncio.to_thread(_start, path, config, key)
         policy = cls(server, name, version, config, key)
-        rendered = await policy._post(
-            "/apply-template", {"messages": [asdict(Message("user", "?"))]}
-        )
+        with boundary(PolicyError, f"loading {path.name}"):
+            told = (await policy._http.get("/props")).json()
+        text = await asyncio.to_thread(template_in, path)
+        tokens = {each: str(told.get(each) or "") for each in ("bos_token", "eos_token")}
+        policy._template = ChatTemplate(path.name, text, tokens)
         read = partial(policy._tokenize, parse_special=True)
-        await learn_markers(rendered["prompt"], read)
+        await learn_markers(await policy._rendered([Message("user", "?")]), read)
         return policy
 
     async def aclose(self) -> None:
@@ -214,13 +218,15 @@ class LlamaPolicy:
         del server
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        listed = {"messages": [asdict(message) for message in messages]}
-        rendered = before_thought((await self._post("/apply-template", listed))["prompt"])
+        rendered = before_thought(await self._rendered(messages))
         if self._states is not None and len(messages) > 1 and messages[0].role == "system":
             head, said, _ = rendered.rpartition(messages[1].content)
             if said:
                 await self._recall_state(await self._tokenize(head, parse_special=True))
         return await self._tokenize(rendered, parse_special=True)
+
+    async def _rendered(self, messages: Sequence[Message]) -> str:
+        return await asyncio.to_thread(self._template.render, messages)
 
     async def _recall_state(self, head: tuple[int, ...]) -> None:
         """Bring back what was made of a prompt's beginning, or make and keep it; once a process.
@@ -368,6 +374,7 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     params.n_parallel = config.slots
     params.port = 0
     params.api_keys = [key]
+    params.chat_template = "chatml"  # nothing is rendered by it
     params.verbosity = -1
     params.warmup = False
     params.cache_ram_mib = EARLIER_PROMPTS_MIB

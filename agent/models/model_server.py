@@ -7,7 +7,7 @@ a refusal means waiting, is decided by the limiter (`limits.Tries`).
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -126,7 +126,7 @@ class ModelServer:
 
     async def _read_values(
         self,
-        values: AsyncIterator[Any],
+        values: AsyncGenerator[Any],
         reading: Reading,
         read: Callable[[Any], Any],
         silence: asyncio.Timeout,
@@ -198,7 +198,7 @@ class ModelServer:
         raise self.server.refusal(response.status_code, complaint, response.headers)
 
 
-async def _values(response: httpx2.Response) -> AsyncIterator[Any]:
+async def _values(response: httpx2.Response) -> AsyncGenerator[Any]:
     """What a body holds: JSON objects of its events or lines, and `DONE`.
 
     Where there are none, what it is as a whole: an object, or a text.
@@ -217,7 +217,7 @@ async def _values(response: httpx2.Response) -> AsyncIterator[Any]:
         yield value if isinstance(value, Mapping) else whole
 
 
-async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
     """The lines of a body, by line feeds alone: texts in it may hold other ends of a line."""
     left = b""
     async for chunk in response.aiter_bytes():

@@ -6,16 +6,12 @@
     model.gguf                  instead of an adapter: all weights, for llama.cpp
     model.safetensors           the same for torch, with config.json
 
-A model's chat template is a program that may never end, and that nothing could end in this process:
-it is first tried in a process of its own (`check_template`).
+Of a GGUF file single fields are read (`gguf_fields`).
 """
 
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -150,64 +146,3 @@ def _value(file: BinaryIO, kind: int) -> Any:
     if inner in _SIZES:
         return file.read(count * _SIZES[inner])
     return [_value(file, inner) for _ in range(count)]
-
-
-TEMPLATE_SECONDS = 4
-"""of processor time; the slowest template of a known model takes a hundredth of a second"""
-_TEMPLATE_CLOCK_SECONDS = 60.0
-_TEMPLATE_BYTES = 512 << 20
-_LONGEST_PROMPT = 1_000_000
-"""characters that a template may make of a few words"""
-_TRIED = f"from {__name__} import try_template; try_template()"
-_TALK = (
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Who?"},
-    {"role": "assistant", "content": "Nobody."},
-    {"role": "user", "content": "Why?"},
-)
-
-
-def check_template(template: str, name: str) -> None:
-    """Raises WeightsError if a chat template does not terminate. Blocking.
-
-    It is tried on an ordinary conversation, so one that never ends for others is not found.
-    """
-    kept = {key: os.environ[key] for key in ("PATH", "SYSTEMROOT") if key in os.environ}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-W", "ignore", "-c", _TRIED],
-            input=template.encode(errors="replace"),
-            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True,
-            timeout=_TEMPLATE_CLOCK_SECONDS,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        done = 1
-    if done:
-        raise WeightsError(
-            f"the chat template of {name} does not terminate.",
-            "Fetch the model from its maker, or give it the template of the model it is made of.",
-        )
-
-
-def try_template() -> None:
-    """Render the template on standard input for a conversation; ends this process."""
-    with suppress(ImportError):  # no such limits on this system
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_SECONDS, TEMPLATE_SECONDS))
-        resource.setrlimit(resource.RLIMIT_DATA, (_TEMPLATE_BYTES, _TEMPLATE_BYTES))
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    machine = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
-    text, endless = sys.stdin.read(), False
-    for some in (_TALK[1:2], _TALK[:2], _TALK):
-        try:
-            made = machine.from_string(text).render(messages=some, add_generation_prompt=True)
-            endless = endless or len(made) > _LONGEST_PROMPT
-        except (OverflowError, MemoryError, RecursionError):  # a range too large for the sandbox
-            endless = True
-        except Exception:
-            continue  # what is wrong with it, whoever writes by it says
-    sys.exit(endless)

@@ -50,16 +50,14 @@ from rubricem.agent.weights.checkpoints import (
     ADAPTER,
     MODEL,
     Checkpoint,
-    check_template,
-    gguf_fields,
     is_checkpoint,
 )
+from rubricem.agent.weights.templates import check_template, template_in
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.runs import hash_of, write_atomically
 
 _GGUF_MAGIC = b"GGUF"
-_TEMPLATE = b"tokenizer.chat_template"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+\.gguf))?")
 _OURS = "sentence_transformers."
 """prefix of the library's own classes; any other class is foreign code"""
@@ -370,13 +368,8 @@ def _check_gguf(path: Path) -> Path:
 
 def _check_foreign(path: Path) -> Path:
     """A GGUF file outside the catalogue; its chat template is checked."""
-    with _check_gguf(path).open("rb") as file:
-        try:
-            template = gguf_fields(file, (_TEMPLATE,)).get(_TEMPLATE)
-        except Exception:
-            return path  # what cannot be read llama.cpp refuses
-    if isinstance(template, bytes):
-        check_template(template.decode(errors="replace"), path.name)
+    if template := template_in(_check_gguf(path)):
+        check_template(template, path.name)
     return path
 
 

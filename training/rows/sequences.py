@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.policy import before_thought
-from rubricem.agent.weights.checkpoints import MODEL, check_template, gguf_fields
+from rubricem.agent.weights.checkpoints import MODEL, gguf_fields
+from rubricem.agent.weights.templates import check_template, in_time
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
@@ -87,9 +88,8 @@ _ORDINARY = (1, 6)
 
 def vocabulary_hash(tokens: Iterable[tuple[int, bytes]]) -> str:
     """16 hexadecimal digits of ids and tokens in any order; empty of none."""
-    ordered = sorted(tokens)
-    text = b"".join(b"%d %s\n" % one for one in ordered)
-    return hashlib.sha256(text).hexdigest()[:16] if ordered else ""
+    text = b"".join(b"%d %s\n" % one for one in sorted(tokens))
+    return hashlib.sha256(text).hexdigest()[:16] if text else ""
 
 
 def gguf_vocabulary(path: Path) -> str:
@@ -129,7 +129,7 @@ class FolderTokeniser:
                 "Put the model's chat_template.jinja there, or train a model that has one.",
             )
         listed = [asdict(message) for message in messages]
-        with boundary(SettingsError, f"the chat template in {self._folder}"):
+        with boundary(SettingsError, f"the chat template in {self._folder}"), in_time(self._folder):
             text = self.tokenizer.apply_chat_template(
                 listed, tokenize=False, add_generation_prompt=True
             )

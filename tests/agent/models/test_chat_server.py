@@ -65,8 +65,9 @@ async def test_a_reply_arrives_whole_and_piece_by_piece() -> None:
     reply = await replied(["The least recently used entry."], on_text=pieces.append)
     assert (reply.text, reply.stop_reason) == ("The least recently used entry.", "eos")
     assert pieces == ["The leas", "t recent", "ly used ", "entry."]
-    cut = await replied([Reply("The least", finish="length")])
-    assert cut.stop_reason == "length", "a spent limit of tokens is told"
+    for told in ("length", "MAX_TOKENS", "model_length"):
+        cut = await replied([Reply("The least", finish=told)])
+        assert cut.stop_reason == "length", "a spent limit of tokens is told"
 
 
 async def test_the_request_carries_messages_and_sampling_but_no_stop() -> None:
@@ -162,6 +163,8 @@ async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
         Reply("fine", pieces=["fine"] * 999),
         Reply("fine", usage={"prompt_tokens": -9000, "completion_tokens": -1}),
         Reply("fine", usage={"prompt_tokens": None, "completion_tokens": 0}),
+        Reply("fine", usage={"prompt_tokens": 1e300, "completion_tokens": "2"}),
+        Reply("fine", usage=[1, 2]),
     ],
 )
 async def test_what_costs_money_and_is_not_told_is_reckoned_at_three_bytes_a_token(
@@ -400,6 +403,13 @@ def whole(message: dict[str, Any], **more: Any) -> Fault:
     return Fault(200, body=json.dumps({"choices": [choice], **more}, indent=1))
 
 
+def body(*lines: str, kind: str = "text/event-stream") -> Fault:
+    """A reply of exactly these lines."""
+    return Fault(200, body="\n".join(lines), headers={"Content-Type": kind})
+
+
+BEES = '{"choices": [{"delta": {"content": "Bees."}}]}'
+END = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}'
 CALLED = {"function": {"name": "search", "arguments": {"query": "bees"}}}
 PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"text": "Bees."}]
 
@@ -412,6 +422,12 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"
         (whole({"content": PARTS}), "Bees.", "Hm."),
         (Reply(pieces=[PARTS[:1], PARTS[1:]]), "Bees.", "Hm."),
         (Reply(pieces=["Be", [{"type": "text", "text": "es."}], None]), "Bees.", ""),
+        (body(f"data: {BEES}", "data: [DONE]"), "Bees.", ""),
+        (body(": hm", "event: message\r", f"data:{BEES}\r", "\r", "data:[DONE]\r"), "Bees.", ""),
+        (body("data: null", "data: [3]", "data: hello", f"data: {BEES}", END), "Bees.", ""),
+        (body(BEES, END.removeprefix("data: ")), "Bees.", ""),
+        (body("\ufeffdata: " + BEES, END, kind="application/json"), "Bees.", ""),
+        (body(json.dumps(json.loads(whole({"content": "Bees."}).body), indent=1)), "Bees.", ""),
         (whole({"content": None, "tool_calls": [CALLED]}), "bees", ""),
         (Reply(calls=[{"index": 0, **CALLED}], finish="tool_calls"), "bees", ""),
     ],

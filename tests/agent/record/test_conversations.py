@@ -69,6 +69,8 @@ def test_a_branch_goes_on_by_itself(store: ConversationStore):
     kept = store.get(branch.id)
     assert kept.runs == ("one", "two", "other") and kept.own_runs == ("other",)
     assert kept.parent == Parent(conversation=begun.id, run="two")
+    with pytest.raises(SettingsError, match="not in the conversation"):
+        store.branch(begun.id, "other")
 
 
 def test_a_run_belongs_to_where_it_was_asked_and_those_of_a_branch_outlive_its_parent(
@@ -119,11 +121,6 @@ def test_a_name_that_could_leave_the_folder_is_refused(store: ConversationStore,
     for use in (store.get, store.delete, lambda each: store.add_run(each, "r")):
         with pytest.raises(SettingsError, match="names no conversation"):
             use(name)
-
-
-def test_a_run_of_another_conversation_cannot_be_branched_at(store: ConversationStore):
-    with pytest.raises(SettingsError, match="not in the conversation"):
-        store.branch(store.create().id, "r")
 
 
 def test_two_processes_that_add_at_once_lose_nothing(store: ConversationStore, tmp_path: Path):

@@ -460,7 +460,8 @@ CHECKED = "<think>g</think><state_evaluation>h</state_evaluation>"
 MISSED = "<review><rubric_review>\n- i [met: S1]\n- j [missing]\n</rubric_review></review>"
 
 
-def test_a_run_that_its_review_sent_back_is_fit():
+def test_a_whole_run_is_fit_also_where_its_review_sent_it_back():
+    assert find_violation(run(OPENED, MORE, CLOSED), citations=True) is None
     turns = [policy(OPENED, 1), tool(FOUND, 1), policy(CHECKED + MISSED, 2), prompt("Search.", 2)]
     turns += [policy(MORE, 3), tool(FOUND, 3), policy(CLOSED, 4)]
     assert find_violation(trajectory(*turns), citations=True) is None
@@ -511,12 +512,6 @@ def test_a_turn_is_sent_back_by_what_is_missing_and_never_with_an_answer():
     assert not is_sent_back(parse(CHECKED + MISSED + ANSWER))
     assert not is_sent_back(parse(LAST)) and not is_sent_back(parse(""))
     assert not is_sent_back(parse(f"<think>{MISSED}</think>"))
-
-
-def test_a_whole_trajectory_is_fit():
-    whole = run(OPENED, MORE, CLOSED)
-    assert find_violation(whole) is None
-    assert find_violation(whole, citations=True) is None
 
 
 @pytest.mark.parametrize(
@@ -629,13 +624,16 @@ def test_the_last_whole_call_outside_thinking_counts(text: str, call: ToolCall |
     assert tool_call(text) == call
 
 
-def test_valid_turns_have_no_faults():
+def test_valid_turns_have_no_faults_unless_a_spent_budget_forbids_the_call():
     assert turn_faults(FIRST, 1) == []
     assert turn_faults(EVALUATION + "<call_tool name='s'>more</call_tool>", 2) == []
     assert turn_faults(LAST, 2) == []
     assert turn_faults(LAST, 2, must_answer=True) == []
     # Its closing tag was a stop string.
     assert turn_faults(FIRST.removesuffix("</call_tool>"), 1) == []
+    spent = ["No tool call is left: write review and then answer."]
+    assert turn_faults(EVALUATION + CALL, 2) == []
+    assert turn_faults(EVALUATION + CALL, 2, must_answer=True) == spent
 
 
 ONE_ACTION = "One action a turn: either one call_tool, or review and then answer."
@@ -679,13 +677,6 @@ EVALUATED_LAST = "<think>x</think>" + CALL + "<state_evaluation>y</state_evaluat
 )  # fmt: skip
 def test_each_fault_is_named(text: str, turn: int, fault: str):
     assert fault in turn_faults(text, turn)
-
-
-def test_a_spent_budget_forbids_the_call():
-    text = EVALUATION + CALL
-    fault = "No tool call is left: write review and then answer."
-    assert turn_faults(text, 2) == []
-    assert turn_faults(text, 2, must_answer=True) == [fault]
 
 
 @given(st.lists(st.sampled_from([PLAN, CALL, OUTPUT, EVALUATION, REVIEW, ANSWER, "</answer>"])))
