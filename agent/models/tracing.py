@@ -19,7 +19,6 @@ from rubricem.memory.schema import Trajectory
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-
 NAME = "rubricem"
 EXPORTERS = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -42,6 +41,7 @@ async def trace_run(
     if off or all(value in ("", "none") for value in named):
         return await answer(listener)
     tracer = _tracer()
+    calls: list[Span] = []
     with tracer.start_as_current_span(
         f"invoke_agent {NAME}",
         attributes={
@@ -53,18 +53,47 @@ async def trace_run(
         record_exception=False,
         set_status_on_exception=False,
     ) as span:
-        tools = _ToolSpans(tracer, listener)
         try:
-            trajectory = await answer(tools.listen)
+            trajectory = await answer(_with_tool_spans(listener, tracer, calls))
         except BaseException as error:
             _fail(span, type(error).__qualname__)
             raise
         finally:
-            tools.end("cut")
+            for cut in calls:
+                _fail(cut, "cut")
+                cut.end()
         span.set_attributes(_outcome(trajectory))
         if trajectory.failed:
             _fail(span, "failure")
         return trajectory
+
+
+def _with_tool_spans(listener: Listener, tracer: "Tracer", calls: "list[Span]") -> Listener:
+    """The listener, with a span for each tool call until its return; `calls`: those in progress."""
+    from opentelemetry.context import get_current
+
+    within = get_current()
+
+    def listen(event: Event) -> None:
+        match event:
+            case ToolCalled(name, _, number):
+                attributes = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": name,
+                    "gen_ai.tool.type": "function",
+                    "gen_ai.tool.call.id": str(number),
+                }
+                title = f"execute_tool {name}"
+                calls.append(tracer.start_span(title, within, attributes=attributes))
+            case ToolReturned(sources, _, error) if calls:
+                call = calls.pop(0)
+                call.set_attribute("rubricem.sources", len(sources))
+                if error:
+                    _fail(call, "tool_error")
+                call.end()
+        listener(event)
+
+    return listen
 
 
 def _tracer() -> "Tracer":
@@ -120,40 +149,3 @@ def _outcome(trajectory: Trajectory) -> dict[str, Any]:
         "rubricem.ended_by": trajectory.ended_by,
         "rubricem.tool_calls": trajectory.tool_calls,
     }
-
-
-class _ToolSpans:
-    """A span for each tool call until its return, from the events of one run."""
-
-    def __init__(self, tracer: "Tracer", listener: Listener) -> None:
-        from opentelemetry.context import get_current
-
-        self._tracer = tracer
-        self._within = get_current()
-        self._listener = listener
-        self._open: Span | None = None
-
-    def listen(self, event: Event) -> None:
-        if isinstance(event, ToolCalled):
-            attributes = {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": event.name,
-                "gen_ai.tool.type": "function",
-                "gen_ai.tool.call.id": str(event.number),
-            }
-            self._open = self._tracer.start_span(
-                f"execute_tool {event.name}", self._within, attributes=attributes
-            )
-        elif isinstance(event, ToolReturned):
-            if self._open is not None:
-                self._open.set_attribute("rubricem.sources", len(event.sources))
-            self.end("tool_error" if event.error else "")
-        self._listener(event)
-
-    def end(self, error: str = "") -> None:
-        """End an open span; `error` names the kind of failure."""
-        if self._open is not None:
-            if error:
-                _fail(self._open, error)
-            self._open.end()
-            self._open = None

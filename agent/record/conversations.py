@@ -81,9 +81,21 @@ class ConversationStore:
     def __init__(self, data_dir: Path) -> None:
         self.folder = data_dir / "threads"
 
-    def create(self, title: str = "") -> Conversation:
-        """A conversation without any run yet."""
-        return self._begin(title, (), None)
+    def create(
+        self, title: str = "", runs: tuple[str, ...] = (), parent: Parent | None = None
+    ) -> Conversation:
+        """A new conversation, mostly without any run yet."""
+        now = datetime.now(UTC)
+        begun = Conversation(
+            id=uuid.uuid4().hex[:12],
+            title=_title(title),
+            runs=runs,
+            parent=parent,
+            created_at=now,
+            changed_at=now,
+        )
+        self._write(begun)
+        return begun
 
     def get(self, identifier: str) -> Conversation:
         path = self._path(identifier)
@@ -117,7 +129,7 @@ class ConversationStore:
         """A conversation whose last run is this one: its own, a branch of that, or a new one."""
         found = self.of_run(run)
         if found is None:
-            return self._begin("", (run,), None)
+            return self.create(runs=(run,))
         return found if found.runs[-1] == run else self.branch(found.id, run)
 
     def add_run(self, identifier: str, run: str) -> Conversation:
@@ -150,7 +162,7 @@ class ConversationStore:
                 f"It holds {', '.join(parent.runs[-5:]) or 'no run yet'}.",
             )
         runs = parent.runs[: parent.runs.index(run) + 1]
-        return self._begin(parent.title, runs, Parent(conversation=identifier, run=run))
+        return self.create(parent.title, runs, Parent(conversation=identifier, run=run))
 
     def drop_run(self, run: str) -> None:
         """Take a run that is deleted out of every conversation; one that held no other goes."""
@@ -177,19 +189,6 @@ class ConversationStore:
                 self.get(identifier)
             with writable(path):
                 path.unlink(missing_ok=True)
-
-    def _begin(self, title: str, runs: tuple[str, ...], parent: Parent | None) -> Conversation:
-        now = datetime.now(UTC)
-        begun = Conversation(
-            id=uuid.uuid4().hex[:12],
-            title=_title(title),
-            runs=runs,
-            parent=parent,
-            created_at=now,
-            changed_at=now,
-        )
-        self._write(begun)
-        return begun
 
     def _change(self, kept: Conversation, **values: object) -> Conversation:
         changed = kept.model_copy(update={**values, "changed_at": datetime.now(UTC)})

@@ -51,6 +51,9 @@ BATCH = 50
 """runs that are taken in at once: others may write in between"""
 
 _TABLES = f"""
+BEGIN IMMEDIATE;
+DROP TABLE IF EXISTS runs;
+DROP TABLE IF EXISTS words;
 CREATE TABLE runs (thread TEXT PRIMARY KEY, state INTEGER, asked INTEGER, question TEXT,
     title TEXT, tags TEXT, status TEXT, report TEXT, words TEXT, tokens INTEGER, cost REAL,
     earlier TEXT, seconds REAL, calls INTEGER, model TEXT, effort TEXT, form TEXT);
@@ -58,6 +61,7 @@ CREATE INDEX asked ON runs (asked DESC, thread DESC);
 CREATE INDEX known ON runs (thread, state);
 CREATE INDEX usual ON runs (status, model, effort, form, asked, calls, tokens, seconds, cost);
 PRAGMA user_version = {VERSION};
+COMMIT;
 """
 """`known` and `usual`: what they hold is read without the texts beside it"""
 _WORD = re.compile(r"[^\W_]+")
@@ -114,23 +118,17 @@ class History:
             f"WHERE {where} ORDER BY asked DESC, thread DESC LIMIT ?",
             [*values, limit],
         )
-        return [
-            PastRun(
-                thread,
-                datetime.fromtimestamp(asked / 1e9, UTC),
-                question,
-                title,
-                tuple(json.loads(tags)),
-                *rest,
-            )
-            for thread, asked, question, title, tags, *rest in rows
-        ]
+        runs = []
+        for thread, asked, question, title, tags, *rest in rows:
+            at = datetime.fromtimestamp(asked / 1e9, UTC)
+            runs.append(PastRun(thread, at, question, title, tuple(json.loads(tags)), *rest))
+        return runs
 
     def count(self, words: str = "", tag: str = "") -> int:
         """How many runs such a search finds in all."""
         where, values = _match_words(words, tag)
-        found = self._read(f"SELECT count(*) FROM runs WHERE {where}", values)
-        return int(found[0][0])
+        [(found,)] = self._read(f"SELECT count(*) FROM runs WHERE {where}", values)
+        return int(found)
 
     def tags(self) -> dict[str, int]:
         """Every tag with the number of its runs, the most used first."""
@@ -284,14 +282,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version != VERSION:
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute("BEGIN IMMEDIATE")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version != VERSION:
-                for name in ("runs", "words"):
-                    database.execute(f"DROP TABLE IF EXISTS {name}")
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    database.execute(statement)
-            database.execute("COMMIT")
+            database.executescript(_TABLES)  # what another process made meanwhile is made again
     except BaseException:
         database.close()
         raise
