@@ -30,8 +30,8 @@ from rubricem.agent.research.evidence import Evidence, Reply, reply_of, unshown
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.outlet import Consents, Outlet, is_private
 from rubricem.agent.research.recall import Recall, Recaller
-from rubricem.agent.sources.choice import around
 from rubricem.agent.sources.fetch import SENDING, Sending
+from rubricem.agent.sources.index import around
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
 from rubricem.agent.sources.documents import Folder, fetch_repository
-from rubricem.agent.sources.fetch import HitReader, OutwardPages, WebPages, is_public, leave, normal
+from rubricem.agent.sources.fetch import Outward, OutwardPages, WebPages
 from rubricem.agent.sources.index import (
     Indexed,
     JointIndex,
     LexicalIndex,
     OnProgress,
+    around,
     matched_text,
+    page,
     without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
@@ -48,7 +50,6 @@ from rubricem.memory.schema import (
     Passage,
     SearchTool,
     ShownTexts,
-    Widening,
 )
 from rubricem.memory.text import digest_of, one_line
 
@@ -108,39 +109,6 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
                 task.cancel()
             await asyncio.gather(*tries, return_exceptions=True)
     return False
-
-
-class Outward:
-    """A source beyond this machine: what it is asked leaves by `leave`, what it tells is public.
-
-    But for pages of private hosts, which were allowed for this machine alone.
-    """
-
-    def __init__(self, tool: SearchTool, private_hosts: Sequence[str] = ()) -> None:
-        self._tool, self._private = tool, private_hosts
-        self.name, self.prepare, self.services = tool.name, tool.prepare, (tool.name,)
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        return self._told(await self._tool.search(leave(self.name, query), limit))
-
-    async def around(
-        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
-    ) -> list[Passage]:
-        # What it found stands among what others did, and keeps its kind.
-        public = {passage.location: passage.public for passage in passages}
-        bare = [replace(passage, public=False) for passage in passages]
-        wide = await around(self._tool, bare, words, shown)
-        return [replace(p, public=public.get(p.location, False)) for p in wide]
-
-    async def page(self, location: str) -> list[Passage]:
-        if not normal(location):
-            return []
-        if is_public(location, self._private):
-            leave(self.name, location, address=True)
-        return self._told(await page(self._tool, location))
-
-    def _told(self, passages: Sequence[Passage]) -> list[Passage]:
-        return [replace(p, public=is_public(p.location, self._private)) for p in passages]
 
 
 def services(tool: SearchTool) -> tuple[str, ...]:
@@ -240,20 +208,17 @@ class Sources:
             rest = data_dir / "indexes", read, self.keys, self.whole
             below = _told_apart([n for n in self.names if n.startswith(GIT) or is_folder(n)])
             opened = [open_source(name, *rest, below.get(name, "")) for name in self.names]
-            pages = WebPages.of(data_dir / "pages", self.private_hosts)
-            found = zip(self.names, opened, strict=True)
             hosts = self.private_hosts
+            pages = WebPages.of(data_dir / "pages", hosts)
             return [
-                Outward(HitReader(t, pages) if finds_pages(name) else t, hosts)
-                if is_beyond(name) or getattr(t, "public", False)
-                else t
-                for name, t in found
+                Outward(tool, hosts, pages if finds_pages(name) else None)
+                if is_beyond(name) or getattr(tool, "public", False)
+                else tool
+                for name, tool in zip(self.names, opened, strict=True)
             ]
 
         tools = await asyncio.to_thread(open_all)
-        tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
-        if meaning and not {*self.names} <= {*PAPERS}:
-            tool = Reranked(tool, meaning)
+        tool = Combined(tools, tell, None if {*self.names} <= {*PAPERS} else meaning)
         try:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped
@@ -395,63 +360,6 @@ class Meaning:
     embedder: Embedder | None = None
 
 
-class Reranked:
-    """A `SearchTool` over another, whose best passages are reordered by meaning, too."""
-
-    def __init__(self, tool: SearchTool, meaning: Meaning) -> None:
-        self._tool, self._meaning = tool, meaning
-        self.name, self.prepare = tool.name, tool.prepare
-
-    @property
-    def reading(self) -> tuple[str, ...]:
-        return reading_of(self._tool)
-
-    @property
-    def about(self) -> tuple[str, ...]:
-        return about(self._tool)
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        return services(self._tool)
-
-    async def search(self, query: str, limit: int) -> list[Passage]:
-        embedder = self._meaning.embedder
-        if embedder is None:
-            return await self._tool.search(query, limit)
-        found = await self._tool.search(query, max(limit, RERANKED))
-        if len(found) < 2:
-            return found
-        # Each takes milliseconds of a core; what words rank far behind, meaning seldom brings back.
-        found, behind = found[:MOST_RERANKED], found[MOST_RERANKED:]
-        texts = [matched_text(passage) for passage in found]
-        near = await asyncio.to_thread(by_meaning, embedder, [read_query(query).text], texts)
-        worth = {at: cosine + _FIRST_BONUS / (1 + at / _HALVED_AT) for at, cosine in near}
-        ranked = [found[at] for at in sorted(worth, key=lambda at: -worth[at])]
-        return [*ranked, *behind][:limit]
-
-    async def around(
-        self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
-    ) -> list[Passage]:
-        return await around(self._tool, passages, words, shown)
-
-    async def page(self, location: str) -> list[Passage]:
-        return await page(self._tool, location)
-
-
-async def around(
-    tool: SearchTool, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
-) -> list[Passage]:
-    """The passages with what stands around them, if the tool knows that."""
-    if isinstance(tool, Widening):
-        return await tool.around(passages, words, shown)
-    return list(passages)
-
-
-async def page(tool: SearchTool, location: str) -> list[Passage]:
-    """All passages of one file or page, if the tool knows it."""
-    return await tool.page(location) if isinstance(tool, Widening) else []
-
-
 MOST_OF_A_DOCUMENT = 3
 """passages of one among several sources, while there are others"""
 
@@ -482,16 +390,21 @@ ABOUT = {
 
 
 class Combined:
-    """Several `SearchTool`s as one, their passages ranked together.
+    """`SearchTool`s as one, their passages ranked together.
 
     Sources that are indexed here are ranked as one index. The others say nothing of how well theirs
-    match, so that their ranks count: the best of each comes before the second best of any. If a
+    match, so that their ranks count: the best of each comes before the second best of any. What
+    words rank highest is then ordered by its meaning, too, once `meaning` has an embedder. If a
     source fails, that is told, and the search fails only if nothing else was found.
     """
 
-    def __init__(self, tools: Sequence[SearchTool], tell: Tell = hush) -> None:
-        self._tools = tools
-        self._tell = tell
+    def __init__(
+        self, tools: Sequence[SearchTool], tell: Tell = hush, meaning: Meaning | None = None
+    ) -> None:
+        self._tools, self._tell = tools, tell
+        self._meaning = meaning or Meaning()
+        # One alone ranks by itself.
+        self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
         self._joint = JointIndex(())
         self.name = "+".join(tool.name for tool in tools)
 
@@ -512,9 +425,23 @@ class Combined:
         return tuple(chain.from_iterable(problems))
 
     async def search(self, query: str, limit: int) -> list[Passage]:
+        embedder = self._meaning.embedder
+        if embedder is None:
+            return await self._by_words(query, limit)
+        found = await self._by_words(query, max(limit, RERANKED))
+        # Each takes milliseconds of a core; what words rank far behind, meaning seldom brings back.
+        found, behind = found[:MOST_RERANKED], found[MOST_RERANKED:]
+        if len(found) > 1:
+            texts, asked = [matched_text(passage) for passage in found], [read_query(query).text]
+            near = await asyncio.to_thread(by_meaning, embedder, asked, texts)
+            worth = {at: cosine + _FIRST_BONUS / (1 + at / _HALVED_AT) for at, cosine in near}
+            found = [found[at] for at in sorted(worth, key=lambda at: -worth[at])]
+        return [*found, *behind][:limit]
+
+    async def _by_words(self, query: str, limit: int) -> list[Passage]:
         async def try_tool(tool: SearchTool) -> LexicalIndex | list[Passage] | SourceError:
             try:
-                if isinstance(tool, Indexed):
+                if tool in self._ranked and isinstance(tool, Indexed):
                     return await tool.index_for(query)
                 return await tool.search(query, limit)
             except SourceError as error:
@@ -531,7 +458,8 @@ class Combined:
             found.insert(0, await asyncio.to_thread(self._joint.search, text, most))
         # The best of each before the second best of any.
         ranked = (p for p in chain.from_iterable(zip_longest(*found)) if p is not None)
-        passages = _spread(without_near_duplicates(ranked, sum(map(len, found))), limit)
+        passages = without_near_duplicates(ranked, sum(map(len, found)))
+        passages = _spread(passages, limit) if len(self._tools) > 1 else passages[:limit]
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
@@ -544,7 +472,7 @@ class Combined:
     ) -> list[Passage]:
         wide = await asyncio.to_thread(self._joint.around, passages, words, shown)
         for tool in self._tools:
-            if not isinstance(tool, Indexed):
+            if tool not in self._ranked:
                 wide = await around(tool, wide, words, shown)
         return wide
 

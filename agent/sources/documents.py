@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rubricem.agent.sources.index import (
     IndexCache,
@@ -36,7 +35,7 @@ from rubricem.agent.sources.index import (
 )
 from rubricem.agent.sources.likeness import Sketch, copies_among, print_of
 from rubricem.agent.sources.readers import READERS, TEXTS, is_hidden
-from rubricem.agent.sources.readers.document import Block, BlockKind, Section
+from rubricem.agent.sources.readers.document import names_of
 from rubricem.agent.sources.readers.encoding import GUESSED
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
@@ -141,18 +140,15 @@ def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYT
         return told.read()
 
 
-READERS_VERSION = 11
+READERS_VERSION = 12
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000
 """files that share a segment of the index, at most about"""
-BATCH_FILES = 32
-BATCH_BYTES = 2_000_000
-"""bytes after which a batch takes no more files"""
 DEEPEST = 100
 """most nested folders that are searched"""
-AHEAD = 4
-"""batches that are read while earlier ones are written"""
+AHEAD = 32
+"""files that are read while earlier ones are written"""
 MOST_BYTES = 50_000_000
 """Larger files are skipped."""
 _LOOKED_AT = 4096
@@ -170,26 +166,11 @@ class FoundFile:
     """time of its last change, in nanoseconds"""
 
 
-_COUNTED_AS = {
-    suffix: kind
-    for kind, suffixes in {
-        "picture": ".png .jpg .jpeg .gif .bmp .tif .tiff .webp .svg .ico .heic .psd .ai .eps",
-        "sound or film": ".mp3 .wav .flac .ogg .m4a .aac .mp4 .mov .avi .mkv .webm .wmv",
-        "program": ".pyc .pyo .so .dll .exe .o .a .class .jar .wasm .whl .bin .dylib .lib .obj",
-        "font": ".ttf .otf .woff .woff2",
-    }.items()
-    for suffix in suffixes.split()
+_UNREAD = {
+    use: {end: kind for kind, ends in kinds.items() for end in ends}
+    for use, kinds in names_of("unread").items()
 }
-_INSTEAD = {
-    suffix: instead
-    for instead, suffixes in {
-        "docx": ".doc .dot .wpd .wps .pages", "xlsx": ".xls .numbers .xlsb",
-        "pptx": ".ppt .pps .key", "zip": ".rar .7z .tar .gz .tgz .bz2 .xz",
-        "epub": ".mobi .azw .azw3 .fb2", "eml": ".msg .pst", "pdf": ".djvu .ps .xps .one",
-    }.items()
-    for suffix in suffixes.split()
-}  # fmt: skip
-"""kinds that a program saves as one that is read"""
+"""by its ending: what a file that is not read is `called`, and as what a program `saves` it"""
 _NAMED = 3
 """files that are named in the line on what was read; more are counted"""
 
@@ -274,7 +255,7 @@ def _unread_kind(path: Path) -> str:
     """What a file that is not read is called where it is counted; "" for one that is."""
     suffix = path.suffix.lower()
     if suffix:
-        return "" if suffix in READERS else _COUNTED_AS.get(suffix, suffix)
+        return "" if suffix in READERS else _UNREAD["called"].get(suffix, suffix)
     # One that cannot be opened is told when it is read.
     with suppress(OSError), path.open("rb") as file:
         return "program" if b"\0" in file.read(_LOOKED_AT) else ""
@@ -283,13 +264,10 @@ def _unread_kind(path: Path) -> str:
 
 def _counted(unread: Mapping[str, int]) -> Iterator[str]:
     for kind, count in sorted(unread.items(), key=lambda each: (-each[1], each[0])):
-        told = f" (a .{_INSTEAD[kind]} can be read)" if kind in _INSTEAD else ""
+        saved = _UNREAD["saves"].get(kind)
+        told = f" (a .{saved} can be read)" if saved else ""
         plural = "s" if count > 1 and not kind.startswith(".") and "film" not in kind else ""
         yield f"{count} {kind}{plural}{told}"
-
-
-_Batch = tuple[list[tuple[FoundFile, str | None]], Future[list[Reply]]]
-"""files with what is known of each, and the reading of the unknown ones in order"""
 
 
 class DocumentCache:
@@ -304,20 +282,17 @@ class DocumentCache:
 
         Only new content is actually read, some files ahead.
         """
-        done, failed = 0, dict[str, str]()
-        batches = self._batches(files)
-        ahead = deque(islice(batches, AHEAD))
-        while ahead:
-            batch, reading = ahead.popleft()
-            ahead.extend(islice(batches, 1))
-            replies = iter(reading.result())
-            for file, known in batch:
-                if on_progress:
-                    on_progress(done, len(files), f"reading {file.location}")
-                problem = self._store(file, next(replies)) if known is None else known
-                if problem:
-                    failed[file.location] = problem
-                done += 1
+        failed = dict[str, str]()
+        begun = map(self._begin, files)
+        ahead = deque(islice(begun, AHEAD))
+        for done, file in enumerate(files):
+            reading = ahead.popleft()
+            ahead.extend(islice(begun, 1))
+            if on_progress:
+                on_progress(done, len(files), f"reading {file.location}")
+            problem = reading if isinstance(reading, str) else self._store(file, *reading.result())
+            if problem:
+                failed[file.location] = problem
         used = {self.digest(file) for file in files if file.location not in failed}
         for path in self._folder.glob("*.json"):
             if path.stem not in used:
@@ -352,8 +327,8 @@ class DocumentCache:
         """
         path = self._place(file)
         for _ in range(2):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                return CachedDocument.of_json(json.loads(path.read_bytes()))
+            with suppress(OSError, ValueError, TypeError):
+                return CachedDocument(**json.loads(path.read_bytes()))
             path.unlink(missing_ok=True)
             self._store(file, *readers().submit([_job(file)]).result())
         return None
@@ -369,25 +344,12 @@ class DocumentCache:
     def _place(self, file: FoundFile) -> Path:
         return self._folder / f"{self.digest(file)}.json"
 
-    def _batches(self, files: Sequence[FoundFile]) -> Iterator[_Batch]:
-        found: list[tuple[FoundFile, str | None]] = []
-        jobs: list[Job] = []
-        size = 0
-        for file in files:
-            found.append((file, known := self._look_up(file)))
-            if known is None:
-                size += file.size
-                jobs.append(_job(file))
-            if size > BATCH_BYTES or len(found) == BATCH_FILES or file is files[-1]:
-                yield found, readers().submit(jobs)
-                found, jobs, size = [], [], 0
-
-    def _look_up(self, file: FoundFile) -> str | None:
-        """Why a file cannot be read, "" for one that was read before, None for a new one."""
+    def _begin(self, file: FoundFile) -> str | Future[list[Reply]]:
+        """The reading of a new file, "" for one that was read before, or why it cannot be read."""
         if file.size > MOST_BYTES:
             return f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
         try:
-            return "" if self._place(file).exists() else None
+            return "" if self._place(file).exists() else readers().submit([_job(file)])
         except OSError as cause:
             return f"{file.location} could not be opened: {cause.strerror}."
 
@@ -407,34 +369,16 @@ class DocumentCache:
 
 @dataclass(frozen=True, slots=True)
 class CachedDocument:
-    """What was read of a file: a note on its reading, its sections, and the passages of each."""
+    """What was read of a file, as a reading process tells it, and a note on its reading."""
 
     title: str
     note: str
-    sections: tuple[Section, ...]
-    pieces: tuple[Sequence[str | Sequence[int]], ...]
-    """the passages of each section, in order: mostly where in its text they begin and end"""
-
-    @classmethod
-    def of_json(cls, known: Mapping[str, Any]) -> "CachedDocument":
-        """As a reading process tells it; raises KeyError, TypeError or ValueError."""
-        sections: list[Section] = []
-        for each in known["sections"]:
-            blocks = (Block(BlockKind(kind), text, place) for kind, text, place in each["blocks"])
-            sections.append(Section(tuple(each["path"]), tuple(blocks)))
-        pieces = tuple(each["passages"] for each in known["sections"])
-        return cls(known["title"], known["note"], tuple(sections), pieces)
-
-    def passages(self) -> Iterator[tuple[Section, str]]:
-        """Each passage, with the section that it is of."""
-        for section, pieces in zip(self.sections, self.pieces, strict=True):
-            text = section.text
-            for at in pieces:
-                yield section, at if isinstance(at, str) else text[at[0] : at[1]]
+    passages: Sequence[tuple[str, str]]
+    """the heading of each, and its text"""
 
     @property
     def text(self) -> str:
-        return "\n\n".join(section.text for section in self.sections)
+        return "\n\n".join(text for _, text in self.passages)
 
 
 def _job(file: FoundFile) -> Job:
@@ -511,18 +455,6 @@ class Folder(Indexed):
         self._looked = time.monotonic()
         return self._index
 
-    def section(self, passage: Passage) -> Section | None:
-        """The whole section that a passage is of, as it was read; None if it is of none."""
-        for file in self._found.files:
-            if file.location != passage.location:
-                continue
-            with suppress(OSError):
-                if document := self._documents.document(file):
-                    for section, text in document.passages():
-                        if section.heading == passage.place and passage.text == text:
-                            return section
-        return None
-
     def _read(
         self, found: FolderFiles, failed: Mapping[str, str], notes: Sequence[str]
     ) -> tuple[str, ...]:
@@ -560,13 +492,13 @@ class Folder(Indexed):
             if (document := self._documents.document(file)) is None:
                 continue
             passages += (
-                Passage(document.title, file.location, section.heading, text)
-                for section, text in document.passages()
+                Passage(document.title, file.location, heading, text)
+                for heading, text in document.passages
             )
             if document.note:
                 notes.append(f"{file.location} is {document.note}.")
             document = None  # all of a large file would be held twice below
-        write_segment(passages, place, notes=notes, pages=True)
+        write_segment(passages, place, notes)
         return IndexSegment(place)
 
     def _nothing(self, found: FolderFiles, failed: Mapping[str, str]) -> SourceError:

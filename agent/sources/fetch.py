@@ -35,8 +35,9 @@ import httpx2
 from rubricem.agent.sources.index import (
     IndexSegment,
     LexicalIndex,
-    joined,
-    neighbours,
+    around,
+    page,
+    widened,
     without_near_duplicates,
     write_segment,
 )
@@ -448,19 +449,24 @@ HIT_SECONDS = 10.0
 """after which the excerpt of a page has to do"""
 
 
-class HitReader:
-    """A search of the web whose hits are read: their passages are ranked, not their excerpts.
+class Outward:
+    """A source beyond this machine: what it is asked leaves by `leave`, what it tells is public.
 
-    Excerpts alone show a third of the facts that their pages show. A page that cannot be read in
-    time is known by its excerpt.
+    But for pages of private hosts, which were allowed for this machine alone. Of a search of the
+    web the hits are read, and their passages are ranked: excerpts alone show a third of the facts
+    that their pages show. A page that cannot be read in time is known by its excerpt.
     """
 
-    def __init__(self, tool: SearchTool, pages: PageReader, most: int = 8) -> None:
-        """`most`: pages read for a search."""
-        self.name = tool.name
-        self._tool = tool
-        self._pages = pages
-        self._most = most
+    def __init__(
+        self,
+        tool: SearchTool,
+        private_hosts: Sequence[str] = (),
+        pages: PageReader | None = None,
+        most: int = 8,
+    ) -> None:
+        """`pages`: what reads its hits, None if they are no pages; `most`: of one search."""
+        self._tool, self._private, self._pages, self._most = tool, private_hosts, pages, most
+        self.name, self.prepare, self.services = tool.name, tool.prepare, (tool.name,)
         self._hosts: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(OF_A_HOST)
         )
@@ -468,40 +474,51 @@ class HitReader:
         self._read: dict[str, list[Passage]] = {}
         """by the address of a passage: the passages of its page"""
 
-    async def prepare(self) -> tuple[str, ...]:
-        return await self._tool.prepare()
-
     async def search(self, query: str, limit: int) -> list[Passage]:
+        query = leave(self.name, query)
+        if self._pages is None:
+            return self._told(await self._tool.search(query, limit))
         hits = await self._tool.search(query, max(limit, self._most))
-        read = await asyncio.gather(*map(self._open, hits[: self._most]))
-        told = [*chain.from_iterable(read), *hits[self._most :]]
-        return await asyncio.to_thread(rank_passages, told, read_query(query).text, limit)
+        read = await asyncio.gather(*(self._open(hit, self._pages) for hit in hits[: self._most]))
+        found = [*chain.from_iterable(read), *hits[self._most :]]
+        return self._told(
+            await asyncio.to_thread(rank_passages, found, read_query(query).text, limit)
+        )
 
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
-        wide, taken = list[Passage](), set[Passage]()
-        for passage in passages:
-            page = self._read.get(passage.location, [])
-            if passage in taken:
-                continue
-            if passage in page:
-                at = page.index(passage)
-                rows = neighbours(page, at, words, shown.get(passage.location, ()))
-                taken.update(page[row] for row in rows)
-                passage = joined(page, rows, at)
-            wide.append(passage)
-        return wide
+        # What it found stands among what others did, and keeps its kind.
+        public = {passage.location: passage.public for passage in passages}
+        bare = [replace(passage, public=False) for passage in passages]
+        if self._pages is None:
+            wide = await around(self._tool, bare, words, shown)
+        else:
+            wide = widened(bare, self._stands, words, shown)
+        return [replace(p, public=public.get(p.location, False)) for p in wide]
 
     async def page(self, location: str) -> list[Passage]:
-        return self._read.get(location) or await self._pages.read(location)
+        if not normal(location):
+            return []
+        if is_public(location, self._private):
+            leave(self.name, location, address=True)
+        if self._pages is None:
+            return self._told(await page(self._tool, location))
+        return self._told(self._read.get(location) or await self._pages.read(location))
 
-    async def _open(self, hit: Passage) -> list[Passage]:
+    def _told(self, passages: Sequence[Passage]) -> list[Passage]:
+        return [replace(p, public=is_public(p.location, self._private)) for p in passages]
+
+    def _stands(self, passage: Passage) -> tuple[Sequence[Passage], int] | None:
+        page = self._read.get(passage.location, [])
+        return (page, page.index(passage)) if passage in page else None
+
+    async def _open(self, hit: Passage, pages: PageReader) -> list[Passage]:
         """The passages of a hit's page, with the date that the search told of it."""
         host = normal(hit.location) and _host(hit.location)
         try:
             async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
-                found = await self._pages.read(hit.location)
+                found = await pages.read(hit.location)
         except (SourceError, TimeoutError):
             return [hit]
         dated = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
@@ -520,7 +537,7 @@ def rank_passages(passages: Sequence[Passage], query: str, limit: int) -> list[P
     if not passages:
         return []
     with tempfile.TemporaryDirectory() as folder:
-        write_segment(passages, Path(folder, "hits"), pages=True)
+        write_segment(passages, Path(folder, "hits"))
         index = LexicalIndex(IndexSegment(Path(folder, "hits")))
         found = index.search(query, limit)
     # What shares no word with the query was found by another engine for a reason.

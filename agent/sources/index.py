@@ -21,14 +21,13 @@ import sys
 import tempfile
 from array import array
 from bisect import bisect_right
-from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, repeat
+from functools import reduce
+from itertools import accumulate, chain
 from operator import or_
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ from rubricem.memory.language import (
     PAIRED,
     PAIRED_RUN,
     STOP_WORDS,
-    beginning,
     foreign,
     form,
     hyphenless,
@@ -51,7 +49,7 @@ from rubricem.memory.language import (
     stem,
 )
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import NOT_SHOWN, Passage, ShownTexts
+from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
 from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
@@ -149,6 +147,40 @@ def _together(passages: Sequence[Passage], row: int, other: int) -> bool:
     return (one.location, one.place) == (next_one.location, next_one.place)
 
 
+def widened(
+    found: Sequence[Passage],
+    stands: Callable[[Passage], tuple[Sequence[Passage], int] | None],
+    words: int,
+    shown: ShownTexts,
+) -> list[Passage]:
+    """As `Widening.around`; `stands`: where a passage stands, if that is known."""
+    wide, taken = list[Passage](), set[Passage]()
+    for passage in found:
+        if passage in taken:
+            continue
+        if known := stands(passage):
+            page, at = known
+            rows = neighbours(page, at, words, shown.get(passage.location, ()))
+            taken.update(page[row] for row in rows)
+            passage = joined(page, rows, at)
+        wide.append(passage)
+    return wide
+
+
+async def around(
+    tool: SearchTool, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
+) -> list[Passage]:
+    """The passages with what stands around them, if the tool knows that."""
+    if isinstance(tool, Widening):
+        return await tool.around(passages, words, shown)
+    return list(passages)
+
+
+async def page(tool: SearchTool, location: str) -> list[Passage]:
+    """All passages of one file or page, if the tool knows it."""
+    return await tool.page(location) if isinstance(tool, Widening) else []
+
+
 WORDS_VERSION = 4
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+|\d++(?:[.,]\d++)*+")
@@ -208,7 +240,7 @@ def words(text: str, language: str = "") -> list[str]:
     return [word for raw in _raw_and_joined(text) for word in expand(raw, language)]
 
 
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 NEW = ".new-"
 """prefix of a folder's name while it is being written"""
 _REMEMBERED = 4096
@@ -219,35 +251,16 @@ _CANDIDATES = 4
 Ranking = list[tuple[int, float]]
 """(row of a passage, its score), best first."""
 
-Weight = Callable[[Passage], float]
-"""A factor on a passage's score, whatever the question."""
-
-See = Mapping[str, Sequence[str]]
-"""Dotted name in a query -> names to look up as well, with the rest of the name appended.
-
-A key that ends with a dot applies only to names that continue after it.
-"""
-_MOST_HOPS = 6
 _NAMED = 3
 """The weight, in words, of an object's name that the query gives in full."""
-_LONGEST_HEADING = 6
-"""Words of a heading that can be found as a whole: its words then count once more, in proportion to
-their share of the query."""
-_OPENING_WORDS = 25
-"""of a page's first passage, which with its title say what the page is about"""
 _MANY = 0.1
 """share of the passages from which their language is tried for a query of unknown language"""
-_OPENING_SHARE = 0.4
-"""weight of a word in the opening of a passage's page, relative to the passage itself"""
-
-
 _WORDS = np.dtype("<u8")
 _COUNT_BITS = 8
 """of a posting; the rest is the row, so that a folder has at most 2 ** 24 passages"""
 _MOST_COUNTED = (1 << _COUNT_BITS) - 1
-_ROWS = np.dtype([("end", "<i8"), ("length", "<i4"), ("weight", "<f4"), ("page", "<i4")])
-"""of a passage: its end in the file of all, its number of words, its weight, and the first row of
-its page (its own if it is on none)"""
+_ROWS = np.dtype([("end", "<i8"), ("length", "<i4")])
+"""of a passage: its end in the file of all, and its number of words"""
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 """k1 and b of BM25"""
 
@@ -290,11 +303,6 @@ class IndexSegment:
             return self._postings[:0]
         return self._postings[self._starts[at] : self._starts[at + 1]]
 
-    @cached_property
-    def see(self) -> See:
-        found: dict[str, list[str]] = json.loads((self.folder / "see.json").read_text("utf-8"))
-        return found
-
 
 def _map_array(path: Path) -> NDArray[Any]:
     # A plain array over the map: numpy's class for maps makes each small step three times as long.
@@ -304,43 +312,30 @@ def _map_array(path: Path) -> NDArray[Any]:
 class LexicalIndex:
     """BM25 over the passages of several segments. Safe to search from several threads."""
 
-    def __init__(self, *segments: IndexSegment, see: See = MappingProxyType({})) -> None:
+    def __init__(self, *segments: IndexSegment) -> None:
         self.segments = segments
-        self.also_see = see
         self.passages = StoredPassages(segments)
         self.notes = tuple(note for segment in segments for note in segment.notes)
-        rows = np.concatenate([np.empty(0, _ROWS), *(segment.rows for segment in segments)])
-        lengths = rows["length"] / max(1.0, float(rows["length"].mean()) if len(rows) else 1.0)
-        longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * lengths)
+        lengths = np.concatenate([[], *(segment.rows["length"] for segment in segments)])
+        relative = lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0)
+        longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * relative)
         self._norms: NDArray[np.float32] = longer.astype(np.float32)
-        self._weights: NDArray[np.float32] = rows["weight"].copy()
-        sizes = [len(segment.rows) for segment in segments]
-        self._page: NDArray[np.int64] = rows["page"] + np.repeat(self.passages.firsts, sizes)
-        self._pages = len(np.unique(self._page))
         self._found: dict[Passage, int] = {}
         """rows of what was found lately"""
 
     def rank(self, query: str, limit: int) -> Ranking:
         """At most `limit` rows that share a word with the query, with their scores, best first."""
-        languages = self._languages(query)
-        names = _exact_names(_raw(plain_letters(query)))
-        known = [found for name in names for found in self._indexed_names(name)]
         # A passage has a word in one of its forms.
-        said = reduce(or_, (Counter(words(query, code)) for code in languages)).elements()
-        headings = reduce(or_, (_headings_in(query, code) for code in languages))
-        asked = Counter([*said, *known * _NAMED])
-        scores, opening = np.zeros((2, len(self._norms)), dtype=np.float32)
-        for word, times in (*asked.items(), *headings.items()):
-            self._score(word, times, scores, len(scores), self._norms)
-        for word, times in asked.items():
-            # Openings are of one length.
-            self._score(f"^{word}", times, opening, self._pages)
-        scores += _OPENING_SHARE * np.where(scores > 0, opening[self._page], 0)
+        asked = reduce(or_, (Counter(words(query, code)) for code in self._languages(query)))
+        names = Counter(_exact_names(_raw(plain_letters(query))) * _NAMED)
+        scores = np.zeros(len(self._norms), dtype=np.float32)
+        for word, times in (asked + names).items():
+            self._score(word, times, scores)
         return best(scores * self.weights(query), limit)
 
     def weights(self, query: str) -> NDArray[np.float32]:
         """The weight by which each passage's score is multiplied, (n,)."""
-        return self._weights
+        return np.ones(len(self._norms), dtype=np.float32)
 
     def _languages(self, query: str) -> list[str]:
         """Languages, with English (""), in which the words of a query are stemmed."""
@@ -365,48 +360,33 @@ class LexicalIndex:
         self, found: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
         """As `Widening.around`, of passages that this index found lately; others as they are."""
-        wide, taken = list[Passage](), set[int]()
-        for passage in found:
-            row = self._found.get(passage)
-            if row is None:
-                wide.append(passage)
-            elif row not in taken:
-                rows = neighbours(self.passages, row, words, shown.get(passage.location, ()))
-                taken.update(rows)
-                wide.append(joined(self.passages, rows, row))
-        return wide
+        rows = self._found
+        return widened(
+            found, lambda p: (self.passages, rows[p]) if p in rows else None, words, shown
+        )
 
     def page(self, location: str) -> list[Passage]:
         """As `Widening.page`."""
         return [self.passages[row] for row in self._rows_of(location)]
 
     def _rows_of(self, location: str) -> range:
-        at = next((row for p, row in self._found.items() if p.location == location), None)
-        if at is None:  # not found lately: every page's first passage is looked at
-            firsts = map(int, np.unique(self._page))
-            at = next((row for row in firsts if self.passages[row].location == location), None)
+        lately = (row for p, row in self._found.items() if p.location == location)
+        every = (row for row, p in enumerate(self.passages) if p.location == location)
+        at = next(chain(lately, every), None)
         if at is None:
             return range(0)
         return neighbours(self.passages, at, sys.maxsize)
 
-    def _score(
-        self,
-        word: str,
-        times: float,
-        scores: NDArray[np.float32],
-        among: int,
-        norms: NDArray[np.float32] | None = None,
-    ) -> None:
+    def _score(self, word: str, times: int, scores: NDArray[np.float32]) -> None:
         """Add the score of a word, which occurs `times` in the query, to each row that has it."""
         found = self._postings(word)
         count = sum(len(postings) for _, postings in found)
         # The form of Lucene, which is never negative (Kamphuis et al., ECIR 2020).
-        rarity = math.log(1 + (among - count + 0.5) / (count + 0.5))
+        rarity = math.log(1 + (len(scores) - count + 0.5) / (count + 0.5))
         for first, postings in found:
             rows = (postings >> _COUNT_BITS).astype(np.int64) + first
             counts = (postings & _MOST_COUNTED).astype(np.float32)
-            norm = _SATURATION if norms is None else norms[rows]
-            scores[rows] += np.float32(times * rarity) * counts / (counts + norm)
+            scores[rows] += np.float32(times * rarity) * counts / (counts + self._norms[rows])
 
     def _postings(self, word: str) -> list[tuple[int, NDArray[np.uint32]]]:
         """(number of the first row, postings) for each segment that has the word."""
@@ -414,36 +394,39 @@ class LexicalIndex:
         each = zip(self.passages.firsts, self.segments, strict=True)
         return [(first, p) for first, segment in each if len(p := segment.postings(key))]
 
-    def _indexed_names(self, name: str, hops: int = 0) -> list[str]:
-        """The words under which passages of this name are indexed: its own, and its aliases'."""
-        found = [name] if self._postings(name) else []
-        parts = name.removeprefix("=").split(".")
-        for cut in range(len(parts), 0, -1) if hops < _MOST_HOPS else ():
-            whole = ".".join(parts[:cut])
-            above = self._see.get(f"{whole}.", ()) if cut < len(parts) and not found else ()
-            for other in (*self._see.get(whole, ()), *above):
-                if more := self._indexed_names("=" + ".".join([other, *parts[cut:]]), hops + 1):
-                    return [*found, *more]
-        return found
 
-    @cached_property
-    def _see(self) -> See:
-        found = dict(self.also_see)
-        for segment in self.segments:
-            found.update(segment.see)
-        return found
+_NAMING = 10.0
+"""how many times as often as in any other source a word stands in the source that it names"""
+_UNNAMED_WEIGHT = 0.5
+"""of passages of the other sources, where a query names some"""
 
 
 class JointIndex(LexicalIndex):
-    """Several indexes ranked as one: how rare a word is, is counted over all of them."""
+    """The indexes of several sources ranked as one: how rare a word is, is counted over all.
+
+    A product's manual names the product in some passages alone, so that a query that names it would
+    find as much in a manual of another. What a word of the query names, it names for all passages.
+    """
 
     def __init__(self, indexes: Sequence[LexicalIndex]) -> None:
-        segments = (segment for index in indexes for segment in index.segments)
-        super().__init__(*segments, see=ChainMap(*(dict(index.also_see) for index in indexes)))
+        super().__init__(*(segment for index in indexes for segment in index.segments))
         self.indexes = tuple(indexes)
 
     def weights(self, query: str) -> NDArray[np.float32]:
-        return np.concatenate([index.weights(query) for index in self.indexes])
+        own = np.concatenate([index.weights(query) for index in self.indexes])
+        sizes = [len(index.passages) for index in self.indexes]
+        return own * np.repeat(self._shares({*words(query)}), sizes)
+
+    def _shares(self, asked: Iterable[str]) -> NDArray[np.float32]:
+        """The weight of each source, (n,): less where a word names others."""
+        asked = [word for word in asked if len(self.indexes) > 1 and self._count(word)]
+        counts = np.array([[index._count(word) for word in asked] for index in self.indexes])
+        sizes = np.array([[len(index.passages)] for index in self.indexes])
+        rates = (counts + 0.5) / (sizes + 1)
+        named = np.zeros(len(self.indexes), dtype=bool)
+        if asked:
+            named = (rates >= _NAMING * np.sort(rates, axis=0)[-2]).any(axis=1)
+        return np.where(named | ~named.any(), 1.0, _UNNAMED_WEIGHT).astype(np.float32)
 
 
 class StoredPassages(Sequence[Passage]):
@@ -467,11 +450,7 @@ class StoredPassages(Sequence[Passage]):
 
 def best(scores: NDArray[np.float32], limit: int) -> Ranking:
     """The rows of the highest positive scores; ties in the order of rows."""
-    if limit < len(scores):
-        floor = np.partition(scores, -limit)[-limit]
-        rows = np.flatnonzero(scores >= max(floor, np.finfo(np.float32).tiny))
-    else:
-        rows = np.flatnonzero(scores > 0)
+    rows = np.flatnonzero(scores > 0)
     order = np.argsort(-scores[rows], kind="stable")[:limit]
     return [(int(row), float(scores[row])) for row in rows[order]]
 
@@ -486,63 +465,14 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
-@lru_cache(maxsize=4096)
-def _heading_words(text: str, language: str) -> tuple[str, ...]:
-    """One word for each word of a heading that is no stop word."""
-    return tuple(found[0] for raw in _raw(plain_letters(text)) if (found := expand(raw, language)))
-
-
-def _headings(passage: Passage, language: str) -> set[str]:
-    """One word each for the whole title and the whole innermost heading."""
-    # The name of an object, which is title and place, is matched by itself.
-    texts = {passage.title, passage.place.rpartition(" > ")[2]}
-    texts -= (
-        {passage.title} if passage.title == passage.place and " " not in passage.title else set()
-    )
-    found = (_heading_words(text, language) for text in texts)
-    return {f"#{' '.join(each)}" for each in found if 0 < len(each) <= _LONGEST_HEADING}
-
-
-def _headings_in(query: str, language: str) -> dict[str, float]:
-    """The headings that a query may name in full, with weights: low for one word of a long query.
-
-    The weight is the number of the heading's words, times their share of the query.
-    """
-    asked = _heading_words(query, language)
-    return {
-        f"#{' '.join(asked[start : start + size])}": size * size / len(asked)
-        for size in range(1, _LONGEST_HEADING + 1)
-        for start in range(len(asked) - size + 1)
-    }
-
-
-def _write_segment(
-    passages: Sequence[Passage],
-    folder: Path,
-    weight: Weight,
-    see: See,
-    notes: Sequence[str],
-    pages: bool,
-) -> None:
+def _write_segment(passages: Sequence[Passage], folder: Path, notes: Sequence[str]) -> None:
     """Write what an `IndexSegment` reads into an existing empty folder."""
-    lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
-    (folder / "see.json").write_text(json.dumps(lower), "utf-8")
     vocabulary: dict[str, int] = {}
-    counts = _WordCounts(passages, vocabulary)
-    told = [*notes, *counts.notes.values()]
+    found = _WordIds(passages, vocabulary)
+    told = [*notes, *found.notes.values()]
     (folder / "notes.json").write_text(json.dumps(told), "utf-8")
     rows = np.zeros(len(passages), dtype=_ROWS)
-    rows["length"] = counts.lengths
-    rows["weight"] = [weight(passage) for passage in passages]
-    rows["page"] = row_of = np.arange(len(rows), dtype=np.uint32)
-    row_of = np.repeat(row_of, counts.sizes)
-    if pages:
-        firsts: dict[str, int] = {}
-        rows["page"] = [firsts.setdefault(p.location, row) for row, p in enumerate(passages)]
-        openings = [_opening(passages[row]) for row in firsts.values()]
-        counts.say(vocabulary.setdefault(w, len(vocabulary)) for each in openings for w in each)
-        first = np.array([*firsts.values()], dtype=row_of.dtype)
-        row_of = np.append(row_of, np.repeat(first, np.array([*map(len, openings)], dtype=int)))
+    rows["length"] = found.sizes
     with open(folder / "passages.jsonl", "wb") as file:
         for row, passage in enumerate(passages):
             fields = (passage.title, passage.location, passage.place, passage.text)
@@ -555,45 +485,34 @@ def _write_segment(
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     # One number for each word of each row, so that sorting brings its counts together.
-    each = place[np.frombuffer(counts.ids, dtype=np.uint32)]
+    each = place[np.frombuffer(found.ids, dtype=np.uint32)]
     each *= max(1, len(rows))
-    each += row_of
-    each <<= _COUNT_BITS
-    each |= np.minimum(np.frombuffer(counts.times, dtype=np.uint32), _MOST_COUNTED)
-    del counts, row_of  # of a large file, what is held here is the most that is held at all
+    each += np.repeat(np.arange(len(rows)), found.sizes)
+    del found  # of a large file, what is held here is the most that is held at all
     each.sort()
-    pairs = each >> _COUNT_BITS
-    is_new = np.ones(len(pairs), dtype=bool)
-    np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
-    begins, pairs = np.flatnonzero(is_new), pairs[is_new]
+    is_new = np.ones(len(each), dtype=bool)
+    np.not_equal(each[1:], each[:-1], out=is_new[1:])
+    begins = np.flatnonzero(is_new)
+    times = np.minimum(np.diff(begins, append=len(each)), _MOST_COUNTED)
+    pairs = each[begins]
     firsts_of_words = np.arange(len(order) + 1) * max(1, len(rows))
     np.save(folder / "starts.npy", np.searchsorted(pairs, firsts_of_words))
-    each &= _MOST_COUNTED
-    times = np.minimum(np.add.reduceat(each, begins) if len(begins) else each, _MOST_COUNTED)
     pairs %= max(1, len(rows))
     np.save(folder / "postings.npy", ((pairs << _COUNT_BITS) | times).astype(np.uint32))
-
-
-def _opening(passage: Passage) -> list[str]:
-    """The words of a page's title and first sentences, marked as words of the opening."""
-    text = beginning(passage.text, _OPENING_WORDS)
-    code = _latin(_raw(plain_letters(matched_text(passage))))
-    return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
 MOST_WORDS = 200_000
 """most different words by which a document is found: no book has so many, a log of hashes has"""
 
 
-class _WordCounts:
-    """The words of passages: for each passage in turn, the ids of its words and their counts."""
+class _WordIds:
+    """The words of passages: for each passage in turn, the ids of its words."""
 
     def __init__(self, passages: Iterable[Passage], vocabulary: dict[str, int]) -> None:
         """New words get the next ids of the vocabulary."""
-        self.ids, self.times = array("I"), array("I")
+        self.ids = array("I")
         self.sizes: list[int] = []
-        """number of entries of each passage"""
-        self.lengths: list[int] = []
+        """number of words of each passage"""
         self.notes: dict[str, str] = {}
         """sentences by location, on documents of which later words are left out"""
         self._vocabulary = vocabulary
@@ -605,13 +524,11 @@ class _WordCounts:
             before = len(self.ids)
             self._add(passage, full=len(vocabulary) - first >= MOST_WORDS)
             self.sizes.append(len(self.ids) - before)
-            self.lengths.append(sum(self.times[before:]))
 
     def _add(self, passage: Passage, *, full: bool) -> None:
         raws = _raw_and_joined(matched_text(passage))
         known = self._known_in[code := _latin(raws)]
-        different = {*raws}
-        new = different.difference(known)
+        new = {*raws}.difference(known)
         if new and full:
             self.notes[passage.location] = (
                 f"{passage.location} has more than {MOST_WORDS:,} different words: it is not found "
@@ -621,20 +538,9 @@ class _WordCounts:
         for raw in new:
             known[raw] = tuple(map(self._id, expand(raw, code)))
         # No loop of ours over each word: of ten million it would take as long as all the rest.
-        if 2 * len(different) < len(raws):
-            counted = Counter(raws)
-            raws = [*counted]
-            sizes = map(len, map(known.__getitem__, raws))
-            self.times.extend(chain.from_iterable(map(repeat, counted.values(), sizes)))
         self.ids.extend(chain.from_iterable(map(known.__getitem__, raws)))
         marks = [f"@{code}"] if code else []
-        names = (*_exact_names([passage.place]), *_headings(passage, code), *marks)
-        self.say(map(self._id, names))
-
-    def say(self, ids: Iterable[int]) -> None:
-        """Add words with a count of one."""
-        self.ids.extend(ids)
-        self.times.extend(repeat(1, len(self.ids) - len(self.times)))
+        self.ids.extend(map(self._id, (*_exact_names([passage.place]), *marks)))
 
     def _id(self, word: str) -> int:
         return self._vocabulary.setdefault(word, len(self._vocabulary))
@@ -670,24 +576,14 @@ def open_segment(folder: Path) -> IndexSegment | None:
         return None
 
 
-def write_segment(
-    passages: Sequence[Passage],
-    place: Path,
-    weight: Weight = lambda passage: 1.0,
-    see: See = MappingProxyType({}),
-    notes: Sequence[str] = (),
-    pages: bool = False,
-) -> None:
-    """Index the passages, and put the folder in place atomically, unless a complete one exists.
-
-    With `pages`, passages of one location are parts of a page, and also found by its opening.
-    """
+def write_segment(passages: Sequence[Passage], place: Path, notes: Sequence[str] = ()) -> None:
+    """Index the passages, and put the folder in place atomically, unless a complete one exists."""
     with writable(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             dir=place.parent, prefix=NEW, ignore_cleanup_errors=True
         ) as new:
-            _write_segment(passages, Path(new), weight, see, notes, pages)
+            _write_segment(passages, Path(new), notes)
             try:
                 os.rename(new, place)
             except OSError:
@@ -697,13 +593,11 @@ def write_segment(
                     os.rename(new, place)
 
 
-def build_index(
-    passages: Sequence[Passage], cache_dir: Path, name: str, key: str, pages: bool = False
-) -> LexicalIndex:
+def build_index(passages: Sequence[Passage], cache_dir: Path, name: str, key: str) -> LexicalIndex:
     """An index of the passages alone, written to disk; older ones of the name are removed."""
     cache = IndexCache(cache_dir, name)
     place = cache.folder(key)
-    write_segment(passages, place, pages=pages)
+    write_segment(passages, place)
     cache.clear([place])
     return LexicalIndex(IndexSegment(place))
 

@@ -44,10 +44,9 @@ from rubricem.agent.sources.index import (
 from rubricem.agent.sources.python import LEFT_OUT, Documentation
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
-from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
-DOCS_VERSION = 9
+DOCS_VERSION = 10
 """Part of each key: raise it if the same libraries give other passages."""
 STANDARD = "the standard library"
 READING = "Reading the documentation of the installed libraries"
@@ -67,7 +66,6 @@ _BESIDE_WEIGHT, _OTHER_WEIGHT, _OUTSIDE_WEIGHT = 0.85, 0.5, 0.6
 """Weight of passages of other libraries if a question names one: of the standard library (a name
 may be a plain word: "requests") and of any other; if it names none, of those outside the
 standard library. Of 50 everyday questions 37, not 33, have the right passage among the first 16."""
-_BARE_WEIGHT = 0.6
 _LOWER_PRIORITY = 10
 
 
@@ -109,7 +107,7 @@ class Library:
         except Exception as cause:
             # What others wrote may break any reader; the rest is read all the same.
             kind = type(cause).__name__
-            return Documentation([], {}, f"{self.name} (all of it: {kind}: {str(cause)[:200]})")
+            return Documentation([], f"{self.name} (all of it: {kind}: {str(cause)[:200]})")
 
 
 def _key(*parts: str) -> str:
@@ -120,7 +118,7 @@ class LibrariesIndex(LexicalIndex):
     """An index over libraries, weighted by which of them a question is about."""
 
     def __init__(self, found: Sequence[tuple[Library, IndexSegment]]) -> None:
-        super().__init__(*(segment for _, segment in found), see=_SHORT_NAMES)
+        super().__init__(*(segment for _, segment in found))
         self._libraries = [library for library, _ in found]
         self._sizes = [len(segment.rows) for _, segment in found]
 
@@ -130,7 +128,7 @@ class LibrariesIndex(LexicalIndex):
         standard = [library.distribution is None for library in self._libraries]
         beside, others = (_BESIDE_WEIGHT, _OTHER_WEIGHT) if any(named) else (1.0, _OUTSIDE_WEIGHT)
         share = np.select([named, standard], [1.0, beside], others).astype(np.float32)
-        return self._weights * np.repeat(share, self._sizes)
+        return np.repeat(share, self._sizes)
 
 
 def _words_of(query: str) -> set[str]:
@@ -161,7 +159,7 @@ class Shelf:
     def read(self, library: Library) -> None:
         found = library.read()
         notes = (found.left_out,) if found.left_out else ()
-        write_segment(found.passages, self.place(library), weight_of, found.see, notes)
+        write_segment(found.passages, self.place(library), notes)
 
     def read_all(self, on_progress: OnProgress | None = None) -> None:
         """Read what is missing; if another process does so, wait for it."""
@@ -205,12 +203,6 @@ def find_distributions(path: Sequence[str] | None = None) -> list[Distribution]:
         found.setdefault(distribution.name.lower(), distribution)
     found.pop("rubricem", None)
     return [found[name] for name in sorted(found)]
-
-
-def weight_of(passage: Passage) -> float:
-    """Less for a signature alone, which is short and would precede texts that explain."""
-    bare = passage.text.startswith(f"{passage.place}(") and "\n" not in passage.text
-    return _BARE_WEIGHT if bare else 1.0
 
 
 class PythonDocs(Indexed):

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from rubricem.agent.sources.fetch import AddressGuard, Pinned, leave, normal
+from rubricem.agent.sources.index import around, page
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
+from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts
 from rubricem.memory.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -372,13 +373,10 @@ class Equipped:
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
-        if isinstance(self._search_tool, Widening):
-            return await self._search_tool.around(passages, words, shown)
-        return list(passages)
+        return await around(self._search_tool, passages, words, shown)
 
     async def page(self, location: str) -> list[Passage]:
-        known = self._search_tool
-        return await known.page(location) if isinstance(known, Widening) else []
+        return await page(self._search_tool, location)
 
     async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
         """A tool's result as passages, and a note. Raises SourceError of one sentence."""

@@ -1,17 +1,14 @@
 """What the Python libraries installed here document, as passages.
 
-A distribution is read from its package inwards: the public packages and what they take from other
-modules, then the remaining public modules, the shallow ones first, until its share of source is
-spent. Tests, vendored copies and private modules that nothing public takes from are left out.
+A distribution is read from its package inwards, public modules first, until its share of source is
+spent. Tests and vendored copies are left out.
 
 Of the standard library, what is written in C is documented only in the running objects, so those
 modules, and only those, are imported. The chapters of the language reference (pydoc_data.topics)
 are read as source too.
 """
 
-import ast
 import builtins
-import heapq
 import importlib
 import inspect
 import os
@@ -80,31 +77,15 @@ def _module_parts(path: list[str]) -> tuple[list[str], bool]:
 def read_modules(
     files: Mapping[str, ModuleSource], budget: int = MOST_SOURCE
 ) -> list[ModuleSource]:
-    """The modules worth reading, most public first, until `budget` characters are read.
-
-    A private one is read after a module that takes from it.
-    """
-    read: dict[str, ModuleSource] = {}
-    most = MOST_TEXT
-    first = (name for name in files if not is_private(name) or name.endswith("docs"))
-    waiting = [(float(_depth(name)), name) for name in first]
-    heapq.heapify(waiting)
-    while waiting and budget > 0 and most > 0:
-        distance, name = heapq.heappop(waiting)
-        if name in read:
-            continue
-        module = read[name] = files[name]
+    """The modules worth reading, most public first, until `budget` characters are read."""
+    read, text = list[ModuleSource](), MOST_TEXT
+    for name in sorted(files, key=lambda name: (is_private(name), name.count("."), name)):
+        if budget <= 0 or text <= 0:
+            break
+        read.append(module := files[name])
         budget -= module.read()
-        most -= sum(len(item.text) for item in module.documented)
-        taken = [each for home in module.imported.values() for each in (home[0], ".".join(home))]
-        for origin in {*module.stars, *taken} & files.keys() - read.keys():
-            heapq.heappush(waiting, (min(_depth(origin), distance) + 0.5, origin))
-    return list(read.values())
-
-
-def _depth(module: str) -> int:
-    """How far a module is from its library's users; a private package is no step away."""
-    return sum(not part.startswith("_") for part in module.split("."))
+        text -= sum(len(item.text) for item in module.documented)
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +93,6 @@ class Documentation:
     """What was read of one library."""
 
     passages: list[Passage]
-    see: Mapping[str, Sequence[str]]
-    """other names of its objects, and what its classes are made of; see `PublicApi.see`"""
     left_out: str = ""
 
     @classmethod
@@ -123,7 +102,7 @@ class Documentation:
         passages = [*_named_passages("", builtins, sorted(vars(builtins)))]
         found = documentation(modules)
         passages += [*_topic_passages(), *found.passages, *_compiled_passages(modules)]
-        return cls(passages, found.see)
+        return cls(passages)
 
     @classmethod
     def of_distribution(
@@ -147,7 +126,7 @@ class Documentation:
         unread = len(set(public) - read)
         left_out = f"{distribution.name} ({unread:,} of {len(public):,} modules)" if unread else ""
         found = documentation(modules)
-        return cls([*passages[:_MOST_README], *found.passages], found.see, left_out)
+        return cls([*passages[:_MOST_README], *found.passages], left_out)
 
 
 def documentation(modules: Sequence[ModuleSource]) -> Documentation:
@@ -158,7 +137,7 @@ def documentation(modules: Sequence[ModuleSource]) -> Documentation:
         for public, item, location in api.objects()
         for passage in object_passages(public, item, location)
     ]
-    return Documentation(passages, api.see())
+    return Documentation(passages)
 
 
 def object_passages(public: str, item: Documented, location: str) -> list[Passage]:
@@ -258,14 +237,12 @@ def _item(name: str, value: object) -> Iterator[Documented]:
 
 def _topic_passages() -> list[Passage]:
     """The language reference, chapter by chapter; a described method begins a new passage."""
+    from pydoc_data.topics import topics  # half a megabyte
+
     root = Path(sysconfig.get_path("stdlib"))
-    path = root / "pydoc_data" / "topics.py"
-    source = path.read_text("utf-8") if path.is_file() else ""
     location = f"lib/{root.name}/pydoc_data/topics.py"
-    tables = (getattr(node, "value", None) for node in ast.parse(source).body)
-    topics = [ast.literal_eval(table) for table in tables if isinstance(table, ast.Dict)][:1]
     passages: list[Passage] = []
-    for topic, text in (pair for table in topics for pair in table.items()):
+    for topic, text in topics.items():
         starts = [0, *(m.start() for m in _DESCRIBED.finditer(text)), len(text)]
         for start, end in pairwise(starts):
             body = text[start:end].strip("\n")

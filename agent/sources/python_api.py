@@ -6,18 +6,18 @@ attributes, signatures, and texts put on an object by `f.__doc__ = ...`, `add_do
 
 An object is known by the shortest public dotted name under which it is offered, by imports, star
 imports, `__all__` and assignments: `httpx.Client`, though it is written in `httpx/_client.py`. A
-class of no public name gives its methods to the public classes made of it. Other names lead to the
-public one by `PublicNames.see`.
+class of no public name that others are made of keeps its own.
 """
 
 import ast
 import inspect
 import re
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 _MOST_SIGNATURE = 320
@@ -352,8 +352,6 @@ def _assigned_name(node: ast.stmt | None) -> str:
 
 _DEEPEST = 8
 """Hops followed from a package to where a name is defined; also ends circular imports."""
-_MOST_HEIRS = 3
-"""Public classes that are given the methods of an internal one; with more, they repeat too much"""
 
 
 def is_private(module: str) -> bool:
@@ -361,44 +359,43 @@ def is_private(module: str) -> bool:
     return module == "genericpath" or any(part.startswith("_") for part in module.split("."))
 
 
-class PublicNames:
-    """Under which names the objects of a library's modules are offered."""
+class PublicApi:
+    """The documented public objects of a library's modules, each once, by their public names."""
 
-    def __init__(self, modules: Mapping[str, ModuleSource]) -> None:
-        self.shortest: dict[Home, str] = {}
-        """the shortest name under which a package offers an object, or a module says it does"""
-        self.see: dict[str, list[str]] = {}
-        """other names of an object -> its public name"""
-        self._modules = modules
+    def __init__(self, modules: Sequence[ModuleSource]) -> None:
+        self._modules = {module.name: module for module in modules}
         self._spaces: dict[str, dict[str, Home]] = {}
-        self._where: dict[str, list[str]] = {}
-        for module in modules.values():
+        self._where = defaultdict[str, list[str]](list)
+        for module in modules:
             for name in module.defined:
-                self._where.setdefault(name, []).append(module.name)
-        self._find()
+                self._where[name].append(module.name)
+        self._shortest: dict[Home, str] = {}
+        """the shortest name under which a package offers an object, or a module says it does"""
+        for module in modules:
+            self._take_names(module)
+        self._bases = {
+            base
+            for module in modules
+            for written in chain.from_iterable(module.bases.values())
+            if (base := self._resolve(module.name, written))
+        }
 
-    def _find(self) -> None:
-        offered = []
-        for module in self._modules.values():
-            if is_private(module.name) or not (module.package or module.exported or module.stars):
+    def _take_names(self, module: ModuleSource) -> None:
+        """The names under which a public module offers what is defined elsewhere."""
+        if is_private(module.name) or not (module.package or module.exported or module.stars):
+            return
+        names = self._space(module.name).keys() | (module.exported or set())
+        if not module.package and module.exported is None:
+            names -= module.imported.keys()  # what it needs itself
+        for local in filter(module.offers, sorted(names)):
+            home = self._home(module.name, local)
+            if not home or not home[1] or home == (module.name, local):
                 continue
-            names = self._space(module.name).keys() | (module.exported or set())
-            if not module.package and module.exported is None:
-                names -= module.imported.keys()  # what it needs itself
-            for local in filter(module.offers, sorted(names)):
-                home = self.home(module.name, local)
-                if not home or not home[1] or home == (module.name, local):
-                    continue
-                offered.append((alias := f"{module.name}.{local}", home))
-                if module.package or module.exported or is_private(home[0]):
-                    # Else a module that takes all of another, which is no better home.
-                    known = self.shortest.get(home, alias)
-                    better = _fitness(alias, home) < _fitness(known, home)
-                    self.shortest[home] = alias if better else known
-        for alias, home in offered:
-            public = self._top(*home)
-            if public and alias != public:
-                self.see.setdefault(alias, []).append(public)
+            if module.package or module.exported or is_private(home[0]):
+                # Else a module that takes all of another, which is no better home.
+                alias = f"{module.name}.{local}"
+                known = self._shortest.get(home, alias)
+                self._shortest[home] = min(known, alias, key=lambda name: _fitness(name, home))
 
     def _space(self, name: str) -> dict[str, Home]:
         """What each name in a module stands for, as far as one step tells."""
@@ -416,7 +413,7 @@ class PublicNames:
         space |= {defined: (name, defined) for defined in module.defined}
         return space
 
-    def home(self, origin: str, name: str) -> Home | None:
+    def _home(self, origin: str, name: str) -> Home | None:
         """Where what `origin` calls `name` is defined; None where that is not among the modules."""
         for _ in range(_DEEPEST):
             if origin not in self._modules:
@@ -443,24 +440,25 @@ class PublicNames:
         inside = [m for m in self._where.get(name, ()) if m.startswith(f"{origin}.")]
         return (min(inside, key=lambda m: (m.count("."), len(m), m)), name) if inside else None
 
-    def resolve(self, module: str, dotted: str) -> tuple[str, str] | None:
+    def _resolve(self, module: str, dotted: str) -> Home | None:
         """(module, name inside it) of a dotted expression in a module."""
         top, _, rest = dotted.partition(".")
         if top in self._modules and top not in self._space(module):
             home: Home | None = (top, "")
         else:
-            home = self.home(module, top)
+            home = self._home(module, top)
         while home and not home[1] and rest:
             part, _, rest = rest.partition(".")
-            home = self.home(home[0], part)
+            home = self._home(home[0], part)
         return (home[0], f"{home[1]}.{rest}" if rest else home[1]) if home else None
 
     def _top(self, module: str, name: str) -> str | None:
         """The public name of a top-level object; None where it has none."""
-        alias = self.shortest.get((module, name))
+        alias = self._shortest.get((module, name))
         source = self._modules[module]
         if is_private(module) or not source.offers(name):
-            return alias
+            # What public classes are made of has methods that they have, too.
+            return alias or (f"{module}.{name}" if (module, name) in self._bases else None)
         own = f"{module}.{name}"
         # Of two that are as short, the one that a package offers on purpose.
         better = alias and _fitness(alias, (module, name))[:3] <= _fitness(own, (module, name))[:3]
@@ -473,12 +471,25 @@ class PublicNames:
         top, dot, rest = name.partition(".")
         if top not in self._modules[module].defined:
             # Documented where it was imported.
-            home = self.resolve(module, name)
+            home = self._resolve(module, name)
             if home is None or not home[1]:
                 return ""
             module, (top, dot, rest) = home[0], home[1].partition(".")
         public = self._top(module, top)
         return public + dot + rest if public else ""
+
+    def objects(self) -> Iterator[tuple[str, Documented, str]]:
+        """(public name, what documents it, location); the documented ones of a module first."""
+        seen: set[str] = set()
+        for module in self._modules.values():
+            for item in sorted(module.documented, key=lambda each: not each.text):
+                home = module.name, item.name.partition(".")[0]
+                # A signature alone says something where a package or `__all__` names it.
+                offered = home in self._shortest or home[1] in (module.exported or ())
+                public = item.name if item.absolute else self.symbol(home[0], item.name)
+                if public and public not in seen and (item.text or item.absolute or offered):
+                    seen.add(public)
+                    yield public, item, module.location
 
 
 def _fitness(alias: str, home: Home) -> tuple[bool, int, bool, int, int]:
@@ -487,92 +498,3 @@ def _fitness(alias: str, home: Home) -> tuple[bool, int, bool, int, int]:
     shared = sum(1 for one, other in zip(parts, defined, strict=False) if one == other)
     foreign = parts[0] != defined[0]
     return foreign, len(parts), parts[-1] != home[1], -shared, len(alias)
-
-
-class PublicApi:
-    """The documented public objects of a library's modules, each once."""
-
-    def __init__(self, modules: Sequence[ModuleSource]) -> None:
-        self._modules = {module.name: module for module in modules}
-        self.names = PublicNames(self._modules)
-        self._members: dict[Home, dict[str, Documented]] = {}
-        """class -> what it documents, by the name inside it"""
-        for module in modules:
-            for item in module.documented:
-                top, dot, rest = item.name.partition(".")
-                if dot and not item.absolute and top in module.bases:
-                    self._members.setdefault((module.name, top), {}).setdefault(rest, item)
-        self._bases = {
-            (module.name, name): [
-                base for written in bases if (base := self.names.resolve(module.name, written))
-            ]
-            for module in modules
-            for name, bases in module.bases.items()
-        }
-        self._taken = self._find_absorbed()
-
-    def see(self) -> dict[str, list[str]]:
-        """Other names of an object -> its public name; "class." -> what the class is made of."""
-        found = {alias: list(names) for alias, names in self.names.see.items()}
-        for home, public in self.names.shortest.items():
-            if public != ".".join(home):
-                found.setdefault(".".join(home), []).append(public)
-        for home, bases in self._bases.items():
-            if public := self.names.symbol(*home):
-                above = [name for base in bases if (name := self.names.symbol(*base))]
-                found[f"{public}."] = [name for name in above if name != public]
-        for heir, taken in self._taken.items():
-            for base in taken:
-                inner = self.names.symbol(*base) or ".".join(base)
-                found.setdefault(inner, []).append(self.names.symbol(*heir))
-        return found
-
-    def objects(self) -> Iterator[tuple[str, Documented, str]]:
-        """(public name, what documents it, location); the documented ones of a module first."""
-        seen: set[str] = set()
-        for public, item, location in self._all_objects():
-            if public not in seen:
-                seen.add(public)
-                yield public, item, location
-
-    def _all_objects(self) -> Iterator[tuple[str, Documented, str]]:
-        given_away = {base for bases in self._taken.values() for base in bases}
-        for module in self._modules.values():
-            for item in sorted(module.documented, key=lambda each: not each.text):
-                home = module.name, item.name.partition(".")[0]
-                if item.absolute:
-                    yield item.name, item, module.location
-                    continue
-                if "." in item.name and home in given_away:
-                    continue
-                # A signature alone says something where a package or `__all__` names it.
-                offered = home in self.names.shortest or home[1] in (module.exported or ())
-                if (item.text or offered) and (public := self.names.symbol(home[0], item.name)):
-                    yield public, item, module.location
-            for heir in [(module.name, name) for name in module.bases]:
-                for base in self._taken.get(heir, ()):
-                    for name, item in self._members.get(base, {}).items():
-                        location = self._modules[base[0]].location
-                        yield f"{self.names.symbol(*heir)}.{name}", item, location
-
-    def _find_absorbed(self) -> dict[Home, list[Home]]:
-        """Public class -> the internal classes that it is made of, and that few others are."""
-        found, heirs = defaultdict[Home, list[Home]](list), Counter[Home]()
-        for heir in self._bases:
-            public = self.names.symbol(*heir)
-            waiting = list(self._bases[heir]) if public else []
-            for base in waiting:  # which grows meanwhile
-                new = base in self._bases and base not in found[heir]
-                if new and self._is_internal(base, public):
-                    found[heir].append(base)
-                    heirs[base] += 1
-                    waiting += self._bases[base]
-        few = {h: [base for base in found[h] if heirs[base] <= _MOST_HEIRS] for h in found}
-        return {heir: bases for heir, bases in few.items() if bases}
-
-    def _is_internal(self, base: Home, heir: str) -> bool:
-        """Whether a class is there for others to be made of, as far as its names tell."""
-        public = self.names.symbol(*base)
-        compiled = self._modules[base[0]].path.suffix == ".pyi" and is_private(base[0])
-        deeper = public.count(".") > heir.count(".") and base not in self.names.shortest
-        return not public or compiled or deeper

@@ -16,9 +16,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
@@ -40,7 +39,6 @@ from rubricem.memory.language import STOP_WORDS
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import one_line
 
-T = TypeVar("T")
 LONGEST = 8000
 """characters kept of one result's text"""
 MOST_BYTES = 10_000_000
@@ -151,12 +149,15 @@ class Service:
     """A search service: `name` and `url` for messages, headers for requests.
 
     `refusals`: message and remedy for HTTP statuses with a particular meaning for this service.
+    `retry`: how often it is asked while it is busy, one caller at a time, `gap` seconds apart.
     """
 
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    retry: Retry | None = None
+    gap: float = 0.0
 
     async def get(self, path: str, **asked: Any) -> dict[str, Any]:
         """The JSON object at a path; `params` are asked for, `json` is posted.
@@ -181,6 +182,26 @@ class Service:
         return [dict(each) for each in read]
 
     async def fetch(self, path: str, **asked: Any) -> Fetched:
+        """The reply at a path, asked for as `get` does."""
+        if self.retry is None:
+            return await self._fetch(path, asked)
+        limiter = shared_limiter(self.url, 1)
+        tried, waited = 0, 0.0
+        while True:
+            tried += 1
+            async with limiter.slot():
+                limiter.pause(self.gap)
+                try:
+                    return await self._fetch(path, asked)
+                except SearchRefused as refused:
+                    wait = self.retry.wait(tried, parse_wait(refused.headers), random.random())
+                    waited += wait
+                    last = tried == self.retry.tries or waited > self.retry.total
+                    if last or not is_transient(refused.status):
+                        raise
+                    limiter.pause(wait)
+
+    async def _fetch(self, path: str, asked: Mapping[str, Any]) -> Fetched:
         try:
             async with asyncio.timeout(SECONDS):
                 return await self._read(path, asked)
@@ -320,8 +341,7 @@ class Scholar(Searched):
 
     def __init__(self, url: str = API, retry: Retry = RETRY) -> None:
         refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", _LATER)}
-        self._service = Service("Semantic Scholar", url, refusals=refusals)
-        self._retry = retry
+        self._service = Service("Semantic Scholar", url, refusals=refusals, retry=retry)
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         # Terms with a hyphen match nothing there.
@@ -332,35 +352,8 @@ class Scholar(Searched):
             params["fieldsOfStudy"] = ",".join(asked.fields)
         params["limit"] = str(min(limit, MOST))
 
-        async def ask() -> dict[str, Any]:
-            return await self._service.get("/paper/search", params=params)
-
-        reply = await patiently(self._service, ask, self._retry)
+        reply = await self._service.get("/paper/search", params=params)
         return map(_paper_passage, _objects_in(reply, "data"))
-
-
-async def patiently(
-    service: Service, ask: Callable[[], Awaitable[T]], retry: Retry, gap: float = 0.0
-) -> T:
-    """Ask, one caller at a time, and again while it is busy, as long as the waits stay in bounds.
-
-    `gap`: seconds that pass before anybody's next request.
-    """
-    limiter = shared_limiter(service.url, 1)
-    waited = 0.0
-    for tried in range(1, retry.tries + 1):
-        async with limiter.slot():
-            limiter.pause(gap)
-            try:
-                return await ask()
-            except SearchRefused as refused:
-                wait = retry.wait(tried, parse_wait(refused.headers), random.random())
-                waited += wait
-                last = tried == retry.tries or waited > retry.total
-                if last or not is_transient(refused.status):
-                    raise
-                limiter.pause(wait)
-    raise AssertionError("the last try returns or raises")
 
 
 def _paper_passage(paper: dict[str, Any]) -> Passage:
@@ -369,11 +362,15 @@ def _paper_passage(paper: dict[str, Any]) -> Passage:
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
-    names = [str(author["name"]) for author in _objects_in(paper, "authors") if author.get("name")]
-    who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
-    parts = (who, paper.get("year"), paper.get("venue"), page if pdf else "")
-    place = ", ".join(str(part) for part in parts if part)
+    who = [str(author["name"]) for author in _objects_in(paper, "authors") if author.get("name")]
+    place = _told_of(who, paper.get("year"), paper.get("venue"), page if pdf else "")
     return row(paper.get("title"), address, text, place)
+
+
+def _told_of(who: Sequence[str], *parts: object) -> str:
+    """The authors of a paper, and what else is known of it."""
+    names = " and ".join(who) if len(who) < 3 else f"{who[0]} et al."
+    return ", ".join(str(part) for part in (names, *parts) if part)
 
 
 def _inside(paper: dict[str, Any], name: str, part: str) -> str:
@@ -429,11 +426,9 @@ def years_of(asked: Query) -> tuple[str, str] | None:
 def archived(fields: Fields, address: str, page: str = "") -> Passage:
     """Its place reads like "Vaswani et al., 2017, Nat. Med., https://..."."""
     told = {name: " ".join(texts) for name, texts in fields.items()}
-    who = fields["who"]
-    names = " and ".join(who) if len(who) < 3 else f"{who[0]} et al."
     year = re.search(r"\b(?:1[89]|20)\d\d\b", told["date"])
-    place = (names, year[0] if year else "", *fields["venue"][:1], page)
-    return row(told["title"], address, told["text"], ", ".join(filter(None, place)))
+    place = _told_of(fields["who"], year[0] if year else "", *fields["venue"][:1], page)
+    return row(told["title"], address, told["text"], place)
 
 
 class Archive(Searched):
@@ -445,11 +440,9 @@ class Archive(Searched):
     """seconds between two requests"""
 
     def __init__(self, url: str = "", retry: Retry = RETRY, gap: float | None = None) -> None:
-        self._service, self._retry = Service(self.named[0], url or self.named[1]), retry
-        self._gap = self.gap if gap is None else gap
-
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(self._service, ask, self._retry, self._gap)
+        name, usual = self.named
+        gap = self.gap if gap is None else gap
+        self._service = Service(name, url or usual, retry=retry, gap=gap)
 
 
 class ArXiv(Archive):
@@ -464,8 +457,7 @@ class ArXiv(Archive):
             if years := years_of(asked):
                 query = f"({query}) AND submittedDate:[{years[0]}01010000 TO {years[1]}12312359]"
             wanted = {"search_query": query, "max_results": str(min(limit, MOST))}
-            get = partial(self._service.rows, "/query", "entry", _ENTRY, params=wanted)
-            if found := await self._patiently(get):
+            if found := await self._service.rows("/query", "entry", _ENTRY, params=wanted):
                 break
         pages = [" ".join(each["page"]).replace("http://", "https://") for each in found]
         pairs = zip(found, pages, strict=True)
@@ -484,17 +476,14 @@ class PubMed(Archive):
         wanted |= {"retmode": "json", "sort": "relevance", **usual}
         if years := years_of(asked):
             wanted |= {"datetype": "pdat", "mindate": years[0], "maxdate": years[1]}
-        get = partial(self._service.get, "/esearch.fcgi", params=wanted)
-        told = (await self._patiently(get)).get("esearchresult")
+        reply = await self._service.get("/esearch.fcgi", params=wanted)
+        told = reply.get("esearchresult")
         ids = told.get("idlist") if isinstance(told, dict) else None
         if not isinstance(ids, list) or not ids:
             return []
         wanted = {"id": ",".join(map(str, ids)), "retmode": "xml", **usual}
-        fetch = partial(
-            self._service.rows, "/efetch.fcgi", "PubmedArticle", _ARTICLE, params=wanted
-        )
-        place = "https://pubmed.ncbi.nlm.nih.gov/"
-        found = await self._patiently(fetch)
+        path, place = "/efetch.fcgi", "https://pubmed.ncbi.nlm.nih.gov/"
+        found = await self._service.rows(path, "PubmedArticle", _ARTICLE, params=wanted)
         return [archived(each, f"{place}{' '.join(each['id'])}/") for each in found]
 
 

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
@@ -46,8 +46,6 @@ MOST_PASSAGES = 60_000
 """of a document: six million words, or some 40 MB of English"""
 _COUNTED = 1 << 16
 """characters whose words are counted at a time: all of them are held meanwhile"""
-_NEAR = 1000
-"""characters behind a passage in which the next one is looked for"""
 LONGEST = 8000
 """characters kept of a text in a reply"""
 MOST_ROWS = 200
@@ -117,39 +115,19 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
 
     given = Input(asked["name"], BytesIO(content), "", DOCUMENT_SECONDS, limits.get_on)
     document = read(given)
-    sections: list[dict[str, Any]] = []
-    left = MOST_PASSAGES
     # Of what would not be held otherwise, such as a long table, passages are longer.
     texts = (block.text for section in document.sections for block in section.blocks)
     size = sum(length(t[at : at + _COUNTED]) for t in texts for at in range(0, len(t), _COUNTED))
     words = max(MAX_WORDS, min(3 * MAX_WORDS, int(1.25 * size / MOST_PASSAGES)))
+    passages, note = list[tuple[str, str]](), document.note
     for section in document.sections:
-        text = section.text
-        pieces = split_passages(text, words, left + 1)
-        left -= len(pieces)
-        blocks = [(block.kind, block.text, block.place) for block in section.blocks]
-        passages = [*_within(text, pieces[:left] if left < 0 else pieces)]
-        sections.append({"path": section.path, "blocks": blocks, "passages": passages})
-        if left < 0:
+        left = MOST_PASSAGES - len(passages)
+        pieces = split_passages(section.text, words, left + 1)
+        passages += ((section.heading, piece) for piece in pieces[:left])
+        if len(pieces) > left:
+            note = f"{note}; " * bool(note) + f"read in part: its first {MOST_PASSAGES:,} passages"
             break
-    told = {"title": document.title, "date": document.date, "tags": document.tags}
-    note = document.note
-    if left < 0:
-        note = f"{note}; " * bool(note) + f"read in part: its first {MOST_PASSAGES:,} passages"
-    return told | {"sections": sections, "note": note}
-
-
-def _within(text: str, pieces: list[str]) -> Iterator[tuple[int, int] | str]:
-    """The passages of a section as where they begin and end in its text, if they do."""
-    behind = 0
-    for piece in pieces:
-        # Of most the beginning is near: a longer search for each would take the square of the time.
-        at = text.find(piece, behind, behind + len(piece) + _NEAR)
-        if at < 0:
-            yield piece
-        else:
-            behind = at + len(piece)
-            yield at, behind
+    return {"title": document.title, "note": note, "passages": passages}
 
 
 def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:

@@ -12,8 +12,8 @@ from rubricem.agent.research.deep.lead import LeadDecoder
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.sources.choice import Combined, Outward, Sources
-from rubricem.agent.sources.fetch import SENDING, OutwardPages, Sending
+from rubricem.agent.sources.choice import Combined, Sources
+from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, Sending
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.agent.transcript.question import Ask, Effort, Person

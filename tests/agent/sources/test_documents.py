@@ -2,7 +2,6 @@ import os
 import socket
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,20 +158,6 @@ async def test_one_text_in_several_formats_is_one_source(documents: Path, tmp_pa
             (documents / f"{name}.{end}").write_text(told)
     told = await Folder(documents, tmp_path / "cache").prepare()
     assert told == ("6 files say the same as others, as anna.txt and anna.html: one source each.",)
-
-
-async def test_a_passage_leads_to_its_whole_section(documents: Path, tmp_path: Path) -> None:
-    wax = " ".join(f"Comb number {n} of the hive is of wax." for n in range(100))
-    (documents / "wax.md").write_text(f"# Wax\n\n{wax}\n\n| comb | wax |\n|---|---|\n| a | 3 g |\n")
-    source = Folder(documents, tmp_path / "cache")
-    (passage,) = await source.search("comb number 57", 1)
-    section = source.section(passage)
-    assert section is not None
-    assert passage.text in section.text and len(passage.text) < len(section.text)
-    assert section.path == ("Wax",)
-    assert [block.kind for block in section.blocks] == ["paragraph", "table"]
-    assert source.section(replace(passage, place="Honey")) is None
-    assert source.section(replace(passage, location="gone.md")) is None
 
 
 def test_hidden_files_and_links_out_of_the_folder_are_left_out(

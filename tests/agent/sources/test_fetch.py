@@ -20,7 +20,7 @@ from rubricem.agent.sources.fetch import (
     Fetched,
     Fetcher,
     FetchLimits,
-    HitReader,
+    Outward,
     addresses_in,
 )
 from rubricem.memory.errors import SourceError
@@ -286,11 +286,11 @@ async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
     pages = Pages({"https://a.org/1": page})
     hits = [hit("https://a.org/1", "A pump.", "published 2024-05-01"),
             hit("https://a.org/2", "How long a rotor lasts")]  # fmt: skip
-    tool = HitReader(FixedSearch(hits), pages)
+    tool = Outward(FixedSearch(hits), pages=pages)
     found = await tool.search("how many hours does the rotor last", 3)
     assert found[0].text == "The rotor lasts 900 hours."
     assert found[0].place == "Pump, published 2024-05-01"
-    assert hits[1] in found, "of a page that is gone its excerpt is left"
+    assert hits[1].text in [p.text for p in found], "of a page that is gone its excerpt is left"
     wide = await tool.around(found, 9)
     assert wide[0].text == "The rotor lasts 900 hours.\n\nIt weighs 3 kg."
     assert (wide[0].begun_before, wide[0].goes_on) == (True, False)
@@ -301,6 +301,6 @@ async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
 async def test_hits_are_read_at_once_though_few_of_one_host():
     addresses = [f"https://{host}.org/{n}" for host in "abcd" for n in range(4)]
     pages = Pages({each: [("", f"pump {each}")] for each in addresses})
-    tool = HitReader(FixedSearch([hit(each, "pump") for each in addresses]), pages, most=16)
+    tool = Outward(FixedSearch([hit(each, "pump") for each in addresses]), (), pages, most=16)
     assert len(await tool.search("pump", 16)) == 16
     assert (pages.most, pages.most_of_host) == (8, 2)

@@ -41,46 +41,6 @@ def test_an_index_opens_again_and_the_best_match_comes_first(tmp_path: Path) -> 
         assert index.search(without_a_shared_word, 3) == []
 
 
-@pytest.mark.parametrize(
-    ("query", "place"),
-    [
-        ("How does remote caching work?", "Guide > Remote caching"),
-        ("remote builds", "Remote builds"),
-        ("What is caching?", "Caching"),
-    ],
-)
-def test_what_a_query_names_wholly_comes_before_long_texts_that_mention_it(
-    tmp_path: Path, query: str, place: str
-) -> None:
-    texts = {
-        "Guide > Remote caching": "It keeps what others have made and gives it out.",
-        "Remote builds": "They run elsewhere, on machines that have nothing else to do.",
-        "Caching": "Keeping what took long to make.",
-    }
-    mentioned = "remote caching work, remote builds work, caching, remote caching of remote builds"
-    passages = [Passage("Manual", "m.md", place, text) for place, text in texts.items()]
-    passages += [Passage("Log", "l.md", f"Day {day}", f"{mentioned} {day}") for day in range(9)]
-    index = build_index(passages, tmp_path, "t", "a")
-    assert index.search(query, 1)[0].place == place
-
-
-def test_a_part_of_a_page_is_found_also_by_how_the_page_begins(tmp_path: Path) -> None:
-    stash = [
-        Passage("stash", "stash.md", "Name", "Put away uncommitted changes."),
-        Passage(
-            "stash",
-            "stash.md",
-            "Options",
-            "Tells the tool whether index or working copy stay kept.",
-        ),
-    ]
-    others = [Passage(f"log {n}", f"{n}.md", "Use", f"Index kept, case {n}.") for n in range(5)]
-    for pages, second in ((False, others[0]), (True, stash[1])):
-        index = build_index([*others, *stash], tmp_path, "t", str(pages), pages=pages)
-        assert index.search("put away changes, index kept", 2) == [stash[0], second]
-    assert index.search("Put away", 9) == stash[:1], "none without a word of the query"
-
-
 def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
     build_index(LIBRARY, tmp_path, "fruit", "a")
     assert open_index(tmp_path, "fruit", "b") is None
