@@ -521,7 +521,9 @@ class Outward:
                 found = await pages.read(hit.location)
         except (SourceError, TimeoutError):
             return [hit]
-        dated = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
+        dated = found
+        if hit.place:
+            dated = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
         self._read |= {passage.location: dated for passage in dated[:1]}
         while len(self._read) > MOST_REMEMBERED:
             self._read.pop(next(iter(self._read)))

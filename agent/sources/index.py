@@ -24,7 +24,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate, chain
 from operator import or_
 from pathlib import Path
@@ -69,15 +69,22 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
     for passage in passages:
         if len(kept) == limit:
             break
-        text = plain_letters(passage.text).lower()
-        runs = () if text.isascii() else PAIRED_RUN.findall(text)
-        found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
-        found = found.union(pair for run in runs for pair in pairs(run))
-        # Two without a word are the same: 0 >= 0.
-        if not any(len(found & other) >= SAME * len(found | other) for other in seen):
+        found = _words_of(passage.text)
+        # Two without a word are the same. Of unlike sizes none are, which is cheap to see.
+        least, most = SAME * len(found), len(found) / SAME
+        alike = [other for other in seen if least <= len(other) <= most]
+        if not any(len(found & other) >= SAME * len(found | other) for other in alike):
             kept.append(passage)
             seen.append(found)
     return kept
+
+
+@lru_cache(4096)  # searches of one turn find much the same
+def _words_of(text: str) -> frozenset[str]:
+    text = plain_letters(text).lower()
+    runs = () if text.isascii() else PAIRED_RUN.findall(text)
+    found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
+    return found.union(pair for run in runs for pair in pairs(run))
 
 
 LEAST_SHOWN = 60
@@ -206,6 +213,7 @@ def _raw_and_joined(text: str) -> list[str]:
     return raws
 
 
+@lru_cache(2**15)  # a search of the web indexes its pages, which share most of their words
 def expand(raw: str, language: str = "") -> tuple[str, ...]:
     """The words that match one raw word of a text in a language; empty for a stop word."""
     if raw.isalpha() and (raw.islower() or raw.istitle()):
@@ -348,9 +356,9 @@ class LexicalIndex:
         return sum(len(postings) for _, postings in self._postings(word))
 
     def search(self, query: str, limit: int) -> list[Passage]:
-        ranked = [row for row, _ in self.rank(query, limit * _CANDIDATES)]
-        rows = {self.passages[row]: row for row in reversed(ranked)}
-        found = without_near_duplicates(map(self.passages.__getitem__, ranked), limit)
+        ranked = self.rank(query, limit * _CANDIDATES)
+        rows = {self.passages[row]: row for row, _ in reversed(ranked)}
+        found = without_near_duplicates(reversed(rows), limit)
         self._found.update((passage, rows[passage]) for passage in found)
         while len(self._found) > _REMEMBERED:
             self._found.pop(next(iter(self._found)), None)
