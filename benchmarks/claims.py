@@ -26,13 +26,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls
-from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.reports.cited import DOUBTS, cited_answer
+from rubricem.agent.reports.rules import Pair, likely_finding
 from rubricem.agent.reports.verifier import AnswerVerifier, ChoiceChecker
 from rubricem.agent.settings import load_settings
 from rubricem.judge.evaluation.report import share
@@ -104,7 +105,7 @@ def _case(row: dict[str, str]) -> Case:
 
 
 def by_rules(cases: Sequence[Case]) -> list[Judged]:
-    found = ((case, lexical_finding(case.pair)) for case in cases)
+    found = ((case, likely_finding(case.pair)) for case in cases)
     return [Judged(case, finding.verdict, finding.reason) for case, finding in found]
 
 
@@ -214,7 +215,7 @@ async def in_reports() -> dict[str, Value]:
     """Planted claims that are doubted, of each kind, and claims that hold which are doubted."""
     values: dict[str, Value] = {}
     for by in ("rules", "honest", "believing"):
-        doubted = list[tuple[str, bool]]()
+        told = list[tuple[str, CitationSupport]]()
         for run, kinds in load_reports():
             written = cited_answer(run).citations
             held = {
@@ -227,12 +228,12 @@ async def in_reports() -> dict[str, Value]:
                 verifier = AnswerVerifier("mark", None if by == "rules" else model)
                 checked, _ = await verifier.verify(run, calls)
             shown = cited_answer(run.model_copy(update={"verification": checked})).citations
-            doubted += [(k, c.verdict != "supported") for k, c in zip(kinds, shown, strict=True)]
-        planted = [kind for kind, doubts in doubted if doubts and kind != HOLDS]
-        alarms = sum(doubts for kind, doubts in doubted if kind == HOLDS)
-        kept = sum(not doubts for _, doubts in doubted)
+            told += [(k, c.verdict) for k, c in zip(kinds, shown, strict=True)]
+        planted = [kind for kind, verdict in told if verdict in DOUBTS and kind != HOLDS]
+        alarms = sum(verdict in DOUBTS for kind, verdict in told if kind == HOLDS)
+        kept = [kind == HOLDS for kind, verdict in told if verdict == "supported"]
         values |= {f"{by}_found": len(planted), f"{by}_false_alarms": alarms}
-        values[f"{by}_supported_are"] = round((78 - alarms) / kept, 3)
+        values |= {f"{by}_supported": len(kept), f"{by}_supported_are": round(fmean(kept), 3)}
         for kind in ("number", "name", "negation", "scope", "product"):
             values[f"{by}_{kind}"] = planted.count(kind)
     return values

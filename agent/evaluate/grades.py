@@ -18,7 +18,7 @@ from unicodedata import category
 
 from rubricem.agent.evaluate.questions import EvalQuestion
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
-from rubricem.agent.reports.rules import lexical_finding
+from rubricem.agent.reports.rules import likely_finding
 from rubricem.agent.reports.verifier import pairs_of
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import SourceError
@@ -90,7 +90,7 @@ class EvalGrade(Value):
         failed = trajectory.failed
         text = "" if failed else answer.text()
         said = "" if failed else answer.bare or text
-        checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
+        checks = Counter(likely_finding(pair).verdict for pair in pairs_of(answer))
         em = f1 = pattern = None
         why = ""
         if question.answers:

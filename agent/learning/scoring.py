@@ -27,7 +27,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.record.conversations import background_in, in_conversation
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
-from rubricem.agent.reports.rules import NAME, Checker, certain_finding
+from rubricem.agent.reports.rules import NAME, Checker, likely_finding
 from rubricem.agent.reports.verifier import AnswerVerifier, ChatChecker, ChoiceChecker
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
@@ -82,7 +82,7 @@ def checked_by_rules(trajectory: Trajectory) -> Trajectory:
     known = trajectory.verification
     if known is not None and known.checker != NAME:
         return trajectory
-    found = AnswerVerifier("mark", None).by_rules(trajectory, "", certain_finding)
+    found = AnswerVerifier("mark", None).by_rules(trajectory, "", likely_finding)
     return trajectory.model_copy(update={"verification": found})
 
 

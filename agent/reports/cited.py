@@ -7,9 +7,8 @@ sentences of its passage on which it rests. A claim left without any id is kept 
 In running text `[S1]`, `(S1)` and `[1]` become marks where the id is known, and are removed where
 not. Inside code they are text, as is a term like S3 or [1] that question or passage itself uses.
 
-Verdicts mark the pieces. Repair drops marks of sources that do not support a claim, and rewrites
-the whole sentence, list item or cell of a claim without support. What cannot be rewritten is
-removed, unless other claims in it hold. An exact answer is marked but never changed.
+Verdicts mark the pieces. A repair stands in the place of a whole sentence, list item or cell of the
+answer as it was written, which is then read like any other text.
 """
 
 import re
@@ -17,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 
 from rubricem.agent.reports.uncited import own_references, uncited_sentences, unknown_addresses
 from rubricem.agent.sources.fetch import normal
@@ -25,7 +23,14 @@ from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, ne
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.words import closest_sentence, find_support, overlap
 from rubricem.memory.language import sentences
-from rubricem.memory.schema import AnswerFormat, CitationCheck, CitationSupport, Source, Trajectory
+from rubricem.memory.schema import (
+    AnswerFormat,
+    CitationCheck,
+    CitationSupport,
+    Source,
+    Trajectory,
+    Verification,
+)
 from rubricem.memory.text import one_line, printable
 
 _BOX = "\\boxed{"
@@ -71,8 +76,6 @@ DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "n
 """what a mark says after its number"""
 UNCERTAIN = "not certain"
 """what it says of a claim that the model itself doubts"""
-REMOVED = "[claim removed]"
-"""stands where earlier versions removed a claim from within a line"""
 
 _STOPS = ".!?,;:"
 
@@ -330,67 +333,6 @@ class Written:
 
 
 _MARKER = re.compile(r"\s*(?:(?:[-*+\u2022]|\d+[.)]|#{1,6}|>)\s+)*")
-_LINE_END = re.compile(r"[ \t.]*(?:\n|\Z)")
-_LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+\u2022]|\d+[.)]|>)[ \t]+)*$")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """The checks of an answer by (source, claim, context), and the repairs of its claims."""
-
-    checks: Mapping[tuple[str, str, str], CitationCheck] = field(default_factory=dict)
-    repairs: Mapping[tuple[str, bool], str] = field(default_factory=dict)
-    """by what was repaired, and whether that is a whole statement"""
-    repairing: bool = False
-
-    @classmethod
-    def of_run(cls, trajectory: Trajectory) -> "Verdicts":
-        """The verdicts of a run; empty if it was not checked."""
-        found = trajectory.verification
-        if found is None:
-            return cls()
-        repairing = found.mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
-        return cls(
-            {(check.source, check.claim, check.context): check for check in found.checks},
-            {(r.claim, r.statement): r.became for r in found.repairs} if repairing else {},
-            repairing,
-        )
-
-    def of(self, source: str, claim: str, context: str) -> CitationCheck:
-        """The check of a claim against a source; `unchecked` if there was none."""
-        unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
-        # Runs that were checked without contexts have none.
-        found = self.checks.get((source, claim, context)) or self.checks.get((source, claim, ""))
-        return found or unchecked
-
-    def apply_repairs(self, pieces: Iterable[Written]) -> Iterator[Written]:
-        """The pieces as they are shown after repair."""
-        if not self.repairing:
-            yield from pieces
-            return
-        shown, cut = list[Written](), list(statements(list(pieces)))
-        for place, unit in enumerate(cut):
-            became = self.repairs.get((said_of(unit), True))
-            if became:
-                shown += rewritten(became, unit)
-            elif became is None:
-                shown += map(self._held, unit)
-            else:
-                after = (piece.text for unit in cut[place + 1 : place + 3] for piece in unit)
-                _remove(shown, "".join(after))
-        yield from shown
-
-    def _held(self, piece: Written) -> Written:
-        """The piece without the ids of sources that do not support its claim."""
-        if not piece.ids:
-            return piece
-        claim = claim_of(piece.text)
-        if (became := self.repairs.get((claim, False))) is not None:  # of an earlier version
-            text = piece.text[: end_of_marker(piece.text)] + became
-            return replace(piece, text=text) if became else Written(REMOVED)
-        verdicts = {i: self.of(i, claim, piece.context).verdict for i in piece.ids}
-        held = [i for i, verdict in verdicts.items() if verdict != "unsupported"]
-        return replace(piece, ids=held or piece.ids)
 
 
 def claim_of(text: str) -> str:
@@ -404,105 +346,96 @@ def end_of_marker(text: str) -> int:
     return match.end() if match and match.end() < len(text) else 0
 
 
-def _remove(shown: list[Written], after: str) -> None:
-    """Remove a statement, with its whole line if there is nothing else on it."""
-    before = ""
-    while shown and shown[-1].ids is None:
-        before = shown.pop().text + before
-    start = _LINE_START.search(before)
-    alone = start and (start[0].startswith("\n") or not shown) and _LINE_END.match(after)
-    shown.append(Written(before[: start.start()] if start and alone else before.rstrip(" ")))
-
-
-def statements(pieces: Sequence[Written]) -> Iterator[list[Written]]:
-    """The pieces, cut into sentences, list items, cells, and what stands between these.
-
-    No cut goes through a claim.
-    """
-    text, spans = _lay_out(pieces)
-    cuts, at = {0, len(text)}, 0
-    for line in text.split("\n"):
-        cuts.update(at + place for span in _spans_of(line) for place in span)
-        at += len(line) + 1
-    claims = (span for span, piece in zip(spans, pieces, strict=True) if piece.ids is not None)
-    cuts -= {within for start, end in claims for within in range(start + 1, end)}
-    place = 0
-    for start, end in pairwise(sorted(cuts)):
-        unit = list[Written]()
-        while place < len(pieces) and spans[place][0] < end:
-            first, last = spans[place]
-            if part := pieces[place].text[max(start - first, 0) : end - first]:
-                unit.append(replace(pieces[place], text=part))
-            if last > end:
-                break
-            place += 1
-        yield unit
-
-
+_TAG = re.compile(r"</?cite\b[^<>]*>", re.I)
+_OPENING = re.compile(r"<cite\b[^<>]*>", re.I)
 _CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
 
+def statements(answer: str) -> Iterator[tuple[int, int]]:
+    """Where the sentences, list items and cells of an answer stand; none parts a claim."""
+    begun = at = 0
+    open_ = False
+    for line in answer.splitlines(keepends=True):
+        for start, end in _spans_of(line):
+            begun = begun if open_ else at + start
+            text = answer[begun : at + end]
+            open_ = len(_OPENING.findall(text)) > text.lower().count("</cite")
+            if not open_:
+                yield begun, at + end
+        at += len(line)
+
+
 def _spans_of(line: str) -> Iterator[tuple[int, int]]:
-    """Where the statements of a line begin and end: its sentences, or the cells of a row."""
-    if line.lstrip().startswith("|"):
-        yield from (cell.span() for cell in _CELL.finditer(line))
-        return
-    at = end_of_marker(line)
-    for said in sentences(line[at:]):
-        start = line.index(said, at)
-        at = start + len(said)
-        yield start, at
+    """Where the sentences of a line stand, or the cells of a row, each with the tags around it."""
+    places = [0, *(end for tag in _TAG.finditer(line) for end in tag.span()), len(line)]
+    kept = [i for a, b in zip(places[::2], places[1::2], strict=True) for i in range(a, b)]
+    plain = "".join(line[i] for i in kept)
+    if plain.lstrip().startswith("|"):
+        spans = [cell.span() for cell in _CELL.finditer(plain)]
+    else:
+        at, spans = end_of_marker(plain), list[tuple[int, int]]()
+        for said in sentences(plain[at:]):
+            start = plain.index(said, at)
+            at = start + len(said)
+            spans.append((start, at))
+    for start, end in spans:
+        first, last = kept[start], kept[end - 1] + 1
+        while tag := next((t for t in _OPENING.finditer(line) if t.end() == first), None):
+            first = tag.start()
+        while line[last:].lower().startswith("</cite"):
+            last = line.index(">", last) + 1
+        yield first, last
 
 
-def said_of(unit: Iterable[Written]) -> str:
-    """The text of a statement, on one line, without a mark before it."""
-    return claim_of("".join(piece.text for piece in unit))
+def said_in(statement: str) -> str:
+    """What a statement says: on one line, without tags."""
+    return claim_of(_TAG.sub("", statement))
 
 
-def tagged(unit: Iterable[Written]) -> str:
-    """The same with its claims in cite tags."""
-    plain = ((neutralise(piece.text), ", ".join(piece.ids or ())) for piece in unit)
-    return one_line("".join(f'<cite id="{i}">{t}</cite>' if i else t for t, i in plain))
+def cites_only(text: str) -> str:
+    """The text with no tag of the scaffold but whole cites, and those written alike."""
+    head = "<answer>"
+    document = parse(f"{head}{text}</answer>")
+    written, at = list[str](), 0
+    for cite in cites_of(document):
+        start, end = (place - len(head) for place in cite.span)
+        written.append(neutralise(text[at:start]))
+        if cite.ids:
+            written.append(f'<cite id="{", ".join(cite.ids)}">{neutralise(cite.claim)}</cite>')
+        else:
+            written.append(neutralise(cite.claim))
+        at = min(end, len(text))
+    return "".join([*written, neutralise(text[at:])])
 
 
-def rewritten(became: str, unit: Sequence[Written]) -> list[Written]:
-    """The pieces of a statement, with its claims in cite tags, that takes the place of another.
-
-    It ends as that one did, and its claims are given what the old ones stood in. They cite what
-    the old ones cited; a claim without tags cites all of that, if none has any.
-    """
-    document = parse(f"<answer>{became}</answer>")
-    cited = list(dict.fromkeys(i for piece in unit for i in piece.ids or ()))
-    reading = _Reading({}, CitationMarks(cited, ()))
-    for block in document.find("answer")[:1]:
-        reading.read(document, block)
-    pieces = [piece for piece in reading.pieces if piece.text.strip()]
-    if pieces and all(piece.ids is None for piece in pieces):
-        pieces = [Written("".join(piece.text for piece in pieces).strip(), cited)]
-    before = said_of(unit)
-    if pieces:
-        mark = unit[0].text[: end_of_marker(unit[0].text)]
-        pieces[0] = replace(pieces[0], text=mark + pieces[0].text)
-        ended = pieces[-1].text.rstrip(f"{_STOPS} ") + _end(before)
-        pieces[-1] = replace(pieces[-1], text=ended)
-    now, told = said_of(pieces), next((piece.context for piece in unit if piece.context), "")
-    context = told.replace(before, now) if before in told else now
-    return [
-        replace(p, context="" if _same(claim_of(p.text), context) else context) if p.ids else p
-        for p in pieces
-        if p.text
-    ]
+def repair(answer: str, repairs: Mapping[str, str]) -> str:
+    """The answer with what became of its statements, by what they said; "": they are removed."""
+    parts, at = list[str](), 0
+    for start, end in statements(answer) if repairs else ():
+        if (became := repairs.get(said_in(answer[start:end]))) is not None:
+            parts += [answer[at:start], became or _GONE]
+            at = end
+    text = _GONE_ITEM.sub("", "".join([*parts, answer[at:]]))
+    return re.sub(rf" ?{_GONE}", "", text)
 
 
-def _same(claim: str, whole: str) -> bool:
-    return claim.rstrip(_STOPS) == whole.rstrip(_STOPS)
+_GONE = "\ufdd3"
+"""stands for what is removed: a noncharacter, which no text keeps"""
+_GONE_ITEM = re.compile(
+    rf"^[ \t]*(?:(?:[-*+\u2022]|\d+[.)]|>)[ \t]+)*{_GONE}[ \t.]*(?:\n|\Z)", re.M
+)
 
 
-def written_statements(trajectory: Trajectory) -> list[list[Written]]:
-    """The statements of an answer that cite, as they were written."""
-    reading = _read_answer(trajectory, Verdicts())
-    units = statements(list(in_context(reading.pieces))) if reading else ()
-    return [unit for unit in units if any(piece.ids for piece in unit)]
+def answer_of(trajectory: Trajectory) -> str:
+    """The text of the answer, with its tags, after its repairs; "" if there is none."""
+    document = parse(printable(trajectory.transcript()))
+    answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
+    text = document.inner(answers[-1]) if answers else ""
+    return repair(text, {r.claim: r.became for r in _verified(trajectory).repairs})
+
+
+def _verified(trajectory: Trajectory) -> Verification:
+    return trajectory.verification or Verification(mode="mark", checker="")
 
 
 NOTHING_HELD = "None of what was written is supported by the sources that were found."
@@ -514,7 +447,6 @@ class _Reading:
 
     sources: dict[str, Source]
     marks: CitationMarks
-    verdicts: Verdicts = field(default_factory=Verdicts)
     pieces: list[Written] = field(default_factory=list)
     doubted: set[str] = field(default_factory=set)
     """claims that their own model is not certain of"""
@@ -572,34 +504,38 @@ class _Reading:
             self.pieces[-1] = Written(self.pieces[-1].text.rstrip(" "))
         self.pieces.append(Written(blank.rstrip(" ")))
 
-    def number_citations(self) -> Iterator[Piece]:
+    def number_citations(self, found: Verification) -> Iterator[Piece]:
         numbers = dict[str, int]()
-        for piece in self.verdicts.apply_repairs(in_context(self.pieces)):
+        checks = dict[tuple[str, ...], CitationCheck]()
+        checks |= {(c.source, c.claim): c for c in found.checks}
+        checks |= {(c.source, c.claim, c.context): c for c in found.checks}
+        for piece in in_context(self.pieces):
             text, ids = piece.text, piece.ids
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
-                found = [self.citation(i, numbers[i], piece) for i in ids]
-                named = any(c.decided for c in found)
-                found = [replace(c, elsewhere=named and not c.decided) for c in found]
-                cited = tuple(sorted(found, key=lambda c: c.number))
-                yield Cited(text, cited, text not in self.doubted)
+                cited = [self.citation(i, numbers[i], piece, checks) for i in ids]
+                named = any(c.decided for c in cited)
+                cited = [replace(c, elsewhere=named and not c.decided) for c in cited]
+                cited.sort(key=lambda c: c.number)
+                yield Cited(text, tuple(cited), text not in self.doubted)
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
 
-    def citation(self, identifier: str, number: int, piece: Written) -> Citation:
-        claim = claim_of(piece.text)
-        check = self.verdicts.of(identifier, claim, piece.context)
-        return Citation(
-            number,
-            claim,
-            self.sources[identifier],
-            check.verdict,
-            check.reason,
-            piece.text not in self.doubted,
-            piece.context,
-            check.quote,
-        )
+    def citation(
+        self,
+        source: str,
+        number: int,
+        piece: Written,
+        checks: Mapping[tuple[str, ...], CitationCheck],
+    ) -> Citation:
+        claim, certain = claim_of(piece.text), piece.text not in self.doubted
+        unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
+        # Runs that were checked without contexts have none, and a repair changes those beside it.
+        check = checks.get((source, claim, piece.context)) or checks.get((source, claim))
+        check = check or unchecked
+        said = check.verdict, check.reason, certain, piece.context, check.quote
+        return Citation(number, claim, self.sources[source], *said)
 
 
 def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
@@ -617,7 +553,7 @@ def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
         line = text[first : last if last >= 0 else len(text)]
         told = _of_cell(text, first, start) if line.lstrip().startswith("|") else ""
         told = told or _of_sentence(line, start - first, end - first)
-        whole = _same(claim_of(piece.text), claim_of(told))
+        whole = claim_of(piece.text).rstrip(_STOPS) == claim_of(told).rstrip(_STOPS)
         yield piece if whole else replace(piece, context=one_line(told))
 
 
@@ -682,27 +618,29 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     return read
 
 
-def _read_answer(trajectory: Trajectory, verdicts: Verdicts) -> _Reading | None:
-    """The answer in pieces, as it was written; None if there is none."""
-    document = parse(printable(trajectory.transcript()))
-    answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
-    if not answers:
-        return None
+def pieces_in(answer: str, trajectory: Trajectory) -> list[Written]:
+    """The pieces of an answer of this run, or of a part of one."""
+    return _read(answer, trajectory).pieces
+
+
+def _read(answer: str, trajectory: Trajectory) -> _Reading:
     sources = {source.id: source for source in trajectory.sources}
     used = terms(trajectory.question, *(source.text for source in trajectory.sources))
-    reading = _Reading(sources, CitationMarks(sources, used), verdicts)
-    reading.read(document, answers[-1])
+    reading = _Reading(sources, CitationMarks(sources, used))
+    document = parse(f"<answer>{answer}</answer>")
+    for block in document.find("answer")[:1]:
+        reading.read(document, block)
     return reading
 
 
 def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
-    verdicts = Verdicts.of_run(trajectory)
-    reading = _read_answer(trajectory, verdicts)
-    if reading is None:
-        return CitedAnswer()
-    pieces = tuple(reading.number_citations())
-    if verdicts.repairs and not join_pieces(pieces, bracket_marks):
+    found, text = _verified(trajectory), answer_of(trajectory)
+    reading = _read(text, trajectory)
+    pieces = tuple(reading.number_citations(found)) if text.strip() else ()
+    if found.repairs and not pieces:
         pieces = (Text(NOTHING_HELD),)
+    if not pieces:
+        return CitedAnswer()
     told = "\n".join([trajectory.question, *(s.text for s in trajectory.sources)])
     known = {normal(place) for s in trajectory.sources for place in (s.location, *s.copies)}
     marked = tuple(_mark_invented(pieces, known, told))

@@ -6,7 +6,7 @@ quotes and the answer are untrusted text and are escaped for their place. `prose
 of an answer (headings, lists, emphasis, code, links to http and https); `literal` keeps none. A
 backslash is inserted only before what would become HTML, an image, an entity or a link elsewhere.
 If, as parsed by a renderer, that does not make a text harmless, all of its HTML is escaped as
-entities and every bracket by a backslash.
+entities, and every bracket and mark of code by a backslash.
 
 The results of verification are counted over pairs of claim and source as they were written, before
 any repair.
@@ -141,9 +141,7 @@ def alive(text: str) -> bool:
 
 
 _FENCE = re.compile(r"(`{3,})[^`]*$")
-_CODE = re.compile(r"(?<![\\`])`([^`\n]+)`(?!`)")
 _KEPT = re.compile(r"((?<![\\`])`[^`\n]+`(?!`)|<https?://[^\s<>]+>)")
-_INERT_CODE = re.compile(r"(?!.*[<&]|.*\]\(|.*!\[)")
 _MARKUP = r"<(?=[A-Za-z/!?])|&(?=#?\w{1,32};)|!(?=\[)"
 _LINKED = re.compile(r"!\[([^\]\n]*)\](?=\(https?://)")
 _LIVING = re.compile(rf"{_MARKUP}|(?<=\])(?:\((?!https?://)|:)")
@@ -197,20 +195,7 @@ def _light(line: str) -> str:
 
 
 def _strict(line: str) -> str:
-    parts, at = [], 0
-    for code in _CODE.finditer(line):
-        # As an element where a renderer that sees no code could be misled.
-        inert = code[0] if _INERT_CODE.match(code[1]) else f"<code>{_entities(code[1])}</code>"
-        parts += [_bracketless(line[at : code.start()]), inert]
-        at = code.end()
-    return "".join([*parts, _bracketless(line[at:])])
-
-
-def _bracketless(text: str) -> str:
-    return _entities(re.sub(r"[\[\]]", r"\\\g<0>", text))
-
-
-def _entities(text: str) -> str:
+    text = re.sub(r"[\[\]`]", r"\\\g<0>", line)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

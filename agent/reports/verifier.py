@@ -14,7 +14,7 @@ run's journal. Another model than the policy's, or a checker of one's own, may c
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -30,13 +30,13 @@ from rubricem.agent.models.policy import (
 from rubricem.agent.reports.cited import (
     Cited,
     CitedAnswer,
-    Written,
+    answer_of,
     cited_answer,
+    cites_only,
     claim_of,
-    rewritten,
-    said_of,
-    tagged,
-    written_statements,
+    pieces_in,
+    said_in,
+    statements,
 )
 from rubricem.agent.reports.rules import (
     ENOUGH,
@@ -57,7 +57,7 @@ from rubricem.agent.reports.rules import (
     statements_of,
 )
 from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
-from rubricem.agent.transcript.scaffold import template
+from rubricem.agent.transcript.scaffold import citations, parse, template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
 from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
@@ -122,33 +122,21 @@ class ChoiceChecker:
         return Findings(tuple(found), bill.usage, tuple(chances))
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
-        """`held_by` with this reader, and the usage."""
-        usage = NO_USAGE
+        """The probability in [0, 1] that the passage says the claim, by rules and model together.
 
-        async def ask(messages: Sequence[Message]) -> float:
-            nonlocal usage
+        On some texts a small model is biased to Yes, whatever it is asked. It is therefore asked
+        the opposite as well, where its bias is the same and cancels in the difference.
+        """
+        odds, usage = log_odds(pair), NO_USAGE
+        if odds < LEAST_ODDS:
+            return chance(odds), usage
+        system, shown = Message("system", template("verify_choice")), question(pair)
+        for asked, sign in ((SAYS, 1), (SAYS_MORE, -1)):
+            messages = [system, Message("user", f"{shown}{asked} Yes or No?")]
             yes, used = await chance_of_yes(self._reader, messages)
             usage += used
-            return yes
-
-        return await judge_support(pair, ask), usage
-
-
-async def judge_support(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float]]) -> float:
-    """The probability in [0, 1] that the passage says the claim, by rules and model together.
-
-    On some texts a small model is biased to Yes, whatever it is asked. It is therefore asked the
-    opposite as well, where its bias is the same and cancels in the difference. `ask` returns the
-    model's probability of Yes, in [0, 1].
-    """
-    odds = log_odds(pair)
-    if odds < LEAST_ODDS:
-        return chance(odds)
-    system, shown = Message("system", template("verify_choice")), question(pair)
-    for asked, sign in ((SAYS, 1), (SAYS_MORE, -1)):
-        yes = await ask([system, Message("user", f"{shown}{asked} Yes or No?")])
-        odds += sign * MODEL_WEIGHT * math.log(max(yes, TINY) / max(1 - yes, TINY))
-    return chance(odds + MODEL_LEAN)
+            odds += sign * MODEL_WEIGHT * math.log(max(yes, TINY) / max(1 - yes, TINY))
+        return chance(odds + MODEL_LEAN), usage
 
 
 def finding_at(pair: Pair, probability: float) -> ClaimFinding:
@@ -278,22 +266,20 @@ def verbatim(quote: str, text: str) -> str:
     """The part of a text that a quote repeats, as it stands there; "" if it does not.
 
     White space does not count, nor do quotation marks around it that the text has not, nor how
-    letters are drawn.
+    letters are drawn. Its last word is whole.
     """
-    words = quote.strip("\"'\u201c\u201d\u2018\u2019 .").split()
-    if not words or len(quote) > LONGEST_QUOTE:
-        return ""
-    for each in (quote.split(), words):
-        if found := re.search(r"\s+".join(map(re.escape, each)), text):
-            return found[0]
-    if quote.isascii() and text.isascii():
+    if len(quote) > LONGEST_QUOTE:
         return ""
     spans = [word.span() for word in re.finditer(r"\S+", text)]
-    plain = [plain_letters(text[start:end]).replace(" ", "") for start, end in spans]
-    sought = "".join(f" {plain_letters(word).replace(' ', '')}" for word in words)
-    before, there, _ = "".join(f" {word}" for word in plain).partition(sought)
-    first = before.count(" ")
-    return text[spans[first][0] : spans[first + len(words) - 1][1]] if there else ""
+    plain = "".join(f" {plain_letters(text[a:b]).replace(' ', '')}" for a, b in spans)
+    for said in (quote, quote.strip("\"'\u201c\u201d\u2018\u2019 .")):
+        words = said.split()
+        sought = "".join(f" {plain_letters(word).replace(' ', '')}" for word in words)
+        before, there, _ = plain.partition(sought) if words else ("", "", "")
+        if there:
+            first = before.count(" ")
+            return text[spans[first][0] : spans[first + len(words) - 1][1]]
+    return ""
 
 
 Asked = tuple[str, str, tuple[str, ...]]
@@ -335,37 +321,50 @@ THINKING = 4096  # tokens, with which a server's model may think before it write
 
 
 async def rewrite(
-    policy: Policy, unit: Sequence[Written], failed: Sequence[Pair], today: str = ""
+    policy: Policy, statement: str, failed: Sequence[Pair], today: str = ""
 ) -> tuple[str, Usage]:
-    """A statement written anew by the policy, its claims in cite tags; "" if nothing can be said.
+    """A statement of an answer written anew by the policy, its claims in cite tags; "" if nothing.
 
     `failed`: its claims without support, on every source that the statement cites. The result is a
     statement like any other, and still has to be checked. A model that exchanges messages is shown
     the tags and all sources.
     """
+    said = said_in(statement)
     if policy.chat:
         system, sampling = template("rewrite_cited"), replace(SAMPLING, max_tokens=THINKING)
-        told = {"sentence": tagged(unit), "it stands in": failed[0].context or said_of(unit)}
+        told = {"sentence": one_line(statement), "it stands in": failed[0].context or said}
         told["claims without support"] = "\n".join(dict.fromkeys(p.claim for p in failed))
         shown = {pair.source.id: passage(pair, REWRITE_CHARACTERS) for pair in failed}
         told |= {f"passage {source}": text for source, text in shown.items()}
     else:
         system, sampling = template("rewrite"), SAMPLING
-        told = {"claim": said_of(unit), "passage": passage(failed[0], REWRITE_CHARACTERS)}
+        told = {"claim": said, "passage": passage(failed[0], REWRITE_CHARACTERS)}
     system, message = system + today, fence(told)
     ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
-    said = await policy.write(system, [asked], sampling, None, None)
+    written = await policy.write(system, [asked], sampling, None, None)
+    _, text = split_thinking(written.text)
     # The first line; if it is too long, it is no sentence.
-    _, text = split_thinking(said.text)
     line = one_line(next((line for line in text.splitlines() if line.strip()), "")).strip("\"'` ")
-    unfit = line.upper().rstrip(".") == "NONE" or len(line) > LONGEST + len(tagged(unit))
-    if "|" not in said_of(unit):  # it may be a cell of a table
-        line = line.replace("|", "/")
-    anew = [] if unfit or not line else rewritten(line, unit)
-    if not anew or any(piece.ids == [] for piece in anew):
-        return "", said.usage
-    return tagged(anew), said.usage
+    if line.upper().rstrip(".") == "NONE" or len(line) > LONGEST + len(statement):
+        return "", written.usage
+    return _in_place_of(said, cites_only(line), [p.source.id for p in failed]), written.usage
+
+
+_ENDED = re.compile(r"[.!?,;:\s]*(</cite>)?[.!?,;:\s]*$")
+
+
+def _in_place_of(said: str, line: str, ids: Sequence[str]) -> str:
+    """What was written in the place of a statement, ended as that was; "" if it will not do."""
+    line = line if "|" in said else line.replace("|", "/")  # it may be a cell of a table
+    cited = citations(parse(f"<answer>{line}</answer>"))
+    line = (
+        line if cited or not line else f'<cite id="{", ".join(dict.fromkeys(ids))}">{line}</cite>'
+    )
+    known = all({*cite.ids} <= {*ids} for cite in cited)
+    return (
+        _ENDED.sub(rf"\1{'' if said[-1:].isalnum() else said[-1:]}", line, count=1) if known else ""
+    )
 
 
 BATCH = 8
@@ -409,18 +408,18 @@ class _Work:
         """Whether one of its sources supports a claim; `pairs` are those of one claim."""
         return any(self.found[pair].verdict == "supported" for pair in pairs)
 
-    async def rewrite(self, unit: Sequence[Written], failed: Sequence[Pair]) -> str:
+    async def rewrite(self, statement: str, failed: Sequence[Pair]) -> str:
         """The statement written anew, still to be checked; "" if there is none."""
         if self.policy is None:
             return ""
         try:
-            text, used = await rewrite(self.policy, unit, failed, self.today)
+            text, used = await rewrite(self.policy, statement, failed, self.today)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
             self.usage += usage_of_error(error)
             return ""
         self.usage += used
-        return text if text != tagged(unit) else ""
+        return text
 
 
 def can_tell(policy: Policy) -> bool:
@@ -489,7 +488,7 @@ class AnswerVerifier:
         answer = cited_answer(trajectory)
         found = _lower_doubted({pair: rule(pair) for pair in pairs_of(answer)}, answer)
         failed = _failing(trajectory, found) if self._repairing(trajectory) else ()
-        repairs = tuple(Repair(claim=said_of(u), statement=True) for u, _, whole in failed if whole)
+        repairs = tuple(Repair(claim=said_in(u), statement=True) for u, _, whole in failed if whole)
         return self._outcome(NAME, why, found, repairs)
 
     @classmethod
@@ -543,19 +542,20 @@ class AnswerVerifier:
             return ()
         failed = list(_failing(trajectory, work.found))
         texts = await asyncio.gather(*(work.rewrite(unit, pairs) for unit, pairs, _ in failed))
-        sources = {source.id: source for source in trajectory.sources}
-        new = (rewritten(text, unit) for text, (unit, _, _) in zip(texts, failed, strict=True))
-        anew = [
-            [_pairs(claim_of(p.text), [sources[i] for i in p.ids], p.context) for p in ps if p.ids]
-            for ps in new
+        tried = [
+            Repair(claim=said_in(unit), became=text, statement=True)
+            for text, (unit, _, whole) in zip(texts, failed, strict=True)
+            if text or whole
         ]
-        await work.check([pair for claims in anew for pairs in claims for pair in pairs])
-        held = [bool(claims) and all(map(work.holds, claims)) for claims in anew]
-        return tuple(
-            Repair(claim=said_of(unit), became=text if holds else "", statement=True)
-            for holds, text, (unit, _, whole) in zip(held, texts, failed, strict=True)
-            if holds or whole
-        )
+        made = Verification(mode="repair", checker="", repairs=tuple(tried))
+        after = trajectory.model_copy(update={"verification": made})
+        await work.check(pairs_of(cited_answer(after)))
+        whole = {said_in(unit) for unit, _, whole in failed if whole}
+        for place, one in enumerate(tried):
+            claims = _judged(one.became, after, work.found)
+            if not claims or not all(map(work.holds, claims)):
+                tried[place] = one.model_copy(update={"became": ""})
+        return tuple(one for one in tried if one.became or one.claim in whole)
 
 
 DOUBTED = "the model that wrote it is not certain of it"
@@ -564,7 +564,7 @@ DOUBTED = "the model that wrote it is not certain of it"
 def _lower_doubted(found: Found, answer: CitedAnswer) -> Found:
     """The findings, with claims that their own model doubts at most partially supported."""
     doubted = ClaimFinding("partial", DOUBTED)
-    held = (pair for pair, one in found.items() if one.verdict == "supported")
+    held = (pair for pair, one in found.items() if one.verdict in ("supported", "unchecked"))
     return {**found, **{pair: doubted for pair in held if pair.claim in answer.doubted}}
 
 
@@ -604,27 +604,33 @@ def _work(
     return _Work(LexicalChecker(), None)
 
 
-def _failing(
-    trajectory: Trajectory, found: Found
-) -> Iterator[tuple[list[Written], list[Pair], bool]]:
+def _judged(statement: str, trajectory: Trajectory, found: Found) -> list[list[Pair]]:
+    """The pairs of each claim of a statement, as they were checked."""
+    said = said_in(statement)
+    return [
+        [
+            pair
+            for pair in found
+            if (pair.claim == claim_of(piece.text) and pair.source.id in piece.ids)
+            and said in (pair.context or said)
+        ]
+        for piece in pieces_in(statement, trajectory)
+        if piece.ids
+    ]
+
+
+def _failing(trajectory: Trajectory, found: Found) -> Iterator[tuple[str, list[Pair], bool]]:
     """Each statement with a claim that no source supports even partially, once.
 
     Those claims follow, on every source of the statement, and whether all of its claims are such.
     """
-    verdicts = {(p.source.id, p.claim, p.context): f.verdict for p, f in found.items()}
-    sources = {source.id: statements_of(source) for source in trajectory.sources}
-    seen: set[str] = set()
-
-    def fails(piece: Written) -> bool:
-        told = (verdicts[i, claim_of(piece.text), piece.context] for i in piece.ids or ())
-        return all(verdict == "unsupported" for verdict in told)
-
-    for unit in written_statements(trajectory):
-        cited = [piece for piece in unit if piece.ids]
-        failed = [piece for piece in cited if fails(piece)]
-        if failed and said_of(unit) not in seen:
-            seen.add(said_of(unit))
-            ids = dict.fromkeys(i for piece in (*failed, *cited) for i in piece.ids or ())
-            found_in = [(p, sources[i]) for p in failed for i in ids]
-            pairs = [Pair(claim_of(p.text), each, (), p.context) for p, each in found_in]
-            yield unit, pairs, len(failed) == len(cited)
+    answer, seen = answer_of(trajectory), set[str]()
+    for start, end in statements(answer):
+        unit, said = answer[start:end], said_in(answer[start:end])
+        claims = [] if said in seen else _judged(unit, trajectory, found)
+        failed = [ps for ps in claims if {found[p].verdict for p in ps} == {"unsupported"}]
+        if failed:
+            seen.add(said)
+            sources = {p.source.id: p.source for ps in (*failed, *claims) for p in ps}.values()
+            pairs = [replace(ps[0], source=each, beside=()) for ps in failed for each in sources]
+            yield unit, pairs, len(failed) == len(claims)

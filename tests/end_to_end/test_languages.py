@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.languages import folders, questions
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.reports.rules import Pair, likely_finding
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.words import overlap
@@ -113,8 +113,8 @@ async def test_a_question_is_answered_from_a_folder_in_its_language(case: Told, 
     [cite] = cited_answer(run.trajectory("t")).citations
     assert cite.claim in case.page and overlap(case.claim, cite.claim) > 0.8, "read and cited"
     assert case.page in cited.text
-    assert lexical_finding(Pair(case.claim, cited)).verdict == "supported"
-    assert lexical_finding(Pair(case.wrong, cited)).verdict == "unsupported", "a number changed"
+    assert likely_finding(Pair(case.claim, cited)).verdict == "supported"
+    assert likely_finding(Pair(case.wrong, cited)).verdict == "unsupported", "a number changed"
 
 
 async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):

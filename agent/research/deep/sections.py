@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rubricem.agent.reports.cited import cites_only
 from rubricem.agent.reports.rules import numbers
-from rubricem.agent.transcript.scaffold import citations, neutralise, parse
+from rubricem.agent.transcript.scaffold import citations, parse
 from rubricem.memory.text import split_thinking
 
 MOST_SECTIONS = 12
@@ -72,22 +73,6 @@ def text_of(reply: str, title: str = "") -> str:
     if lines and lines[0].startswith("#") and lines[0].strip("# *").casefold() == title.casefold():
         lines = lines[1:]
     return cites_only("\n".join(lines).strip())
-
-
-def cites_only(text: str) -> str:
-    """The text with no tag of the scaffold but whole cites, and those written alike."""
-    head = "<answer>"
-    document = parse(f"{head}{text}</answer>")
-    written, at = list[str](), 0
-    for cite in citations(document):
-        start, end = (place - len(head) for place in cite.span)
-        written.append(neutralise(text[at:start]))
-        if cite.ids:
-            written.append(f'<cite id="{", ".join(cite.ids)}">{neutralise(cite.claim)}</cite>')
-        else:
-            written.append(neutralise(cite.claim))
-        at = min(end, len(text))
-    return "".join([*written, neutralise(text[at:])])
 
 
 def paragraphs(text: str) -> list[str]:

@@ -203,7 +203,7 @@ def test_claims_are_checked_as_it_is_said_and_a_check_that_fails_loses_no_answer
     found = told["verification"]
     assert found["checker"].startswith(checker) if checker else found is None
     if flags == REPAIR:
-        became = '<cite id="S1">It is an unbounded cache with None.</cite>'
+        became = '<cite id="S1">It is an unbounded cache with None</cite>.'
         made = {"claim": "It is an unbounded cache.", "became": became, "statement": True}
         assert found["repairs"] == [made]
     if turns[-1:] == [Fault(401)]:

@@ -212,10 +212,10 @@ def test_hostile_lengths_take_linear_time():
     assert time.process_time() - began < 10
 
 
-def repaired(answer: str, *repairs: tuple[str, str], whole: bool = True) -> str:
-    """The answer after repairs of (statement, what became of it)."""
-    made = tuple(Repair(claim=said, became=became, statement=whole) for said, became in repairs)
-    return cited_answer(checked(answer, repairs=made)).text()
+def repaired(answer: str, said: str, became: str) -> str:
+    """The answer after the repair of what was said in it."""
+    made = Repair(claim=said, became=became, statement=True)
+    return cited_answer(checked(answer, repairs=(made,))).text()
 
 
 @pytest.mark.parametrize(
@@ -224,28 +224,21 @@ def repaired(answer: str, *repairs: tuple[str, str], whole: bool = True) -> str:
         ('<cite id="S1">Bad.</cite>\n<cite id="S2">It evicts.</cite>', "Bad.",
          "It evicts [1].", "It grows [1].\nIt evicts [2]."),
         ('One.\n1. <cite id="S1">Bad</cite>\nTwo.', "Bad", "One.\nTwo.",
-         "One.\n1. It grows [1]\nTwo."),
+         "One.\n1. It grows [1].\nTwo."),
         ('It is so. It is <cite id="S1">Bad</cite>, since <cite id="S2">it evicts</cite>. Then.',
          "It is Bad, since it evicts.", "It is so. Then.", "It is so. It grows [1]. Then."),
         ('- It is <cite id="S1">Bad.</cite> But so.', "It is Bad.", "- But so.",
          "- It grows [1]. But so."),
-        ('<cite id="S1">- Bad. And worse.</cite>\nTwo.', "Bad. And worse.", "Two.",
+        ('- <cite id="S1">Bad. And worse.</cite>\nTwo.', "Bad. And worse.", "Two.",
          "- It grows [1].\nTwo."),
         ('| a | b |\n|---|---|\n| size | <cite id="S1">256 calls</cite> |', "256 calls",
-         "| a | b |\n|---|---|\n| size | |", "| a | b |\n|---|---|\n| size | It grows [1] |"),
+         "| a | b |\n|---|---|\n| size | |", "| a | b |\n|---|---|\n| size | It grows [1]. |"),
         ('So <cite id="S2">it evicts</cite>! Ä, 3.5 of <cite id="S1">Bad</cite>?', "Ä, 3.5 of Bad?",
-         "So it evicts [1]!", "So it evicts [1]! It grows [2]?"),
+         "So it evicts [1]!", "So it evicts [1]! It grows [2]."),
     ],
 )  # fmt: skip
 def test_a_whole_statement_is_removed_or_rewritten_in_its_place(
     answer: str, said: str, left: str, rewritten: str
 ):
-    assert repaired(answer, (said, "")) == left
-    assert repaired(answer, (said, '<cite id="S1">It grows.</cite>')) == rewritten
-    assert repaired(answer, (said, "It grows.")).count("It grows") == 1
-
-
-def test_the_repairs_of_earlier_versions_are_those_of_claims():
-    answer = 'So <cite id="S2">it evicts</cite> and <cite id="S1">Bad.</cite>'
-    assert repaired(answer, ("Bad.", ""), whole=False) == "So it evicts [1] and [claim removed]"
-    assert repaired(answer, ("Bad.", "grows."), whole=False) == "So it evicts [1] and grows [2]."
+    assert repaired(answer, said, "") == left
+    assert repaired(answer, said, '<cite id="S1">It grows.</cite>') == rewritten

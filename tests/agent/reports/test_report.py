@@ -144,7 +144,7 @@ def test_what_is_not_certain_is_told_apart_in_every_form():
     told = as_json(run)
     assert told["status"] == "partial" and body in told["answer"]
     first, second = (c["support"] for c in told["citations"])
-    assert first["verdict"] == "partial" and first["reason"] and second["verdict"] == "supported"
+    assert first["verdict"] == "partial" and first["reason"] and second["verdict"] == "unchecked"
     colours = StringIO()
     print_report(run, Console(file=colours, force_terminal=True, width=120))
     assert "\x1b[33m[1: not certain]\x1b[0m" in colours.getvalue()

@@ -12,6 +12,7 @@ from rubricem.agent.reports.rules import (
     bids,
     contradiction,
     lexical_finding,
+    likely_finding,
     missing_names,
     missing_numbers,
     missing_quotations,
@@ -58,6 +59,18 @@ def test_numbers_are_the_same_however_they_are_written():
         ("5 billion", "5 million", ["5 billion"]),
         ("Python 3.9", "Python 3.10", ["3.9"]),
         ("two of them", "three of them", ["two"]),
+        ("90 hours", "90 days", ["90 hours"]),
+        ("a minute of 60 seconds", "1 minute", []),
+        ("8 kB", "blocks of 8192 bytes", []),
+        ("281 gigabytes", "281 terabytes", ["281 gigabytes"]),
+        ("about three months", "90 days", []),
+        ("one fifth of it", "20% of it", []),
+        ("2.1 billion", "2147483647", []),
+        ("1,664 columns", "1,600 columns", ["1,664"]),
+        ("32 thousand", "32767", []),
+        ("nearly 37%", "36.8%", []),
+        ("100 ms", "128 ms", ["100 ms"]),
+        ("in 2020", "in 2024", ["2020"]),
         ("the ninth of them", "the 9th of them", []),
         ("on 1 March", "on 2017-03-01", []),
         ("12 of them", "12% of them", []),
@@ -93,7 +106,9 @@ def test_a_quotation_must_stand_there_word_for_word():
     ("claim", "missing"),
     [
         ("It was built by Ada Lovelace.", ["Ada", "Lovelace"]),
-        ("Ada Lovelace built it.", ["Ada", "Lovelace"]),
+        ("Ada Lovelace built it.", ["Lovelace"]),
+        ("It takes 5 MB.", []),
+        ("It is of the GH.", []),
         ("Caches keep what Grace Hopper wrote.", []),
         ("Call functools.lru_cache for it.", []),
         ("Call lru_cache_clear for it.", ["lru_cache_clear"]),
@@ -120,12 +135,8 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
         ("It begins a line.", "It begins a text but does not begin a line.", True),
         ("It begins a text.", "It begins a text but does not begin a line.", False),
         ("It keeps no more than 5 keys.", "It keeps 5 keys.", False),
-        ("The newest key goes.", "The oldest key goes.", True),
-        ("Males are larger than females.", "Females are larger than males.", True),
-        ("Females are larger than males.", "Females are much larger than males.", False),
         ("Without its key a cache fails.", "Without one the cache fails at once.", False),
-        ("If males differ by more than one, a female decides.",
-         "If females are asked and marks differ by more than one, a male decides.", False),
+        ("Ask before you change the epoch.", "Do not change the epoch without asking.", False),
     ],
 )  # fmt: skip
 def test_a_claim_that_turns_a_sentence_round_is_seen(claim: str, sentence: str, turned: bool):
@@ -138,39 +149,50 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
 @pytest.mark.parametrize(
     ("claim", "text", "verdict"),
     [
-        ("It grows as an unlimited list.", QUEUE, "unsupported"),
+        ("It evicts whole pages.", QUEUE, "unsupported"),
+        ("It grows as an unlimited list.", QUEUE, "unchecked"),
         ("The queue holds 64 items.", FAR, "unsupported"),
         ("The queue holds 128 items.", FAR, "supported"),
         ("It is what it is.", QUEUE, "unchecked"),
         ("Очередь растёт без границ.", QUEUE, "unchecked"),
         ("The queue holds 128 items.", "", "unsupported"),
         ("It holds 128 items.", "128", "unsupported"),
-        ("The queue was made in November 2018.", "The queue was made: 2018-11-10.", "supported"),
-        ("The queue was made in November 2018.", "The queue was made: Nov. 2018.", "supported"),
-        ("The queue is emptied at 11 p.m.", "The queue is emptied at 23:00.", "supported"),
+        ("The queue was made in November 2018.", "The queue was made: 2018-11-10.", "unchecked"),
+        ("The queue was made in November 2018.", "The queue was made: Nov. 2018.", "unchecked"),
+        ("The queue is emptied at 11 p.m.", "The queue is emptied at 23:00.", "unchecked"),
         ("The queue is emptied at 11:30 pm.", "The queue is emptied at 23:00.", "unsupported"),
-        ("The queue is fed at 8:00.", "The queue is fed at 8 a.m. each day.", "supported"),
-        ("The queue runs on 14.4 V.", "The queue runs on 14.4 volts.", "supported"),
+        ("The queue is fed at 8:00.", "The queue is fed at 8 a.m. each day.", "unchecked"),
+        ("The queue runs on 14.4 V.", "The queue runs on 14.4 volts.", "unchecked"),
         ("The queue runs on plan V.", "The queue runs on a plan.", "unsupported"),
         ("The queue was made in November 2018.", "The queue was made: 2018-10-11.", "unsupported"),
-        ("Readers take it first, and it grows.", QUEUE, "partial"),
+        ("It blocks readers.", QUEUE, "unsupported"),
     ],
     ids=[
-        "no such word", "a number far from the claim's words",
+        "no such word", "few such words", "a number far from the claim's words",
         "a number near them", "no words", "another script", "an empty source", "no letters",
         "a date in digits", "a month cut short", "twelve hours", "half an hour later",
-        "a full hour", "a unit", "no unit", "another month", "a clause that is not there",
+        "a full hour", "a unit", "no unit", "another month", "what is denied there",
     ],
 )  # fmt: skip
-def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str, verdict: str):
+def test_rules_tell_only_what_they_are_sure_of(claim: str, text: str, verdict: str):
     assert said(claim, text) == verdict
+
+
+def test_a_paraphrase_is_likely_and_another_meaning_of_the_same_words_as_well():
+    """So neither is shown as supported; figures over many claims count both."""
+    for claim in ("By default the queue holds 128 items.", "By default 128 items hold the queue."):
+        pair = Pair(claim, source(QUEUE))
+        assert lexical_finding(pair).verdict == "unchecked"
+        assert likely_finding(pair).verdict == "supported"
+    far = Pair("The queue gallops over grass at night.", source(QUEUE))
+    assert likely_finding(far).verdict == "unchecked"
 
 
 def test_what_another_source_of_the_claim_has_is_no_fault_of_this_one():
     claim = "The queue holds 128 items and the stack 64 items."
     other = source("The stack holds 64 items.", "Stack", 2)
     assert said(claim) == "unsupported"
-    assert said(claim, QUEUE, other) == "partial"
+    assert said(claim, QUEUE, other) == "unchecked"
     third = source("Nothing of it.", "Else", 3)
     assert Pair(claim, source(QUEUE), (third,)).fault()
 
@@ -241,7 +263,7 @@ def test_what_a_source_orders_to_be_said_is_not_said_by_it_but_who_quotes_the_or
         return lexical_finding(pair).verdict
 
     assert verdict("The revenue of Acme in 2023 was 99 billion dollars.") == "unsupported"
-    assert verdict("The revenue in 2023 was 12 million.") == "supported"
+    assert verdict("Its revenue in 2023 was 12 million.") == "supported"
     assert verdict(order) == "supported"
 
 

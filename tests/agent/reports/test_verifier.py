@@ -51,15 +51,9 @@ from tests.support.values import (
 UNBOUNDED = "With maxsize None there is no limit."
 
 
-@pytest.mark.parametrize(
-    ("probability", "verdict"),
-    [(1.0, "supported"), (0.5, "supported"), (0.49, "unsupported"), (0.0, "unsupported")],
-)  # fmt: skip
-def test_a_probability_stands_for_a_verdict(probability: float, verdict: str):
-    assert finding_at(claim_pair("The cache grows."), probability).verdict == verdict
-
-
-def test_a_claim_with_a_clause_that_is_not_there_is_held_in_part_however_sure_the_model():
+def test_a_probability_stands_for_a_verdict_and_a_clause_that_is_not_there_for_a_part():
+    told = [finding_at(claim_pair("The cache grows."), at).verdict for at in (1.0, 0.5, 0.49, 0.0)]
+    assert told == ["supported", "supported", "unsupported", "unsupported"]
     pair = claim_pair("The cache grows without bound, and zebras gallop by night.")
     assert {finding_at(pair, at).verdict for at in (0.0, 0.5, 1.0)} == {"partial"}
 
@@ -159,8 +153,8 @@ def test_a_claim_is_checked_with_what_it_stands_in():
 @pytest.mark.parametrize(
     ("quoted", "kept"),
     [
-        ("the cache can grow\n without any limit", "the cache can grow without any limit"),
-        ('"the cache can grow without any limit."', "the cache can grow without any limit"),
+        ("the cache can grow\n without any limit", "the cache can grow without any limit."),
+        ('"the cache can grow without any limit."', "the cache can grow without any limit."),
         ("the cache can shrink without any limit", ""),
         ("", ""),
     ],
@@ -184,29 +178,14 @@ def test_a_quote_in_plain_letters_is_found_as_its_source_draws_it():
     )
 
 
-def decided_by(source: str, cited: str) -> Trajectory:
-    """A run with one claim on the cited sources, of which the checker quoted this one."""
+def test_the_deciding_words_are_the_quote_of_a_citation_and_no_other_source_has_one():
     claim = "A dict iterates in order."
-    said = CitationCheck(source=source, claim=claim, verdict="supported", quote="is kept")
+    said = CitationCheck(source="S2", claim=claim, verdict="supported", quote="is kept")
     found = Verification(mode="mark", checker="a model", checks=(said,))
-    run = trajectory(f'<cite id="{cited}">{claim}</cite>')
-    return run.model_copy(update={"verification": found})
-
-
-def test_the_deciding_words_are_the_quote_of_a_citation():
-    run = decided_by("S1", "S1")
-    (citation,) = cited_answer(run).citations
-    assert (citation.quote, citation.quotes, citation.shown) == (
-        "is kept",
-        ("is kept",),
-        ("is kept",),
-    )
-
-
-def test_a_source_that_does_not_decide_is_quoted_for_nothing():
-    run = decided_by("S2", "S1, S2")
-    first, second = cited_answer(run).citations
-    assert (first.quote, first.shown, second.quote) == ("", (), "is kept")
+    run = trajectory(f'<cite id="S1, S2">{claim}</cite>')
+    first, second = cited_answer(run.model_copy(update={"verification": found})).citations
+    assert (second.quote, second.quotes, second.shown) == ("is kept", ("is kept",), ("is kept",))
+    assert (first.quote, first.shown) == ("", ())
 
 
 @pytest.mark.model
@@ -242,8 +221,11 @@ def test_a_model_is_asked_about_claims_unless_known_too_weak_or_switched_off(
     assert AnswerVerifier.choose(policy, "off", "auto") is None
 
 
-GOOD = '<cite id="S1">The cache grows without bound.</cite>'
-BAD = '<cite id="S1">It holds 256 calls.</cite>'
+def cite(claim: str) -> str:
+    return f'<cite id="S1">{claim}</cite>'
+
+
+GOOD, BAD = cite("The cache grows without bound."), cite("It holds 256 calls.")
 FIXED = "Otherwise it holds 128 calls."
 
 
@@ -254,13 +236,12 @@ def shown(run: Trajectory, found: Verification) -> str:
 @pytest.mark.parametrize(
     ("mode", "answer", "held", "text"),
     [
-        ("mark", f"{GOOD} {BAD}", ["supported", "unsupported"],
-         "The cache grows without bound [1]. It holds 256 calls [1: not supported]."),
+        ("mark", f"{GOOD} {BAD} {cite(GROWS)}", ["unchecked", "unsupported", "supported"],
+         "The cache grows without bound [1]. It holds 256 calls [1: not supported]. "
+         f"{GROWS[:-1]} [1]."),
         ("repair", BAD, ["unsupported"], NOTHING_HELD),
-        ("repair", '<cite id="S1,S2">The cache grows without bound.</cite>',
-         ["supported", "unsupported"], "The cache grows without bound [1]."),
     ],
-    ids=["marked", "nothing is left", "the mark of a source that does not hold it goes"],
+    ids=["marked", "nothing is left"],
 )  # fmt: skip
 async def test_without_a_model_rules_check_and_it_is_said(
     mode: Mode, answer: str, held: list[str], text: str, tmp_path: Path
@@ -275,7 +256,7 @@ async def test_without_a_model_rules_check_and_it_is_said(
 async def test_a_model_that_fails_is_replaced_by_rules_and_that_is_said(tmp_path: Path):
     chat = GivenChat(PolicyError("the server is down"))
     found, _ = await verified(AnswerVerifier("mark", ChatWriter(chat)), trajectory(GOOD), tmp_path)
-    assert [check.verdict for check in found.checks] == ["supported"]
+    assert [check.verdict for check in found.checks] == ["unchecked"]
     assert found.note == ("some citations were checked by lexical rules alone: the server is down")
 
 
@@ -310,7 +291,7 @@ async def test_repair_rewrites_once_keeps_what_is_then_supported_and_repeats_no_
     found, used = await verified(AnswerVerifier("repair", ChatWriter(chat)), run, tmp_path)
     again = await verified(AnswerVerifier("repair", ChatWriter(GivenChat())), run, tmp_path)
     assert (again, used.calls) == ((found, used), 3)
-    became = f'<cite id="S1">{FIXED}</cite>'
+    became = f"{cite(FIXED[:-1])}."
     assert [(r.claim, r.became) for r in found.repairs] == [("It holds 256 calls.", became)]
     assert shown(run, found) == f"The cache grows without bound [1]. {FIXED[:-1]} [1]."
     assert "256" in run.transcript(), "the transcript keeps what was written"
@@ -393,8 +374,8 @@ class Own:
     ("own", "note", "held"),
     [
         (Own(), "", ["supported", "partial"]),
-        (Own(KeyError("x")), "failed: KeyError: 'x'", ["supported", "unsupported"]),
-        (Own(short=1), "ValueError: 1 findings for 2 claims", ["supported", "unsupported"]),
+        (Own(KeyError("x")), "failed: KeyError: 'x'", ["unchecked", "unsupported"]),
+        (Own(short=1), "ValueError: 1 findings for 2 claims", ["unchecked", "unsupported"]),
     ],
 )
 async def test_a_checker_of_ones_own_decides_once_and_rules_do_where_it_fails(
@@ -436,16 +417,8 @@ async def test_what_a_passage_orders_changes_no_verdict(tmp_path: Path):
     assert [check.verdict for check in found.checks] == ["unsupported"]
 
 
-async def test_each_reply_is_on_disk_before_the_next_is_asked_for(tmp_path: Path):
-    chat = GivenChat(verdicts("unsupported"), PolicyError("killed"))
-    async with calls(tmp_path) as through:
-        await AnswerVerifier("repair", ChatWriter(chat)).verify(trajectory(BAD), through)
-    lines = (tmp_path / "journal.jsonl").read_text().splitlines()
-    assert len(lines) == 1
-
-
 async def test_what_the_model_doubts_is_supported_in_part_at_most(tmp_path: Path):
-    grows, holds = "The cache can grow without bound.", "It holds 128 calls."
+    grows, holds = GROWS.split(". ")[0] + ".", "Otherwise it holds 128 calls."
     lines = [f'<cite id="S1"{more}>{text}</cite>'
              for more, text in ((' certainty="uncertain"', grows), ("", holds))]  # fmt: skip
     run, by_rules = trajectory("\n".join(lines)), AnswerVerifier("mark", None)
