@@ -57,61 +57,22 @@ class Lazy:
         return command
 
 
-COMMANDS = {
-    "ask": Lazy("rubricem.agent.cli.ask:ask", "Answer a research question with checked citations."),
-    "backup": Lazy(
-        "rubricem.agent.cli.upkeep:backup", "Copy the data directory, even while a server runs."
-    ),
-    "bank": Lazy("rubricem.agent.cli.bank:bank", "Read and correct what earlier runs taught."),
-    "chat": Lazy("rubricem.agent.chat:chat", "Ask questions that build on those before."),
-    "collect": Lazy(
-        "rubricem.training.cli.collect:collect",
-        "Collect judged groups of rollouts of many questions.",
-    ),
-    "doctor": Lazy(
-        "rubricem.agent.cli.doctor:doctor", "Say what is configured, works and is missing."
-    ),
-    "eval": Lazy(
-        "rubricem.agent.cli.eval:evaluation", "Measure answers to a file of questions, by arms."
-    ),
-    "export": Lazy(
-        "rubricem.training.cli.export:export", "Write a collected run in a trainer's format."
-    ),
-    "judge": Lazy(
-        "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
-    ),
-    "learn": Lazy("rubricem.agent.cli.learn:learn", "Learn from pending runs."),
-    "mcp": Lazy("rubricem.agent.cli.serve:mcp", "Serve the agent's tools to MCP clients."),
-    "models": Lazy("rubricem.agent.cli.upkeep:models", "List, fetch, check and remove weights."),
-    "rate": Lazy(
-        "rubricem.agent.cli.learn:rate", "Rate an answer; the judge of its lessons sees it."
-    ),
-    "restore": Lazy("rubricem.agent.cli.upkeep:restore", "Restore what backup has copied."),
-    "runs": Lazy("rubricem.agent.cli.runs:runs", "List, find, show, name and delete runs."),
-    "serve": Lazy(
-        "rubricem.agent.cli.serve:serve", "Serve the web page, and interfaces for programs."
-    ),
-    "train": Lazy("rubricem.training.cli.train:train", "Train the embedded policy on rows."),
-    "users": Lazy("rubricem.agent.cli.serve:users", "Give others tokens for a server of yours."),
-}
+def table(name: str) -> dict[str, Any]:
+    """What a file of this folder holds."""
+    return tomllib.loads((files(__package__) / name).read_text(encoding="utf-8"))
 
 
 PARTS = {
-    "Ask": ("ask", "chat", "serve", "runs", "mcp"),
-    "Set up": ("doctor", "models", "users"),
-    "What it learns": ("rate", "learn", "bank"),
-    "Measure and train": (
-        "eval", "judge", "collect", "export", "train",
-    ),
-    "Keep and remove": ("backup", "restore"),
-}  # fmt: skip
-"""the commands as they are listed, those first that most people want"""
+    part: {name: Lazy(f"rubricem.{target}", said) for name, (target, said) in rows.items()}
+    for part, rows in table("commands.toml").items()
+}
+COMMANDS = {name: lazy for part in PARTS.values() for name, lazy in part.items()}
 
 
 @cache
 def retired() -> dict[str, str]:
     """Commands and options of earlier versions, and what to do instead."""
-    return tomllib.loads((files(__package__) / "retired.toml").read_text(encoding="utf-8"))
+    return table("retired.toml")
 
 
 def refuse_retired(ctx: click.Context, name: str) -> None:
@@ -239,8 +200,8 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
-        if (gone := _broken_pipe(error)) is not None:
-            raise gone from None  # click ends silently when the reader has gone
+        if gone := [e for e in _within(error) if getattr(e, "errno", None) == errno.EPIPE]:
+            raise gone[0] from None  # click ends silently when the reader has gone
         if debugging(ctx):
             traceback.print_exception(error)
         known = _find_error(error)
@@ -259,8 +220,21 @@ def debugging(ctx: click.Context) -> bool:
     return set_so or bool(ctx.meta.get(DEBUG_VARIABLE))
 
 
+def _within(error: BaseException) -> Iterator[BaseException]:
+    """The error itself; of a group, with which tasks wrap theirs, each that it holds."""
+    for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _within(each)
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+
+
 def _find_error(error: BaseException) -> RubricemError | None:
-    """The first of our own errors in it; groups of tasks wrap theirs."""
+    """The first of our own errors in it."""
+    return next(filter(None, map(_known, _within(error))), None)
+
+
+def _known(error: BaseException) -> RubricemError | None:
+    """The error as one of ours; None: nobody foresaw it."""
     if isinstance(error, RubricemError):
         return error
     if isinstance(error, OSError) and error.errno in FULL:
@@ -275,37 +249,15 @@ def _find_error(error: BaseException) -> RubricemError | None:
         return unusable(Path(os.fsdecode(error.filename)), error)
     if isinstance(error, RecursionError):
         return SettingsError("The input is nested too deeply.", "Name a file with less nesting.")
-    if isinstance(error, BaseExceptionGroup):
-        return next((known for e in error.exceptions if (known := _find_error(e))), None)
     return None
-
-
-def _broken_pipe(error: BaseException) -> OSError | None:
-    """The write that found its reader gone; groups of tasks wrap it."""
-    if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        return error
-    if isinstance(error, BaseExceptionGroup):
-        return next((gone for e in error.exceptions if (gone := _broken_pipe(e))), None)
-    return None
-
-
-class _Told(logging.Handler):
-    """Prints each message once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told = set[str]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if (line := record.getMessage()) not in self._told:
-            self._told.add(line)
-            click.echo(printable(line), err=True)
 
 
 @contextmanager
 def _notices_told() -> Iterator[None]:
     """What loading the settings has to say is printed, once for a command."""
-    logger, told = logging.getLogger("rubricem.agent.settings"), _Told()
+    logger, told = logging.getLogger("rubricem.agent.settings"), logging.Handler()
+    tell = cache(lambda line: click.echo(printable(line), err=True))
+    told.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(told)
     logger.propagate = False
     try:

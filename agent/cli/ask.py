@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rubricem.memory.schema import Trajectory
 
 
-async def _ask(
+async def answer_here(
     setup: "Setup", question: str, run: str, quiet: bool, announced: bool = False
 ) -> "Trajectory":
-    """Answer it; ^C once gives what there is, twice raises CancelledError.
+    """Answer it; ^C once gives what there is, twice raises KeyboardInterrupt.
 
     `announced`: the question stands on the terminal.
     """
@@ -59,7 +59,7 @@ async def _ask(
             return await ask_once(setup, question, run, heard, running, person, steering)
     except asyncio.CancelledError:
         click.echo(f"\nStopped. Continue with: rubricem ask --resume {run}", err=True)
-        raise
+        raise KeyboardInterrupt from None
     except StoreError as error:
         store = setup.stores.runs
         if not store.holds(run) or store.running(run):
@@ -74,14 +74,13 @@ LOOKED_THROUGH = 1000
 """runs, the latest, among which that is sought: each is read"""
 
 
-def read_earlier(run: str, question: str, flags: dict[str, Any]) -> "tuple[str, Setup]":
+def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, Setup]":
     """The name and the setup of an earlier run, with its question."""
     from rubricem.agent.models.limits import Endpoint
     from rubricem.agent.settings import BUDGETS, load_settings
     from rubricem.agent.settings.door import setup_of_run
     from rubricem.memory.runs import RunStore
 
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
     settings = load_settings(given)
     store = RunStore(settings.data_dir)
     run = latest(store) if run == LATEST else run
@@ -115,7 +114,7 @@ def latest(store: "RunStore") -> str:
 DEEPER = "Go deeper into the question before: what is open in its report, or thin?"
 
 
-def begin_deepened(run: str, question: str, name: str, flags: dict[str, Any]) -> "Setup":
+def begin_deepened(run: str, question: str, name: str, given: dict[str, Any]) -> "Setup":
     """Write down a question after a run that ended, in its conversation; gives its setup.
 
     Over the sources of that run and of the same model, where no others are named, and deeply.
@@ -127,7 +126,6 @@ def begin_deepened(run: str, question: str, name: str, flags: dict[str, Any]) ->
     from rubricem.agent.settings.door import setup_of
     from rubricem.memory.runs import RunStore
 
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
     store = RunStore(load_settings(given).data_dir)
     request = store.request(run)
     if not store.has_ended(run):
@@ -180,6 +178,7 @@ def ask(
     The question is read from standard input where it is - or missing.
     """
     asked, quiet = " ".join(question), quiet or as_json
+    flags = {name: value for name, value in flags.items() if value not in (None, ())}
     if asked == "-" or not (asked or resume or deepen or sys.stdin.isatty()):
         asked = sys.stdin.read()
     asked = asked or (DEEPER if deepen else "")
@@ -209,10 +208,7 @@ def ask(
             setup = begin_deepened(deepen, asked, run, flags)
         else:
             setup = setup_of(with_default_source(load_settings(flags)))
-    try:
-        trajectory = asyncio.run(_ask(setup, asked, run, quiet, announced))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    trajectory = asyncio.run(answer_here(setup, asked, run, quiet, announced))
     _deliver(trajectory, out, as_json)
     if setup.memory == "on":
         from rubricem.agent.cli.learn import learn_after

@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,6 @@ import click
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, ServerChoice
-from rubricem.agent.record.history import usual_cost
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -34,7 +33,6 @@ from rubricem.agent.settings.door import (
     keys_of,
     model_of,
     redact,
-    setup_of,
     sources_of,
     with_default_source,
     without_password,
@@ -52,8 +50,6 @@ from rubricem.agent.sources.choice import (
 )
 from rubricem.agent.sources.documents import find_files
 from rubricem.agent.sources.sandbox.pool import Job, readers
-from rubricem.agent.transcript.events import BudgetSet
-from rubricem.agent.transcript.question import Effort
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
@@ -84,7 +80,6 @@ async def run_checks(settings: Settings) -> list[Check]:
     else:
         if isinstance(choice, ServerChoice):
             checks.append(await check_server(choice))
-            checks += [await asyncio.to_thread(check_cost, each, settings) for each in Effort]
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
@@ -170,21 +165,14 @@ async def check_server(choice: ServerChoice) -> Check:
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
 
 
-def check_cost(effort: Effort, settings: Settings) -> Check:
-    """What a question of this effort may cost."""
-    try:
-        setup = setup_of(settings.model_copy(update={"effort": effort}))
-    except SettingsError as error:
-        return fault_of(f"effort {effort.value}", error)
-    ask = replace(setup.template, budgets=setup.budgets)
-    usual = usual_cost(setup.stores.runs, setup.choices, ask)
-    told = BudgetSet(ask.limits(bool(settings.prices)), ask.budgets, usual).told()
-    return Check(f"effort {effort.value}", "ok", told)
-
-
 async def check_source(name: str, settings: Settings) -> Check:
     if name in (WEB, AUTO):
-        return check_web(name, await web_answers())
+        if await web_answers():
+            return Check("source", "ok", f"{name}: the web answers")
+        if name == AUTO:
+            return Check("source", "note", f"{name}: the web does not answer, so python is taken")
+        remedy = "Connect this machine, or name another source."
+        return Check("source", "fault", f"{name}: the web does not answer.", remedy)
     try:
         Sources((name,)).check()
         if is_beyond(name):
@@ -200,16 +188,6 @@ async def check_source(name: str, settings: Settings) -> Check:
     ):
         return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
     return Check("source", "ok", name)
-
-
-def check_web(name: str, answers: bool) -> Check:
-    """`auto` works either way, so for it an unreachable web is no fault."""
-    if answers:
-        return Check("source", "ok", f"{name}: the web answers")
-    if name == AUTO:
-        return Check("source", "note", f"{name}: the web does not answer, so python is taken")
-    remedy = "Connect this machine, or name another source."
-    return Check("source", "fault", f"{name}: the web does not answer.", remedy)
 
 
 async def check_sandbox() -> Check:
@@ -267,14 +245,18 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
 
     Exits with 0 when `rubricem ask` would work, else with 1.
     """
-    settings: Settings | None = None
+    rows: dict[str, dict[str, Any]] = {}
     try:
         settings = load_settings(flags)
     except SettingsError as error:
         checks = [fault_of("settings", error)]
     else:
         checks = asyncio.run(run_checks(settings))
-    works, rows = all(check.state != "fault" for check in checks), _rows(settings)
+        rows = {
+            name: {"value": redact(getattr(settings, name)), "origin": settings.origin(name)}
+            for name in Settings.model_fields
+        }
+    works = all(check.state != "fault" for check in checks)
     if as_json:
         found = {"works": works, "settings": rows, "checks": [asdict(check) for check in checks]}
         click.echo(json.dumps(found, default=str, ensure_ascii=False, indent=2))
@@ -289,12 +271,3 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
                 click.echo(f"  {'':22} -> {check.remedy}")
         click.echo("ask works" if works else "ask would fail: fix the faults above")
     ctx.exit(0 if works else 1)
-
-
-def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
-    if settings is None:
-        return {}
-    return {
-        name: {"value": redact(getattr(settings, name)), "origin": settings.origin(name)}
-        for name in Settings.model_fields
-    }

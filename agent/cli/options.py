@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rubricem.agent.cli import refuse_retired
+from rubricem.agent.cli import refuse_retired, table
 from rubricem.memory.errors import SettingsError
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -47,52 +47,13 @@ def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], 
     return click.option(*names, type=kind, default=kinds[0], show_default=True, help=said)
 
 
-_NUMBER = {"type": int, "metavar": "N"}
-_FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
-    (
-        "model",
-        "1.5b, 0.5b, a .gguf file, a checkpoint, org/repo of the hub, or a server's model.",
-        {},
-    ),
-    ("base_url", "An OpenAI-compatible server to ask instead.", {"metavar": "URL"}),
-    (
-        "source",
-        "`python`, `web`, `wikipedia`, `scholar`, `arxiv`, `pubmed`, `searxng:URL`, `git:URL`, "
-        "`tavily`, `auto`, a folder of documents, or `@NAME`, a collection; repeatable.",
-        {"multiple": True},
-    ),
-    ("format", "Form of the answer (long).", {"type": click.Choice(["long", "short", "exact"])}),
-    (
-        "memory",
-        "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",
-        {"type": click.Choice(["on", "off", "read-only"])},
-    ),
-    ("checker", "Who checks claims: auto, lexical, or MODEL@URL.", {}),
-    (
-        "effort",
-        "How widely a server's model researches (standard); deep: by several investigations.",
-        {"type": click.Choice(["quick", "standard", "deep"])},
-    ),
-    ("length", "Characters of the report, about.", _NUMBER),
-    ("tool_calls", "Searches at most, by effort 4, 30 or 30 an investigation.", _NUMBER),
-    ("max_total_tokens", "Budget of tokens; 0: no limit.", _NUMBER),
-    ("max_seconds", "Budget of time; 0: no limit.", {"type": float, "metavar": "S"}),
-    ("max_cost", "Budget of money; 0: no limit.", {"type": float, "metavar": "USD"}),
-    ("max_tokens", "Length of the answer (16000).", _NUMBER),
-    ("seed", "Seed of the sampling (0).", {"type": int}),
-)
+_TYPES: dict[object, type] = {"int": int, "float": float}
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-ONLY_JSON = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
-)
-REPORT_OUT = click.option(
-    "-o",
-    "--out",
-    type=Path,
-    metavar="FILE",
-    help="Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris.",
-)
+ONLY_JSON = AS_JSON
+"""where progress is left out as well"""
+_SAID = "Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris."
+REPORT_OUT = click.option("-o", "--out", type=Path, metavar="FILE", help=_SAID)
 
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,14 +84,16 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
 
 def setting_flags(*names: str) -> Callable[[Command], Command]:
-    known = {name: (said, kind) for name, said, kind in _FLAGS}
+    """Flags of flags.toml."""
+    known = table("flags.toml")
 
     def add_flags(command: Command) -> Command:
         for name in reversed(names):
-            said, kind = known[name]
+            kind = known[name].get("type")
+            taken = click.Choice(kind) if isinstance(kind, list) else _TYPES.get(kind)
             spelt = "--" + name.replace("_", "-")
             setting = "answer_format" if name == "format" else name
-            command = click.option(spelt, setting, help=said, **kind)(command)
+            command = click.option(spelt, setting, **{**known[name], "type": taken})(command)
         return command
 
     return add_flags

@@ -96,12 +96,7 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
 @REPORT_OUT
 @AS_JSON
 @click.pass_context
-def show(
-    context: click.Context,
-    name: str,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def show(context: click.Context, name: str, out: Path | None, as_json: bool) -> None:
     """Show the report of RUN, or what is known of one that has not ended.
 
     Where RUN is the folder of rubricem collect or of rubricem train, show what was collected, or

@@ -25,10 +25,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
 @click.command()
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    help=f"Port ({PORT}); 0: a free one.",
+    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port ({PORT}); 0: a free one."
 )
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @setting_flags("model", "base_url", "source")

@@ -14,8 +14,9 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,28 +89,19 @@ def _files(data_dir: Path) -> list[Path]:
 
 def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
     """Whether the file was there to be added."""
-    name = path.relative_to(data_dir).as_posix()
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return False  # removed meanwhile
-    with file:
-        if file.read(len(_SQLITE)) != _SQLITE:
-            _put(archive, name, file)
-            return True
-        with tempfile.NamedTemporaryFile() as copy:
-            with (
-                closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as live,
-                closing(sqlite3.connect(copy.name)) as kept,
-            ):
-                live.backup(kept)
-            _put(archive, name, copy)
-    return True
-
-
-def _put(archive: tarfile.TarFile, name: str, file: Any) -> None:
-    file.seek(0)
-    archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)
+    # One that is removed meanwhile is left out.
+    with suppress(FileNotFoundError), path.open("rb") as file, NamedTemporaryFile() as copy:
+        kept: Any = file
+        if file.read(len(_SQLITE)) == _SQLITE:
+            live = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            with closing(live), closing(sqlite3.connect(copy.name)) as beside:
+                live.backup(beside)
+            kept = copy
+        kept.seek(0)
+        name = path.relative_to(data_dir).as_posix()
+        archive.addfile(archive.gettarinfo(arcname=name, fileobj=kept), kept)
+        return True
+    return False
 
 
 @click.command()

@@ -153,12 +153,12 @@ class History:
             "(PARTITION BY effort, form ORDER BY asked DESC) AS rank FROM runs "
             "WHERE status = ? AND model = ?"
         )
-        rows = self._read(
-            f"SELECT * FROM ({ranked}) WHERE rank <= ?", [Status.FINISHED.value, model, USUAL]
-        )
         kinds: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-        for effort, form, *figures, _ in rows:
-            kinds.setdefault((effort, form), []).append(tuple(figures))
+        with suppress(StoreError):  # what cannot be read holds up nothing
+            values = [Status.FINISHED.value, model, USUAL]
+            rows = self._read(f"SELECT * FROM ({ranked}) WHERE rank <= ?", values)
+            for effort, form, *figures, _ in rows:
+                kinds.setdefault((effort, form), []).append(tuple(figures))
         return {kind: _usual(taken) for kind, taken in kinds.items() if len(taken) >= FEW}
 
     def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:

@@ -531,6 +531,7 @@ class _Server:
         desk, settings = self.desk, self.desk.settings
         policy, model = desk.researchers.policy, desk.setup.model.name
         states = [work.state for work in desk.live.values()]
+        usual = desk.history.usual(desk.setup.choices["model"] or "").items()
         return {
             "version": version("rubricem"),
             "model": policy.name if policy else model,
@@ -538,7 +539,7 @@ class _Server:
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
             "efforts": _efforts(settings, desk.setup.model.embedded),
-            "usual": self._usual(),
+            "usual": [{"effort": e, "format": f, **asdict(u)} for (e, f), u in usual],
             "priced": bool(settings.prices),
             "formats": [each.value for each in AnswerFormat],
             "verify": list(VERIFY),
@@ -552,13 +553,6 @@ class _Server:
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in STATES},
         }
-
-    def _usual(self) -> list[dict[str, Any]]:
-        """What questions of the server's own model took, by their effort and form of answer."""
-        with suppress(RubricemError):
-            known = self.desk.history.usual(self.desk.setup.choices.get("model") or "")
-            return [{"effort": e, "format": f, **asdict(u)} for (e, f), u in known.items()]
-        return []
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
         if (who := self.security.enters(given.token)) is None:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import httpx2
@@ -108,19 +109,16 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
 
     Raises SettingsError for a collection that there is none of.
     """
-    found, uploads = dict[str, None](), settings.data_dir / UPLOADS
-    for name in settings.source:
-        held = settings.collections.get(name.removeprefix(COLLECTION), ())
-        if name.startswith(COLLECTION) and not held:
-            known = ", ".join(COLLECTION + each for each in settings.collections) or "none"
-            raise SettingsError(
-                f"There is no collection {name!r}.",
-                f"There is {known}; the table [collections] of {FILE_NAME} names them.",
-            )
-        for each in held if name.startswith(COLLECTION) else (name,):
-            upload = each.startswith(UPLOADED)
-            found[str(uploads / each.removeprefix(UPLOADED)) if upload else each] = None
-    return tuple(found)
+    sets = {COLLECTION + name: held for name, held in settings.collections.items()}
+    if missing := [n for n in settings.source if n.startswith(COLLECTION) and n not in sets]:
+        remedy = f"There is {', '.join(sets) or 'none'}: see [collections] of {FILE_NAME}."
+        raise SettingsError(f"There is no collection {missing[0]!r}.", remedy)
+    uploads = settings.data_dir / UPLOADS
+    names = chain.from_iterable(sets.get(name, (name,)) for name in settings.source)
+    return tuple(
+        str(uploads / name.removeprefix(UPLOADED)) if name.startswith(UPLOADED) else name
+        for name in dict.fromkeys(names)
+    )
 
 
 def with_default_source(settings: Settings) -> Settings:

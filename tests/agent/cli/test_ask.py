@@ -362,7 +362,6 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
             assert "as the last" not in rubricem("ask", *where(server, unchecked)).stderr
         done = rubricem("ask", *where(server, unchecked))
         other = rubricem("ask", *where(server, unchecked, "--effort", "quick"))
-        checks = rubricem("doctor", "--base-url", server.base_url, "--source", unchecked).stdout
     [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
     assert re.fullmatch(
         r"2 searches, 180 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
@@ -371,12 +370,6 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
     )
     assert done.stderr.index(line) < done.stderr.index("plan")
     assert "\nat most 4 searches, 60,000 tokens" in other.stderr
-    rows = (
-        "quick +at most 4 searches,",
-        "deep +at most 12 inv",
-        "standard +2 searches.* last 4 such runs",
-    )
-    assert all(re.search(f"ok +effort {row}", checks) for row in rows), checks
 
 
 def test_a_key_that_is_refused_half_way_can_be_mended(

@@ -1,0 +1,78 @@
+"""What changed between two reports on one question.
+
+A model words the same fact anew each time, so that words are not compared: a claim is in the other
+report if that has one with the same numbers and a source in common.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from rubricem.agent.reports.cited import Cited, cited_answer
+from rubricem.agent.reports.report import literal, web_address
+from rubricem.agent.reports.rules import numbers
+from rubricem.memory.schema import Status, Trajectory, Value
+from rubricem.memory.text import one_line
+
+Claims = Mapping[str, tuple[str, ...]]
+"""each with the places of its sources"""
+
+
+class ReportChange(Value):
+    """A claim, or a source's place, that only one of two reports has."""
+
+    text: str
+    places: tuple[str, ...] = ()
+    """of a claim: where its sources are"""
+    gone: bool = False
+    """whether only the earlier one has it"""
+
+
+TITLES = {
+    (True, False): "New", (True, True): "No longer said",
+    (False, False): "New sources", (False, True): "Sources no longer cited",
+}  # fmt: skip
+"""by whether it is a claim, and whether it is gone"""
+
+
+def changes_between(before: Trajectory, now: Trajectory) -> tuple[ReportChange, ...]:
+    """Nothing is gone where the later report ended early: it may only not have come to it."""
+    old, new = _claims(before), _claims(now)
+    gone = () if now.status is Status.PARTIAL else _only_in(old, new, gone=True)
+    return *_only_in(new, old), *gone
+
+
+def changes_shown(changes: Sequence[ReportChange]) -> str:
+    """A heading and a list in Markdown for each kind that there is."""
+    kinds: dict[str, list[str]] = {}
+    for each in changes:
+        lines = kinds.setdefault(TITLES[bool(each.places), each.gone], [])
+        lines.append(f"- {' '.join(map(_shown, (each.text, *each.places)))}")
+    parts = ("\n".join([f"### {title}", "", *lines]) for title, lines in kinds.items())
+    return "\n\n".join(parts) or "Nothing changed."
+
+
+def _claims(trajectory: Trajectory) -> Claims:
+    """The claims that no check refuted."""
+    found: dict[str, tuple[str, ...]] = {}
+    for piece in cited_answer(trajectory).pieces:
+        if isinstance(piece, Cited):
+            text = one_line(piece.text)
+            held = [c.source.location for c in piece.citations if c.verdict != "unsupported"]
+            found[text] = tuple(dict.fromkeys((*found.get(text, ()), *held)))
+    return {text: places for text, places in found.items() if places}
+
+
+def _only_in(claims: Claims, others: Claims, gone: bool = False) -> Iterator[ReportChange]:
+    said = [(numbers(text), {*places}) for text, places in others.items()]
+    for text, places in claims.items():
+        values = numbers(text)
+        if not any(values == held and at & {*places} for held, at in said):
+            yield ReportChange(text=text, places=places, gone=gone)
+    known = {*chain(*others.values())}
+    for place in dict.fromkeys(chain(*claims.values())):
+        if place not in known:
+            yield ReportChange(text=place, gone=gone)
+
+
+def _shown(text: str) -> str:
+    return f"<{address}>" if (address := web_address(text)) else literal(text)
