@@ -52,7 +52,6 @@ from rubricem.agent.weights.checkpoints import (
     Checkpoint,
     is_checkpoint,
 )
-from rubricem.agent.weights.templates import check_template, template_in
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.runs import hash_of, write_atomically
@@ -175,7 +174,7 @@ class WeightsStore:
         weights = lookup(name)
         path = Path(name).expanduser()
         if weights is None and os.path.isfile(path):
-            return await asyncio.to_thread(_check_foreign, path)
+            return await asyncio.to_thread(_check_gguf, path)
         if weights is None and name.endswith(".gguf") and ":" not in name:
             raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
         if weights is None:
@@ -185,7 +184,7 @@ class WeightsStore:
             message = f"{weights.name} is an embedder and writes no text."
             raise SettingsError(message, "Name a model.")
         found = await self.obtain(weights) / weights.files[0].path
-        return await asyncio.to_thread(_check_gguf if lookup(name) else _check_foreign, found)
+        return await asyncio.to_thread(_check_gguf, found)
 
     async def model_files(self, name: str) -> ModelFiles:
         """The files of a model's name, or of a checkpoint with its base weights.
@@ -363,13 +362,6 @@ def _check_gguf(path: Path) -> Path:
         raise WeightsError(message, "Name a .gguf file that can be read.") from cause
     if magic != _GGUF_MAGIC:
         raise WeightsError(f"{path} is not a GGUF file.", "llama.cpp loads GGUF files only.")
-    return path
-
-
-def _check_foreign(path: Path) -> Path:
-    """A GGUF file outside the catalogue; its chat template is checked."""
-    if template := template_in(_check_gguf(path)):
-        check_template(template, path.name)
     return path
 
 

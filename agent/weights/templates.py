@@ -1,13 +1,10 @@
 """Chat templates: programs that come with weights, and may never end.
 
-A template of somebody else's is first tried in a process of its own, which bounds its memory as
-well (`check_template`); what ends for those conversations may not end for others, so each rendering
-is bounded in time (`in_time`). llama.cpp, in which nothing could be ended, gets none to run.
+They are rendered here, in a sandbox that bounds how long they run and what they make; llama.cpp, in
+which nothing could be ended, gets none to run.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +20,8 @@ from rubricem.memory.schema import Message
 
 SECONDS = 4
 """of processor time; the slowest template of a known model takes a hundredth of a second"""
-_CLOCK_SECONDS = 60.0
-_MOST_BYTES = 512 << 20
-_LONGEST_PROMPT = 1_000_000
-"""characters that a template may make of a few words"""
-_TRIED = f"from {__name__} import try_template; try_template()"
-_TALK = (
-    Message("system", "Be brief."),
-    Message("user", "Who?"),
-    Message("assistant", "Nobody."),
-    Message("user", "Why?"),
-)
+LONGEST = 10_000_000
+"""characters of a prompt; the most that a product or a power may come to"""
 _FIELD = b"tokenizer.chat_template"
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -45,25 +33,25 @@ _CHATML = (
 def _compiled(text: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    class Bounded(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset(("*", "**"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            a, b = (len(v) if isinstance(v, str | list | tuple) else abs(v) for v in (left, right))
+            if (a ** min(b, 99) if operator == "**" else a * b) > LONGEST:
+                raise OverflowError("the result is too large")
+            return super().call_binop(context, operator, left, right)
+
     def refuse(said: str) -> None:
         raise ValueError(said)
 
-    machine = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    machine = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     machine.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
     machine.globals |= {
         "raise_exception": refuse,
         "strftime_now": lambda form: datetime.now().strftime(form),
     }
     return machine.from_string(text)
-
-
-def _endless(name: object) -> WeightsError:
-    return WeightsError(
-        f"the chat template of {name} does not terminate.",
-        "Fetch the model from its maker, or give it the template of the model it is made of.",
-    )
 
 
 @contextmanager
@@ -81,6 +69,13 @@ def in_time(name: object) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def _endless(name: object) -> WeightsError:
+    return WeightsError(
+        f"the chat template of {name} does not terminate.",
+        "Fetch the model from its maker, or give it the template of the model it is made of.",
+    )
 
 
 def template_in(file: Path) -> str:
@@ -113,46 +108,16 @@ class ChatTemplate:
         return self._render(messages)
 
     def _render(self, messages: Sequence[Message]) -> str:
-        said = [asdict(message) for message in messages]
+        said, made = [asdict(message) for message in messages], ""
         with boundary(WeightsError, f"the chat template of {self.name}"), in_time(self.name):
-            template = _compiled(self.text or _CHATML)
-            made: str = template.render(messages=said, add_generation_prompt=True, **self.tokens)
+            pieces = _compiled(self.text or _CHATML).generate(
+                messages=said, add_generation_prompt=True, **self.tokens
+            )
+            try:
+                for piece in pieces:
+                    made += piece
+                    if len(made) > LONGEST:
+                        raise OverflowError
+            except (OverflowError, MemoryError, RecursionError):
+                raise _endless(self.name) from None
         return made
-
-
-def check_template(template: str, name: str) -> None:
-    """Raises WeightsError if a chat template does not end for ordinary conversations. Blocking."""
-    kept = {key: os.environ[key] for key in ("PATH", "SYSTEMROOT") if key in os.environ}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-W", "ignore", "-c", _TRIED],
-            input=template.encode(errors="replace"),
-            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True,
-            timeout=_CLOCK_SECONDS,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        done = 1
-    if done:
-        raise _endless(name)
-
-
-def try_template() -> None:
-    """Render the template on standard input for a conversation; ends this process."""
-    with suppress(ImportError):  # no such limits on this system
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
-    text, endless = sys.stdin.read(), False
-    for some in (_TALK[1:2], _TALK[:2], _TALK):
-        try:
-            said = [asdict(message) for message in some]
-            made = _compiled(text).render(messages=said, add_generation_prompt=True)
-            endless = endless or len(made) > _LONGEST_PROMPT
-        except (OverflowError, MemoryError, RecursionError):  # a range too large for the sandbox
-            endless = True
-        except Exception:
-            continue  # what is wrong with it, whoever writes by it says
-    sys.exit(endless)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rubricem.agent.models.policy import before_thought
 from rubricem.agent.weights.checkpoints import MODEL, gguf_fields
-from rubricem.agent.weights.templates import check_template, in_time
+from rubricem.agent.weights.templates import in_time
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
@@ -163,8 +163,6 @@ def read_tokeniser(folder: Path) -> FolderTokeniser:
         found = FolderTokeniser(folder, tokenizer)
     except Exception as cause:
         raise missing from cause
-    if isinstance(tokenizer.chat_template, str):
-        check_template(tokenizer.chat_template, str(folder))
     if not found.vocabulary:  # of some kinds transformers makes one that knows nothing
         raise missing
     return found

@@ -6,7 +6,6 @@ No code that comes with an embedder is run.
 import asyncio
 import json
 import os
-import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -225,32 +224,6 @@ async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStor
     await store.obtain(weights)
     with pytest.raises(WeightsError, match="is altered"):
         verify(weights, path.parent, rehash=True)
-
-
-def with_template(path: Path, template: str) -> Path:
-    """A GGUF file of nothing but that."""
-    name, said = b"tokenizer.chat_template", template.encode()
-    text = struct.pack(f"<Q{len(name)}sIQ{len(said)}s", len(name), name, 8, len(said), said)
-    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + text)
-    return path
-
-
-async def test_a_template_that_does_not_come_to_an_end_is_not_loaded(
-    store: WeightsStore, tmp_path: Path
-) -> None:
-    usual = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    other = "{{ raise_exception('no system prompt') }}"  # llama.cpp says so
-    for number, template in enumerate((usual, other)):
-        path = with_template(tmp_path / f"{number}.gguf", template)
-        assert await store.model(str(path)) == path
-    thrice = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
-    for template in (thrice, "{% for a in range(10 ** 12) %}x{% endfor %}"):
-        path = with_template(tmp_path / "endless.gguf", template)
-        with pytest.raises(
-            WeightsError, match=r"template of endless\.gguf does not terminate"
-        ) as told:
-            await store.model(str(path))
-        assert told.value.remedy
 
 
 async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Path):

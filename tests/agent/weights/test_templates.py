@@ -41,6 +41,25 @@ async def test_a_template_that_loops_only_in_a_long_conversation_is_ended_in_tim
 
 
 @pytest.mark.parametrize(
+    "template",
+    [
+        ENDLESS,
+        "{% for a in range(10 ** 12) %}x{% endfor %}",
+        "{{ 'x' * 999999999 }}",
+        "{% for a in range(9999) %}{{ 'x' * 99999 }}{% endfor %}",
+        "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
+    ],
+)
+def test_what_never_ends_or_fills_the_memory_is_told_as_such(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "SECONDS", 0.3)
+    with pytest.raises(WeightsError, match="chat template of m does not terminate") as told:
+        ChatTemplate("m", template, {}).render(SAID)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize(
     ("template", "prompt"),
     [
         (USUAL, "[system] Be brief.\n[user] Who?\n"),
