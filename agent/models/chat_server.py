@@ -320,7 +320,7 @@ class OpenAIChat:
     ) -> None:
         """Fill the reading with one try's reply. Raises AttemptError."""
         if sampling.tools and self._dialect.calls_tools is None:
-            self._dialect.calls_tools = await self._http.calls_tools()
+            self._dialect.calls_tools, _ = await self._http.facts()
         stream = self._stream(messages, sampling)
         await self._http.read_reply(reading, stream, delta_of, self._timeout)
 

@@ -72,22 +72,24 @@ class ModelServer:
     async def model_names(self) -> list[str]:
         return [str(model["id"]) for model in await self.models()]
 
-    async def llama_props(self) -> Mapping[str, Any]:
-        """What llama.cpp's server tells of itself."""
-        return dict(await self.get(f"{self.root}/props"))
+    async def facts(self) -> tuple[bool, int | None]:
+        """Whether the server says of its model that it calls tools, and its context length.
 
-    async def calls_tools(self) -> bool:
-        """Whether the server says of its model that it calls tools; most servers say nothing."""
+        Most servers say nothing.
+        """
+        calls, context = False, None
         with suppress(AttemptError, TimeoutError, *UNREADABLE):
             async with asyncio.timeout(LISTED_SECONDS):
-                listed = await self.models()
-                own = next((m for m in listed if m["id"] == self.server.model), {})
+                own = next((m for m in await self.models() if m["id"] == self.server.model), {})
+                context = context_in(own)
                 told = own.get("supported_parameters") or own.get("capabilities") or ()
-                if own.get("owned_by") == "llamacpp":
-                    told = (await self.llama_props()).get("chat_template_caps") or {}
+                if own.get("owned_by") == "llamacpp":  # it lists what the weights were made for
+                    props = await self.get(f"{self.root}/props")
+                    context = (props.get("default_generation_settings") or {}).get("n_ctx")
+                    told = props.get("chat_template_caps") or {}
             named = [n for n in told if told[n]] if isinstance(told, Mapping) else told
-            return bool(CALLING.intersection(named))
-        return False
+            calls = bool(CALLING.intersection(named))
+        return calls, context
 
     async def stream(self, path: str, body: Json) -> httpx2.Response:
         """A reply that is being written, to be read and closed; its silences are not timed here."""
@@ -232,6 +234,12 @@ def _parsed(text: str, otherwise: Any = None) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return otherwise
+
+
+def context_in(model: Mapping[str, Any]) -> int | None:
+    """The context length in an entry of `/v1/models`, if the server states it."""
+    length = model.get("max_model_len") or model.get("context_length")
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def is_complaint(value: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ Heavy packages are imported only if they are chosen.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -202,22 +202,11 @@ class ServerChoice:
     ) -> AsyncIterator[Any]:
         """The model as it judges: by messages, what it thinks kept apart; never a shared one."""
         async with self.open_chat(think_is_reasoning=True) as chat:
-            told = await self._told_context(chat.model)
+            told = None
+            if self.base_url != LANGCHAIN:
+                _, told = await self._http(chat.model).facts()
             chat.context_tokens = told or max(self.context_tokens, UNTOLD_CONTEXT)
             yield chat
-
-    async def _told_context(self, model: str) -> int | None:
-        """The context of the model in tokens, if the server says it."""
-        from rubricem.agent.models.tokens import context_in
-
-        http = self._http(model)
-        with suppress(AttemptError, LookupError, TypeError, ValueError, AttributeError):
-            for entry in (one for one in await http.models() if one["id"] == model):
-                if entry.get("owned_by") == "llamacpp":  # it lists what the weights were made for
-                    told = (await http.llama_props()).get("default_generation_settings")
-                    return (told or {}).get("n_ctx")
-                return context_in(entry)
-        return None
 
     @asynccontextmanager
     async def open_policy(self, tell: Tell = hush) -> AsyncIterator[Policy]:

@@ -28,7 +28,7 @@ from rubricem.agent.models.limits import (
     note_spent,
     paid,
 )
-from rubricem.agent.models.model_server import UNREADABLE, Json, ModelServer
+from rubricem.agent.models.model_server import UNREADABLE, Json, ModelServer, context_in
 from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
@@ -64,12 +64,6 @@ def numbers_in(value: Any) -> tuple[float, ...] | None:
     if not isinstance(value, list) or not all(isinstance(one, int | float) for one in value):
         return None
     return tuple(map(float, value))
-
-
-def context_in(model: Mapping[str, Any]) -> int | None:
-    """The context length in an entry of `/v1/models`, if the server states it."""
-    length = model.get("max_model_len") or model.get("context_length")
-    return length if isinstance(length, int) and length > 0 else None
 
 
 def piece_of(event: Any) -> Piece:

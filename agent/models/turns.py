@@ -19,6 +19,8 @@ from typing import Any
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 
 SEARCH, OPEN_PAGE_CALL, READ_CALL = "search", "open_page", "read"
+ANSWERS = ("answer", "final_answer", "report", "submit_answer")
+"""tools that models invent to hand in a report"""
 DOT = "__"  # for the dot in the name of a tool, which servers do not take
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -64,6 +66,8 @@ _LEFT_OF_JSON = re.compile(r'"(?:query|q|search_query|url|id)"\s*:\s*"((?:[^"\\]
 _END_OF_THOUGHT = re.compile(r"<\s*(/?)\s*(?:think|thinking|scratchpad)\s*>", re.I)
 _FENCE_LINE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[\w-]*[ \t]*$", re.M)
 _HEADING_LINE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]*\*\*:?|__[^_\n]*__:?)[ \t]*$", re.M)
+_ESCAPED_NAME = re.compile(r"(</?[a-z]+)\\_(?=[a-z]+\b)")
+"""of a tag, as Markdown writes an underscore"""
 _ESCAPED_TAG = re.compile(r"&lt;/?(?:think|structured_plan|call_tool|review|answer)\b")
 _FENCED = re.compile(r"\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*", re.S)
 _ID = re.compile(r"\b[sS][_-]?\d+\b")
@@ -82,7 +86,7 @@ def read_turn(
     without tags that cites one is the answer. `cut`: the text breaks off, and what is open there
     stays so. Text in which nothing is found is returned as it is.
     """
-    text = _without_channels(text)
+    text = _without_channels(_ESCAPED_NAME.sub(r"\1_", text))
     if _ESCAPED_TAG.search(text) and not parse(text).blocks:
         text = html.unescape(text)
     text = _with_whole_thought(text)
@@ -250,6 +254,9 @@ def _written(name: str, given: Any, tools: Collection[str]) -> str:
     """Our own element for a call; one for each query of a list."""
     name = name.strip().removeprefix("functions.").partition(":")[0]
     name = next((tool for tool in tools if tool.replace(".", DOT) == name), name)
+    if name.lower() in ANSWERS and name not in tools:
+        text = str(next(iter(given.values()), "") if isinstance(given, dict) else given)
+        return text if parse(text).find("answer") else f"<answer>{text}</answer>"
     if name in tools:
         written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         return f'<call_tool name="{name}">{neutralise(written)}</call_tool>'

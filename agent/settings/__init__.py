@@ -269,13 +269,28 @@ def load_settings(
     are arguments of a Python function. Raises SettingsError that names the invalid flag, argument,
     variable or file, and what is allowed.
     """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
     try:
-        return _load(flags, page, arguments)
+        for name, value, origin in _layers(flags or {}, page, arguments):
+            if name not in values:
+                values[name], origins[name] = value, origin
+        for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
+            if name not in values and os.environ.get(variable, "").strip():
+                values[name], origins[name] = os.environ[variable], variable
+        settings = Settings(**values)
+    except ValidationError as cause:
+        raise _explain(cause, values, origins) from cause
     except RuntimeError as cause:
         raise SettingsError(
             "This user has no home directory.",
             "Set HOME, or RUBRICEM_DATA_DIR and RUBRICEM_WEIGHTS_DIR.",
         ) from cause
+    refuse_strangers(settings.data_dir)
+    settings._origins.update(origins)
+    for line in notices():
+        LOG.warning("%s", line)
+    return settings
 
 
 def _address(value: str) -> str:
@@ -287,28 +302,6 @@ def _address(value: str) -> str:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError("must be an address such as http://localhost:8000")
     return value.strip().rstrip("/")
-
-
-def _load(
-    flags: Mapping[str, Any] | None, page: Mapping[str, Any] | None, arguments: bool
-) -> Settings:
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for name, value, origin in _layers(flags or {}, page, arguments):
-        if name not in values:
-            values[name], origins[name] = value, origin
-    for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
-        if name not in values and os.environ.get(variable, "").strip():
-            values[name], origins[name] = os.environ[variable], variable
-    try:
-        settings = Settings(**values)
-    except ValidationError as cause:
-        raise _explain(cause, values, origins) from cause
-    refuse_strangers(settings.data_dir)
-    settings._origins.update(origins)
-    for line in notices():
-        LOG.warning("%s", line)
-    return settings
 
 
 def meanings() -> dict[str, str]:

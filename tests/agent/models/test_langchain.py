@@ -126,4 +126,6 @@ async def test_a_model_is_opened_by_the_name_of_its_provider(monkeypatch: pytest
     choice = model_of(Settings(model="anthropic:m", temperature=0.3, extra_body={"top_k": 4}))
     async with choice.open_policy() as policy:
         assert (policy.name, policy.context_tokens) == ("given@langchain", None)
+    async with choice.open_judge() as judge:
+        assert (judge.name, judge.context_tokens) == ("given@langchain", 32_768)
     assert found == {"name": "anthropic:m", "temperature": 0.3, "top_k": 4}

@@ -111,12 +111,13 @@ THOUGHT = "Look it up."
         f"<|message|>{GOOD.partition('</think>')[2]}<|return|>",
         f"analysis{THOUGHT}assistantfinal{GOOD.partition('</think>')[2]}",
         GOOD.replace("<", "&lt;").replace(">", "&gt;"),
+        GOOD.replace("_", "\\_"),
         f"{GOOD}<|im_end|>",
     ],
     ids=[
         "as it should be", "fence", "words around it", "headings", "half a thought",
         "open thought", "thought without tags", "thought of tags", "channels",
-        "channels without marks", "escaped", "mark of the end",
+        "channels without marks", "escaped", "escaped names", "mark of the end",
     ],
 )  # fmt: skip
 def test_a_turn_is_one_in_whatever_it_is_wrapped(text: str):
@@ -140,6 +141,8 @@ REPORT = "# Caches\n\nIt grows without bound [S1].\n\n```c\nint a;\n```\n"
         (f"<think>Done.</think>\n{REPORT}", REPORT),
         (f"<review>All met: S1.</review>\n{REPORT}</answer>", REPORT),
         ("<answer>\n```markdown\nIt grows [S1].\n```\n</answer>", "It grows [S1]."),
+        (hermes({"name": "answer", "arguments": {"text": "It grows [S1]."}}), "It grows [S1]."),
+        (hermes({"name": "final_answer", "arguments": f"<answer>{REPORT}</answer>"}), REPORT),
         ("I cannot help with that.", ""),
         ("It grows [S9].", ""),
     ],
