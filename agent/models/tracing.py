@@ -1,18 +1,14 @@
-"""OpenTelemetry spans of runs, made of their events, by the GenAI semantic conventions.
+"""One OpenTelemetry span for each run, by the GenAI semantic conventions: `invoke_agent rubricem`.
 
-    invoke_agent rubricem        one question: conversation, model, tokens, status
-      execute_tool search        one search or page that was opened
-
-The standard variables that name an exporter turn them on. Spans go to the tracer provider of the
-process; if there is none, one that exports by OTLP is set up, with the extra `otel`. Prompts and
-replies are in no span.
+It tells conversation, model, tokens and status. The standard variables that name an exporter turn
+it on. Spans go to the tracer provider of the process; if there is none, one that exports by OTLP is
+set up, with the extra `otel`. Prompts and replies are in no span.
 """
 
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from rubricem.agent.transcript.events import Event, Listener, ToolCalled, ToolReturned
 from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.schema import Trajectory
 
@@ -27,22 +23,13 @@ EXPORTERS = (
 )
 
 
-async def trace_run(
-    answer: Callable[[Listener], Awaitable[Trajectory]],
-    policy: str,
-    listener: Listener,
-) -> Trajectory:
-    """The result of `answer`, in a span with one inside it for each tool call in its events.
-
-    Without spans unless OpenTelemetry's variables ask for them.
-    """
+async def trace_run(answer: Callable[[], Awaitable[Trajectory]], policy: str) -> Trajectory:
+    """The result of `answer`, in a span where OpenTelemetry's variables ask for them."""
     named = [os.environ.get(name, "") for name in EXPORTERS]
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or all(value in ("", "none") for value in named):
-        return await answer(listener)
-    tracer = _tracer()
-    calls: list[Span] = []
-    with tracer.start_as_current_span(
+        return await answer()
+    with _tracer().start_as_current_span(
         f"invoke_agent {NAME}",
         attributes={
             "gen_ai.operation.name": "invoke_agent",
@@ -54,46 +41,14 @@ async def trace_run(
         set_status_on_exception=False,
     ) as span:
         try:
-            trajectory = await answer(_with_tool_spans(listener, tracer, calls))
+            trajectory = await answer()
         except BaseException as error:
             _fail(span, type(error).__qualname__)
             raise
-        finally:
-            for cut in calls:
-                _fail(cut, "cut")
-                cut.end()
         span.set_attributes(_outcome(trajectory))
         if trajectory.failed:
             _fail(span, "failure")
         return trajectory
-
-
-def _with_tool_spans(listener: Listener, tracer: "Tracer", calls: "list[Span]") -> Listener:
-    """The listener, with a span for each tool call until its return; `calls`: those in progress."""
-    from opentelemetry.context import get_current
-
-    within = get_current()
-
-    def listen(event: Event) -> None:
-        match event:
-            case ToolCalled(name, _, number):
-                attributes = {
-                    "gen_ai.operation.name": "execute_tool",
-                    "gen_ai.tool.name": name,
-                    "gen_ai.tool.type": "function",
-                    "gen_ai.tool.call.id": str(number),
-                }
-                title = f"execute_tool {name}"
-                calls.append(tracer.start_span(title, within, attributes=attributes))
-            case ToolReturned(sources, _, error) if calls:
-                call = calls.pop(0)
-                call.set_attribute("rubricem.sources", len(sources))
-                if error:
-                    _fail(call, "tool_error")
-                call.end()
-        listener(event)
-
-    return listen
 
 
 def _tracer() -> "Tracer":

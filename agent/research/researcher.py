@@ -149,7 +149,7 @@ class Researcher:
         policy or a store fails, the trajectory is FAILED with the reason.
         """
 
-        async def answer(listener: Listener) -> Trajectory:
+        async def answer() -> Trajectory:
             run = await self._start(thread or new_thread(), ask, listener, stop)
             run.consents.attended = person is not None and not isinstance(person, Nobody)
             try:
@@ -166,7 +166,7 @@ class Researcher:
             assert run.ended is not None, "the graph ends with a node that keeps it"
             return run.ended
 
-        return await trace_run(answer, self.policy.name, listener)
+        return await trace_run(answer, self.policy.name)
 
     async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""

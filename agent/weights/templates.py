@@ -33,7 +33,7 @@ _CHATML = (
 def _compiled(text: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Bounded(ImmutableSandboxedEnvironment):
+    class TemplateSandbox(ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset(("*", "**"))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -45,7 +45,9 @@ def _compiled(text: str) -> Any:
     def refuse(said: str) -> None:
         raise ValueError(said)
 
-    machine = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    machine = TemplateSandbox(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     machine.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
     machine.globals |= {
         "raise_exception": refuse,
