@@ -94,10 +94,8 @@ class Citation:
     """False: the model that wrote the claim doubts it"""
     context: str = ""
     """as of `CitationCheck`"""
-    decided: str = ""
-    """what of the passage the checker named as deciding, verbatim"""
-    elsewhere: bool = False
-    """whether it named another source of the claim instead"""
+    decided: tuple[str, ...] | None = None
+    """what of the passage the checker named as deciding; None: it named nothing of any source"""
 
     @property
     def overlap(self) -> float:
@@ -105,30 +103,26 @@ class Citation:
         return _grounds(self.claim, self.source.text)[0]
 
     @property
-    def _named(self) -> tuple[str, ...] | None:
-        """What the checker named in this source as deciding; None: it named nothing anywhere."""
-        return (self.decided,) if self.decided else () if self.elsewhere else None
-
-    @property
     def quote(self) -> str:
         """What decides, or the sentence of the passage closest to the claim; "" if there is none.
 
         Verbatim.
         """
-        return _grounds(self.claim, self.source.text)[1] if self._named is None else self.decided
+        if self.decided is None:
+            return _grounds(self.claim, self.source.text)[1]
+        return "".join(self.decided)
 
     @property
     def quotes(self) -> tuple[str, ...]:
         """All parts of the passage on which the claim rests, verbatim and in order."""
-        if (named := self._named) is not None:
-            return named
-        return _grounds(self.claim, self.source.text)[2]
+        grounds = _grounds(self.claim, self.source.text)[2]
+        return grounds if self.decided is None else self.decided
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
-        if (named := self._named) is not None:
-            return named
+        if self.decided is not None:
+            return self.decided
         return find_support(self.claim, self.source.text, beside=True)
 
     @property
@@ -370,14 +364,9 @@ def _spans_of(line: str) -> Iterator[tuple[int, int]]:
     places = [0, *(end for tag in _TAG.finditer(line) for end in tag.span()), len(line)]
     kept = [i for a, b in zip(places[::2], places[1::2], strict=True) for i in range(a, b)]
     plain = "".join(line[i] for i in kept)
-    if plain.lstrip().startswith("|"):
-        spans = [cell.span() for cell in _CELL.finditer(plain)]
-    else:
-        at, spans = end_of_marker(plain), list[tuple[int, int]]()
-        for said in sentences(plain[at:]):
-            start = plain.index(said, at)
-            at = start + len(said)
-            spans.append((start, at))
+    row = plain.lstrip().startswith("|")
+    cells = (cell.span() for cell in _CELL.finditer(plain))
+    spans = cells if row else _sentence_spans(plain, end_of_marker(plain))
     for start, end in spans:
         first, last = kept[start], kept[end - 1] + 1
         while tag := next((t for t in _OPENING.finditer(line) if t.end() == first), None):
@@ -514,28 +503,35 @@ class _Reading:
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
-                cited = [self.citation(i, numbers[i], piece, checks) for i in ids]
-                named = any(c.decided for c in cited)
-                cited = [replace(c, elsewhere=named and not c.decided) for c in cited]
-                cited.sort(key=lambda c: c.number)
-                yield Cited(text, tuple(cited), text not in self.doubted)
+                known = {i: _check_of(i, piece, checks) for i in ids}
+                named = any(check.quote for check in known.values())
+                certain = text not in self.doubted
+                cited = [
+                    Citation(
+                        numbers[i],
+                        check.claim,
+                        self.sources[i],
+                        check.verdict,
+                        check.reason,
+                        certain,
+                        piece.context,
+                        ((check.quote,) if check.quote else ()) if named else None,
+                    )
+                    for i, check in known.items()
+                ]
+                yield Cited(text, tuple(sorted(cited, key=lambda c: c.number)), certain)
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
 
-    def citation(
-        self,
-        source: str,
-        number: int,
-        piece: Written,
-        checks: Mapping[tuple[str, ...], CitationCheck],
-    ) -> Citation:
-        claim, certain = claim_of(piece.text), piece.text not in self.doubted
-        unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
-        # Runs that were checked without contexts have none, and a repair changes those beside it.
-        check = checks.get((source, claim, piece.context)) or checks.get((source, claim))
-        check = check or unchecked
-        said = check.verdict, check.reason, certain, piece.context, check.quote
-        return Citation(number, claim, self.sources[source], *said)
+
+def _check_of(
+    source: str, piece: Written, checks: Mapping[tuple[str, ...], CitationCheck]
+) -> CitationCheck:
+    """The check of a claim against a source; `unchecked` if there was none."""
+    claim = claim_of(piece.text)
+    # Runs that were checked without contexts have none, and a repair changes those beside it.
+    check = checks.get((source, claim, piece.context)) or checks.get((source, claim))
+    return check or CitationCheck(source=source, claim=claim, verdict="unchecked")
 
 
 def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
@@ -587,15 +583,18 @@ def _of_cell(text: str, first: int, start: int) -> str:
 
 def _of_sentence(line: str, start: int, end: int) -> str:
     """The sentence of a line with what lies between two places, after the one before it."""
-    parts, at = list[str](), 0
-    for said in sentences(line):
-        begun = line.index(said, at)
-        at = begun + len(said)
-        parts.append(said)
-        if at >= end:
-            held = begun <= start
-            return " ".join(parts[-2:]) if held else line
-    return line
+    parts = list(_sentence_spans(line, 0))
+    at = next((n for n, (_, last) in enumerate(parts) if last >= end), None)
+    if at is None or parts[at][0] > start:
+        return line
+    return " ".join(line[slice(*part)] for part in parts[max(at - 1, 0) : at + 1])
+
+
+def _sentence_spans(line: str, at: int) -> Iterator[tuple[int, int]]:
+    for said in sentences(line[at:]):
+        start = line.index(said, at)
+        at = start + len(said)
+        yield start, at
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report

@@ -15,7 +15,6 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from functools import cache, partial
 from html import escape
@@ -175,54 +174,30 @@ def sanitise(html: str) -> str:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A question and its answer on a page."""
-
-    trajectory: Trajectory
-    answer: CitedAnswer
-    tag: str
-    """part of its ids, so that they differ from those of other turns"""
-    html: str
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, tag: str, maths: Maths) -> "_Turn":
-        answer = cited_answer(trajectory)
-        return cls(trajectory, answer, tag, answer_html(answer, maths, tag))
-
-    @property
-    def language(self) -> str:
-        return language_of(self.trajectory.question)
-
-    @property
-    def when(self) -> str:
-        asked = self.trajectory.started_at.astimezone(UTC)
-        return f"{asked:%d %B %Y, %H:%M} UTC".lstrip("0")
-
-    @property
-    def removed(self) -> list[str]:
-        checks = self.trajectory.verification
-        return [repair.claim for repair in checks.repairs] if checks else []
-
-    @property
-    def rubric(self) -> list[str]:
-        return report.latest_rubric(parse(printable(self.trajectory.transcript())))
-
-    @property
-    def stages(self) -> list[tuple[Any, list["_ShownBlock"]]]:
-        texts = report.stage_texts(self.trajectory)
-        return [(stage, list(_blocks(text))) for stage, text in texts.items()]
-
-    @property
-    def numbers(self) -> dict[str, str]:
-        return _numbers(self.trajectory)
+def _turn(trajectory: Trajectory, tag: str, maths: Maths) -> dict[str, Any]:
+    """A question and its answer on a page; `tag` makes its ids differ from those of other turns."""
+    answer, checks = cited_answer(trajectory), trajectory.verification
+    asked = trajectory.started_at.astimezone(UTC)
+    texts = report.stage_texts(trajectory)
+    return {
+        "trajectory": trajectory,
+        "answer": answer,
+        "tag": tag,
+        "html": answer_html(answer, maths, tag),
+        "language": language_of(trajectory.question),
+        "when": f"{asked:%d %B %Y, %H:%M} UTC".lstrip("0"),
+        "removed": [repair.claim for repair in checks.repairs] if checks else [],
+        "rubric": report.latest_rubric(parse(printable(trajectory.transcript()))),
+        "stages": [(stage, list(_blocks(text))) for stage, text in texts.items()],
+        "numbers": _numbers(trajectory),
+    }
 
 
 def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
     """The whole page: of one run, or of the runs of a thread, which has its own title."""
     one = len(trajectories) == 1
     turns = [
-        _Turn.of(each, "" if one else f"{number}-", maths)
+        _turn(each, "" if one else f"{number}-", maths)
         for number, each in enumerate(trajectories, start=1)
     ]
     style = fill_template("page_style.html").strip()
@@ -335,18 +310,11 @@ def _numbers(trajectory: Trajectory) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _ShownBlock:
-    """A part of a stage; without a label, the whole text as it was written."""
+def _blocks(text: str) -> Iterator[dict[str, Any]]:
+    """The parts of a stage, each with its label; without tags, the whole text as it was written.
 
-    text: str
-    label: str = ""
-    search: bool = False
-    found: str = ""
-    """for a tool's output the ids of its passages; it is folded"""
-
-
-def _blocks(text: str) -> Iterator[_ShownBlock]:
+    `found`: for a tool's output the ids of its passages; it is folded.
+    """
     document = parse(printable(text))
     blocks = list(_leaves(document.blocks))
     for block in blocks:
@@ -354,11 +322,11 @@ def _blocks(text: str) -> Iterator[_ShownBlock]:
         if block.tag == "tool_output":
             ids = (one_line(b.attributes.get("id", ""), 12) for b in block.children)
             found = ", ".join(filter(None, ids)) or "nothing"
-        shown = _cut(document.inner(block).strip())
         label = _LABELS.get(block.tag, block.tag)
-        yield _ShownBlock(shown, label, block.tag == "call_tool", found)
+        shown = {"text": _cut(document.inner(block).strip()), "label": label, "found": found}
+        yield {**shown, "search": block.tag == "call_tool"}
     if not blocks:
-        yield _ShownBlock(_cut(document.text))
+        yield {"text": _cut(document.text), "label": "", "found": "", "search": False}
 
 
 def _leaves(blocks: tuple[TaggedBlock, ...]) -> Iterator[TaggedBlock]:

@@ -321,9 +321,9 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         said.append(f"{how}: {reason}")
     said += _shortfalls(trajectory)
     if answer.dropped:
-        one = answer.dropped == 1
-        marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
-        said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
+        marks = pluralise(answer.dropped, "citation mark")
+        were = "was" if answer.dropped == 1 else "were"
+        said.append(f"{marks} named no retrieved source and {were} removed.")
     if invented := len(answer.invented):
         one = invented == 1
         what = "1 address or reference" if one else f"{invented} addresses or references"
@@ -495,20 +495,17 @@ def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     if found is None:
         return []
     bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
-    said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
+    were = "was" if bad == 1 else "were"
+    what = f"Marked below: {pluralise(bad, 'claim')} {were} not supported by a cited source."
     note = [f"{one_line(found.note)}."] if found.note else []
-    return [*said, *_repair_notes(found), *note]
+    return [*([what] if bad else []), *_repair_notes(found), *note]
 
 
 def _repair_notes(found: Verification) -> list[str]:
     became = [repair.became for repair in found.repairs]
     rewritten, removed = sum(map(bool, became)), became.count("")
     return [
-        f"{count} sentence{'' if count == 1 else 's'} said what no cited source supports: {what}."
+        f"{pluralise(count, 'sentence')} said what no cited source supports: {what}."
         for count, what in ((rewritten, "rewritten from the sources"), (removed, "removed"))
         if count
     ]
-
-
-def _claims(count: int) -> str:
-    return "1 claim was" if count == 1 else f"{count} claims were"

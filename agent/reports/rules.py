@@ -487,9 +487,9 @@ TOO_FEW = 0.4
 """share of them below which it does not"""
 MOST_MISSING = 3
 WEIGHTS = (-3.32, 3.50, 1.81, 0.67, -1.96)
-"""for a constant and `figures_of`: a logistic fit to labelled claims without a fault, of WiCE's
-development set (87, the half that thresholds may be tuned on) and of AttributionBench's (839),
-the sets weighted equally"""
+"""of a constant and the features of `log_odds`: a logistic fit to labelled claims without a fault,
+of WiCE's development set (87, the half that thresholds may be tuned on) and of AttributionBench's
+(839), the sets weighted equally"""
 
 _CLAUSE = re.compile(
     r";|(?:,|(?<!\s))\s++(?:and|but|while|whereas)\s+|,\s+(?:which|who|so|or)\s+", re.I
@@ -540,32 +540,29 @@ def _beside_words(claim: str, text: str) -> Iterator[str]:
 
 
 def log_odds(pair: Pair) -> float:
-    """Log-odds that the source supports a claim without a fault, by `WEIGHTS`."""
-    figures = (1.0, *figures_of(pair))
-    return sum(weight * value for weight, value in zip(WEIGHTS, figures, strict=True))
+    """Log-odds that the source supports a claim without a fault, by `WEIGHTS`.
 
-
-def chance(odds: float) -> float:
-    """The probability in [0, 1] of log-odds."""
-    return 1 / (1 + math.exp(-odds))
-
-
-def figures_of(pair: Pair) -> tuple[float, float, float, float]:
-    """The features of the claim against title and evidence that are weighted.
-
-    Shares, 0 to 1, of the claim's words in the best sentence and of the worst clause's words in
-    all; the logarithm of one plus the number of missing words; the number of missing names.
+    The features, against title and evidence: shares, 0 to 1, of the claim's words in the best
+    sentence and of the worst clause's words in all; the logarithm of one plus the number of missing
+    words; the number of missing names.
     """
     claim, parts = _write_out_dates(pair.claim), _read(pair)
     near = "\n".join(parts)
     language = language_with(claim, near)
     words = content_words(claim, language) - NEGATIONS
-    return (
+    features = (
+        1.0,
         max((shares(claim, part) for part in parts), default=0.0),
         min(shares_of_clauses(pair)),
         math.log1p(len(words - content_words(near, language))),
         min(len(missing_names(claim, near)), MOST_MISSING),
     )
+    return sum(weight * value for weight, value in zip(WEIGHTS, features, strict=True))
+
+
+def chance(odds: float) -> float:
+    """The probability in [0, 1] of log-odds."""
+    return 1 / (1 + math.exp(-odds))
 
 
 def shares_of_clauses(pair: Pair) -> list[float]:

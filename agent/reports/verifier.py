@@ -404,10 +404,6 @@ class _Work:
             self.note = f"some citations were checked by {NAME} alone: {error}"
             return Findings(tuple(map(lexical_finding, pairs)), usage_of_error(error))
 
-    def holds(self, pairs: Sequence[Pair]) -> bool:
-        """Whether one of its sources supports a claim; `pairs` are those of one claim."""
-        return any(self.found[pair].verdict == "supported" for pair in pairs)
-
     async def rewrite(self, statement: str, failed: Sequence[Pair]) -> str:
         """The statement written anew, still to be checked; "" if there is none."""
         if self.policy is None:
@@ -553,7 +549,8 @@ class AnswerVerifier:
         whole = {said_in(unit) for unit, _, whole in failed if whole}
         for place, one in enumerate(tried):
             claims = _judged(one.became, after, work.found)
-            if not claims or not all(map(work.holds, claims)):
+            told = [{work.found[pair].verdict for pair in pairs} for pairs in claims]
+            if not told or not all("supported" in verdicts for verdicts in told):
                 tried[place] = one.model_copy(update={"became": ""})
         return tuple(one for one in tried if one.became or one.claim in whole)
 

@@ -184,20 +184,16 @@ class FreeDecoder:
         self._short = short
 
     def system(self, run: Run) -> str:
-        papers = not {*PAPERS}.isdisjoint(run.search_tool.name.split("+"))
         offers = run.equipped.offers.values() if run.equipped else ()
-        pages, tools = run.opens, [offer.line() for offer in offers]
-        limit, short = run.ask.calls, self._short
-        today = run.day if run.policy.chat else ""
-        sources = about(run.search_tool) if run.policy.chat else ()
+        chats = run.policy.chat is not None
         return system_prompt(
-            limit,
-            pages=pages,
-            papers=papers,
-            tools=tools,
-            short=short,
-            today=today,
-            sources=sources,
+            run.ask.calls,
+            pages=run.opens,
+            papers=not {*PAPERS}.isdisjoint(run.search_tool.name.split("+")),
+            tools=[offer.line() for offer in offers],
+            short=self._short,
+            today=run.day if chats else "",
+            sources=about(run.search_tool) if chats else (),
         )
 
     def message(self, run: Run) -> str:

@@ -65,10 +65,22 @@ from rubricem.memory.text import fill, split_thinking
 
 END = "__end__"
 """LangGraph's name for it, repeated here since importing LangGraph takes a second"""
-NODES = (
-    "recall", "clarify", "plan", "approve", "consent", "tools", "research", "review", "answer",
-    "verify",
-)  # fmt: skip
+WAYS = {
+    "recall": ("clarify",),
+    "clarify": ("plan",),
+    "plan": ("approve",),
+    "approve": ("consent", "plan"),
+    "consent": ("tools", "consent"),
+    "tools": ("research",),
+    "research": ("review", "consent"),
+    "review": ("answer", "consent"),
+    "answer": ("verify",),
+    "verify": (END,),
+}
+"""node -> the node after it, and the one that the run goes back to"""
+NODES = tuple(WAYS)
+MOST_STEPS = 100_000
+"""of the graph: the budgets end a run"""
 
 
 class Decoder(Protocol):
@@ -285,37 +297,10 @@ STAGE_OF_STEP = {"plan": Stage.PLAN, "review": Stage.REVIEW, "answer": Stage.ANS
 """the stage in which a step fails; the others are research"""
 
 
-def recursion_limit(tool_calls: int, review_returns: int) -> int:
-    """Most supersteps that a run can need: three per search, one per decision on a call, and one
-    for each other node.
-    """
-    return 4 * (tool_calls + MOST_REJECTED) + 3 * review_returns + len(NODES) + 5
-
-
-WAYS = {
-    "recall": ("clarify",),
-    "clarify": ("plan",),
-    "plan": ("approve",),
-    "approve": ("plan", "consent"),
-    "consent": ("consent", "tools"),
-    "tools": ("research",),
-    "research": ("consent", "review"),
-    "review": ("answer", "consent"),
-    "answer": ("verify",),
-    "verify": (END,),
-}
-"""node -> the nodes that may follow it"""
-
-
 def following(step: str, query: str | None) -> str:
     """The node after a step that returned this query: another plan, another search, or the next."""
-    if step == "approve" and query is None:
-        return "plan"
-    if step == "research":
-        return "consent" if query else "review"
-    if step == "review" and query:
-        return "consent"
-    return [*NODES, END][NODES.index(step) + 1]
+    back = query is None if step == "approve" else step in ("research", "review") and bool(query)
+    return WAYS[step][back]
 
 
 async def take_step(run: Run, decoder: Decoder, name: str, query: str | None) -> str | None:

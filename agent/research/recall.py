@@ -135,10 +135,7 @@ class BankRecaller:
 
 
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:
-    """The `<reference_examples>` block, at most `characters` long; "" for nothing.
-
-    What one reflection leaves of its share goes to those after it.
-    """
+    """The `<reference_examples>` block, at most `characters` long; "" for nothing."""
     shown = [*([own] if own else []), *similar]
     if not shown:
         return ""
@@ -149,13 +146,9 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
         + _cut(" ".join(_guidance(reflection.question).split()), characters // 8)
         for reflection in shown
     ]
-    left = characters - len(_render_block([f"{head}\n" for head in heads]))
-    parts = []
-    for place, (head, reflection) in enumerate(zip(heads, shown, strict=True)):
-        lessons = _lessons(reflection, left // (len(shown) - place))
-        left -= len(lessons)
-        parts.append(f"{head}\n{lessons}")
-    return _render_block(parts)
+    room = (characters - len(_render_block([f"{head}\n" for head in heads]))) // len(shown)
+    told = zip(heads, shown, strict=True)
+    return _render_block([f"{head}\n{_lessons(reflection, room)}" for head, reflection in told])
 
 
 def _items(found: RecalledReflections) -> tuple[Recollection, ...]:

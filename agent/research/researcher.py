@@ -12,11 +12,12 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
@@ -28,11 +29,11 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
 from rubricem.agent.research.deep.parts import Answer, Steering, ask_of_part, asked_in, must_go_on
 from rubricem.agent.research.graph import (
+    MOST_STEPS,
     NODES,
     WAYS,
     Decoder,
     following,
-    recursion_limit,
     take_step,
 )
 from rubricem.agent.research.outlet import Outlet
@@ -57,8 +58,6 @@ from rubricem.agent.transcript.question import (
     INVESTIGATE,
     NEXT_CALL,
     Ask,
-    Budgets,
-    Effort,
     Nobody,
     Person,
     ShownPlan,
@@ -68,7 +67,6 @@ from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
-    AnswerFormat,
     Decoding,
     PageReader,
     SearchTool,
@@ -178,7 +176,7 @@ class Researcher:
         graph = self.graph(InMemorySaver()) if asks else self._graph
         position: Any = {"run": run.thread}
         config: Any = {
-            "recursion_limit": recursion_limit(run.ask.calls, run.ask.review_returns),
+            "recursion_limit": MOST_STEPS,
             "configurable": {"thread_id": run.thread},
         }
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
@@ -443,23 +441,18 @@ def _shown(run: Run) -> Position:
     return {"research_plan": plan.research_plan, "rubric": plan.rubric, "sources": tuple(sources)}
 
 
+_ASK = TypeAdapter(Ask)
+
+
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
     """What is stored of a question so that another process can continue it."""
-    asked = asdict(ask)
-    budgets = asked.pop("budgets")
-    asked["earlier"], asked["serves"] = list(ask.earlier), list(ask.serves)
-    return {"ask": asked, "choices": dict(choices), "budgets": budgets}
+    asked = _ASK.dump_python(ask, mode="json")
+    return {"budgets": asked.pop("budgets"), "ask": asked, "choices": dict(choices)}
 
 
 def ask_of(request: Mapping[str, Any]) -> Ask:
     """The question of a stored request; one from before budgets existed has none."""
-    fields = dict(request["ask"])
-    fields["answer_format"] = AnswerFormat(fields["answer_format"])
-    fields["earlier"] = tuple(fields.get("earlier", ()))
-    fields["serves"] = tuple(fields.get("serves", ()))
-    fields["effort"] = Effort(fields.get("effort", Effort.STANDARD))
-    fields.pop("branch", None)  # of earlier versions
-    return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
+    return _ASK.validate_python({**request["ask"], "budgets": request.get("budgets", {})})
 
 
 def new_thread() -> str:

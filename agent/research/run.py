@@ -268,14 +268,10 @@ class Run:
     def left(self) -> str:
         """What is left of the limits, in one sentence for the policy."""
         calls = max(self.ask.calls - self.tool_calls, 0)
-        left = self.spending.left()
-        rounded = replace(
-            left,
-            tokens=left.tokens and round(left.tokens, -3),
-            seconds=left.seconds and round(left.seconds),
-            cost=left.cost and round(left.cost, 2),
-        )
-        phrases = rounded.phrases()
+        left, digits = self.spending.left(), {"tokens": -3, "seconds": None, "cost": 2}
+        values = {name: getattr(left, name) for name in digits}
+        rounded = {name: value and round(value, digits[name]) for name, value in values.items()}
+        phrases = replace(left, **rounded).phrases()
         if not self.policy.priced:
             phrases.pop("cost", None)
         told = [f"{calls} of {self.ask.calls} calls", *phrases.values()]
@@ -381,13 +377,46 @@ class Run:
         the turn, which a server broke off and which is not in the transcript yet. What no longer
         fits the context of a model that exchanges messages is sent without its oldest outputs.
         """
-        while True:
-            try:
-                return await self._write_once(stage, sampling, stop, live, slot, begun)
-            except PolicyError as error:
-                if error.kind != "context" or not self._leave_out():
-                    raise
-                self.charge(error)
+        # How much a server's model may write is no part of the question: a cut reply is gone on
+        # with, under a larger limit as well.
+        asked = replace(sampling, max_tokens=KEYED_TOKENS) if self.policy.chat else sampling
+        more = f"\0{begun}\0{self.left_out}" if begun or self.left_out else ""
+        key = self.key(f"write\0{asked}{more}")
+        heard: list[str] = []
+        sent = self._sent(stage, begun)
+
+        def hear(piece: str) -> None:
+            heard.append(piece)
+            if live and self.listener is not ignore:
+                self.listener(TextWritten(stage, piece))
+
+        async def call() -> Reply:
+            # Not in the key: the tokens left differ in a resume under a larger budget.
+            room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
+            chosen = replace(sampling, max_tokens=room, seed=seed)
+            return _dump(await self.policy.write(self.system, sent, chosen, stop, hear))
+
+        try:
+            reply = await self.call(key, stage, call, heard, of_policy=True)
+        except PolicyError as error:
+            if error.kind != "context" or not self._leave_out():
+                raise
+            self.charge(error)
+            return await self.write(stage, sampling, stop, live=live, slot=slot, begun=begun)
+        completion = self._said(reply, slot or stage.value)
+        if not heard:
+            hear(completion.text)
+        if self.policy.chat:
+            self._compare(completion.usage, [self.system, *(s.text for s in sent)])
+        if completion.stop_reason == "length" and self.spending.out() == "tokens":
+            raise RunCut("tokens", stage, completion.text)
+        return completion
+
+    def _said(self, reply: Reply, slot: str) -> Completion:
+        """What the policy replied, which is counted."""
+        said = _COMPLETION.validate_python(reply)
+        self.count(said.usage, reply.get("took", 0.0), slot)
+        return said
 
     def _leave_out(self) -> bool:
         """Send half of the tool outputs no more, the oldest; False: none is left to leave out."""
@@ -410,45 +439,6 @@ class Run:
         ]
         turn = Segment(author=Author.POLICY, stage=stage, turn=self.turn, text=begun)
         return [*sent, turn] if begun else sent
-
-    async def _write_once(
-        self,
-        stage: Stage,
-        sampling: Sampling,
-        stop: StopPredicate | None,
-        live: bool,
-        slot: str,
-        begun: str,
-    ) -> Completion:
-        # How much a server's model may write is no part of the question: a cut reply is gone on
-        # with, under a larger limit as well.
-        asked = replace(sampling, max_tokens=KEYED_TOKENS) if self.policy.chat else sampling
-        more = f"\0{begun}\0{self.left_out}" if begun or self.left_out else ""
-        key = self.key(f"write\0{asked}{more}")
-        heard: list[str] = []
-        sent = self._sent(stage, begun)
-
-        def hear(piece: str) -> None:
-            heard.append(piece)
-            if live and self.listener is not ignore:
-                self.listener(TextWritten(stage, piece))
-
-        async def call() -> Reply:
-            # Not in the key: the tokens left differ in a resume under a larger budget.
-            room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
-            chosen = replace(sampling, max_tokens=room, seed=seed)
-            return _dump(await self.policy.write(self.system, sent, chosen, stop, hear))
-
-        reply = await self.call(key, stage, call, heard, of_policy=True)
-        completion = _COMPLETION.validate_python(reply)
-        if not heard:
-            hear(completion.text)
-        self.count(completion.usage, reply.get("took", 0.0), slot or stage.value)
-        if self.policy.chat:
-            self._compare(completion.usage, [self.system, *(s.text for s in sent)])
-        if completion.stop_reason == "length" and self.spending.out() == "tokens":
-            raise RunCut("tokens", stage, completion.text)
-        return completion
 
     def _compare(self, usage: Usage, sent: Sequence[str]) -> None:
         """Note where a server read far fewer tokens than it was sent, and did not say so.
@@ -489,10 +479,7 @@ class Run:
                 said = await self.policy.write(system, [head], chosen, None, None)
             return _dump(said)
 
-        reply = await self.call(key, stage, call, of_policy=True)
-        said = _COMPLETION.validate_python(reply)
-        self.count(said.usage, reply.get("took", 0.0), slot)
-        return said
+        return self._said(await self.call(key, stage, call, of_policy=True), slot)
 
     async def chance(self, stage: Stage, messages: Sequence[Message], slot: str) -> float | None:
         """Probability in [0, 1] that the policy's model answers Yes; None: it weighs no choices."""
@@ -549,9 +536,8 @@ class Run:
 
     def charge(self, failed: PolicyError) -> None:
         """Count what a call cost that failed, where the run goes on."""
-        usage = usage_of_error(failed)
-        self.spending.count(usage, 0.0)
-        self.spending.usage += usage
+        self.spending.count(usage_of_error(failed), 0.0)
+        self.spending.usage += usage_of_error(failed)
 
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call, made now or replayed, against the budgets and in the usage."""

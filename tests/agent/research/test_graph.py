@@ -17,10 +17,6 @@ from langgraph.types import Command
 from benchmarks.loopback import TURNS, serving
 from benchmarks.scripted_judge import OPENINGS
 from rubricem.agent.reports.report import latest_rubric
-from rubricem.agent.research.graph import (
-    NODES,
-    recursion_limit,
-)
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import MOST_REJECTED, Ask, ShownPlan
 from rubricem.agent.transcript.scaffold import parse
@@ -58,9 +54,6 @@ async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
         async with researching(server.base_url, tmp_path, source) as researcher:
             run = await researcher.ask(Ask(QUESTION, tool_calls=budget))
     assert (run.status, run.tool_calls) == ("finished", budget)
-    steps = 3 * budget + len(NODES) - 3
-    assert steps + budget <= recursion_limit(budget, 1) < steps + budget + 33, "one asks in each"
-    assert recursion_limit(1000, 0) >= 4 * 1000 + len(NODES), "the largest that settings allow"
 
 
 APPROVE = {"verdict": "approve"}
