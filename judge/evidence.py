@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
-from rubricem.memory.language import apart, sentences
-from rubricem.memory.schema import Author, Segment, Source, Stage, Trajectory
+from rubricem.memory.language import sentences
+from rubricem.memory.schema import BY_RULES, Author, Segment, Source, Stage, Trajectory
+from rubricem.memory.screening import words_of
 from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 
 ALL = tuple(Stage)
@@ -201,7 +202,6 @@ COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
 """of a stage's words from which it is told"""
 LEAST_SENTENCE = 5
 """words of a sentence that counts as said twice"""
-_WORD = re.compile(r"[^\W_]+")
 
 
 MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
@@ -209,29 +209,32 @@ MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
 
 
 def measured(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> str:
-    """What code says of a run's stages, to stand below them; "" if it has nothing to say."""
-    told = [f"- {said}" for said in observations(trajectory, stages)]
-    return "\n".join(("Measured by code:", *told)) if told else ""
+    """What code, or a model that checked, says of a run's stages, to stand below them.
+
+    "" if they have nothing to say. Only what code is sure of is told as measured.
+    """
+    checked = trajectory.verification
+    code, model = observations(trajectory, stages), list(_doubts(trajectory))
+    if checked is None or checked.checker == BY_RULES:
+        code, model = [*code, *model], []
+    told = {"Measured by code:": code, "Doubted by a model that read the passages:": model}
+    return "\n".join(
+        line for head, said in told.items() if said for line in (head, *(f"- {s}" for s in said))
+    )
 
 
 def observations(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> list[str]:
-    """A line for each thing seen in the stages, then on the answer's citations."""
-    seen = (said for stage in stages for said in _of_stage(trajectory, stage))
-    return [*seen, *_verdicts(trajectory)]
-
-
-def _verdicts(trajectory: Trajectory) -> Iterator[str]:
-    """What the check of citations found, and each claim without support with the reason."""
-    known = {source.id for source in trajectory.sources}
+    """A line for each thing that code sees in the stages, then on the ids that the answer cites."""
+    seen = [said for stage in stages for said in _of_stage(trajectory, stage)]
     cited = cited_in(stage_text(trajectory, Stage.ANSWER))
-    if unknown := len(set(cited) - known):
-        yield f"answer: of the {len(cited)} sources that it cites, no search found {unknown}"
+    if unknown := len(set(cited) - {source.id for source in trajectory.sources}):
+        seen.append(f"answer: of the {len(cited)} sources that it cites, no search found {unknown}")
+    return seen
+
+
+def _doubts(trajectory: Trajectory) -> Iterator[str]:
+    """Each claim without support, with the reason."""
     checks = trajectory.verification.checks if trajectory.verification else ()
-    if not checks:
-        return
-    count = Counter(check.verdict for check in checks)
-    told = ", ".join(f"{times} {verdict}" for verdict, times in sorted(count.items()))
-    yield f"answer: of its {len(checks)} citations are {told}"
     doubted = [check for check in checks if check.verdict == "unsupported"]
     for check in doubted[:MOST_DOUBTED]:
         # A claim is the run's own text: it must not be able to end its quotation.
@@ -250,8 +253,8 @@ def cited_in(text: str) -> list[str]:
 
 def copied_share(text: str, sources: str) -> float:
     """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
-    words, copied = _words(text), set[int]()
-    known = frozenset(_runs(_words(sources), COPIED_WORDS))
+    words, copied = words_of(text), set[int]()
+    known = frozenset(_runs(words_of(sources), COPIED_WORDS))
     for at, run in enumerate(_runs(words, COPIED_WORDS)):
         if run in known:
             copied.update(range(at, at + COPIED_WORDS))
@@ -265,15 +268,15 @@ def repeated_share(text: str) -> float:
     repeated = sum(
         words * (times - 1)
         for sentence, times in said.items()
-        if times > 1 and (words := len(_words(sentence))) >= LEAST_SENTENCE
+        if times > 1 and (words := len(words_of(sentence))) >= LEAST_SENTENCE
     )
-    total = len(_words(text))
+    total = len(words_of(text))
     return repeated / total if total else 0.0
 
 
 def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
     text = "\n".join(s.text for s in _by(trajectory, stage, Author.POLICY))
-    if len(_words(text)) < LOOKED_AT:
+    if len(words_of(text)) < LOOKED_AT:
         return
     found = "\n".join(s.text for one in Stage for s in _by(trajectory, one, Author.TOOL))
     if (share := copied_share(text, found)) >= COPIED_SHARE:
@@ -284,11 +287,6 @@ def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
 
 def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segment]:
     return (s for s in stage_segments(trajectory, stage) if s.author is author)
-
-
-def _words(text: str) -> list[str]:
-    """In scripts without spaces, each character."""
-    return _WORD.findall(apart(TAG.sub(" ", text.casefold())))
 
 
 def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:

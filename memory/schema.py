@@ -351,12 +351,16 @@ class Repair(Value):
     statement: bool = False  # else an earlier version repaired a claim alone
 
 
+BY_RULES = "lexical rules"
+"""checked the citations, where no model did"""
+
+
 class Verification(Value):
     """The result of checking an answer's citations."""
 
     mode: Literal["mark", "repair"]
     checker: str
-    """who checked: the name of a model, or "lexical rules" if no model did"""
+    """who checked: the name of a model, or `BY_RULES`"""
     note: str = ""
     """why a different checker ran than was intended"""
     checks: tuple[CitationCheck, ...] = ()

@@ -17,17 +17,20 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from rubricem.agent.learning.certain import shown_to, sure_finding
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.record.conversations import background_in, in_conversation
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
-from rubricem.agent.reports.rules import NAME, Checker, likely_finding
+from rubricem.agent.reports.rules import Checker
 from rubricem.agent.reports.verifier import AnswerVerifier, ChatChecker, ChoiceChecker
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
@@ -48,6 +51,7 @@ from rubricem.memory.runs import (
     write_atomically,
 )
 from rubricem.memory.schema import (
+    BY_RULES,
     NO_USAGE,
     GroupJudge,
     GroupJudgement,
@@ -68,38 +72,36 @@ NEEDED = {
     Stage.ANSWER: ("answer",),
 }
 """blocks that a stage consists of: closed, and with text in them"""
-WORTH = {"supported": 1.0, "partial": 0.5, "unsupported": 0.0}
+WORTH = {"supported": 1.0, "unchecked": 1.0, "partial": 0.5, "unsupported": 0.0}
 """of a claim, by the best verdict that a source it cites gives it"""
 LEAST_SUPPORT = 0.5
 """share of the cited claims that must be held"""
 
 
 def checked_by_rules(trajectory: Trajectory) -> Trajectory:
-    """The run with its citations checked: as a model checked them, or by what rules are sure of.
+    """The run with its citations checked: as a model checked them, or by what code is sure of.
 
     A claim that the rules merely find worded otherwise than its source is unchecked.
     """
     known = trajectory.verification
-    if known is not None and known.checker != NAME:
+    if known is not None and known.checker != BY_RULES:
         return trajectory
-    found = AnswerVerifier("mark", None).by_rules(trajectory, "", likely_finding)
+    rule = partial(sure_finding, seen=shown_to(trajectory), found=trajectory.sources)
+    found = AnswerVerifier("mark", None).by_rules(trajectory, "", rule)
     return trajectory.model_copy(update={"verification": found})
 
 
 def support_of(checked: Trajectory) -> float | None:
-    """Share of the answer's claims that a source which they cite supports, 0 to 1.
+    """Share of the answer's cited claims against which nothing is known, 0 to 1.
 
-    A claim whose ids were never found counts 0, one that could not be checked not at all. None: the
-    answer cites nothing that could be.
+    A claim whose ids were never found counts 0, one that is supported in part a half, and one that
+    could not be checked 1. None: the answer cites nothing that could be checked.
     """
-    worth = list[float]()
-    for piece in cited_answer(checked).pieces:
-        if isinstance(piece, Uncited):
-            worth.append(0.0)
-        elif isinstance(piece, Cited):
-            known = [WORTH[c.verdict] for c in piece.citations if c.verdict in WORTH]
-            worth += [max(known)] if known else []
-    return fmean(worth) if worth else None
+    pieces = [p for p in cited_answer(checked).pieces if isinstance(p, Cited | Uncited)]
+    given = [[c.verdict for c in p.citations] if isinstance(p, Cited) else [] for p in pieces]
+    if all(verdict == "unchecked" for verdict in chain.from_iterable(given)) and all(given):
+        return None
+    return fmean(max((WORTH[verdict] for verdict in each), default=0.0) for each in given)
 
 
 def support_of_review(trajectory: Trajectory) -> float | None:
@@ -174,7 +176,8 @@ def bound_by_support(
     """
     checker: Checker | None = None
     if by == "judge":
-        checker = ChoiceChecker(model) if isinstance(model, LocalModel) else ChatChecker(model)
+        local = isinstance(model, LocalModel)
+        checker = ChoiceChecker(model) if local else ChatChecker(model, ruled=False)
     return SupportBound(judge, checker, bound=by != "off" and not kind.startswith(RUBRIC))
 
 

@@ -36,7 +36,7 @@ from rubricem.memory.language import (
     stem,
     stop_words,
 )
-from rubricem.memory.schema import NO_USAGE, CitationSupport, Source, Usage
+from rubricem.memory.schema import BY_RULES, NO_USAGE, CitationSupport, Source, Usage
 
 _TABLE = tomllib.loads((files("rubricem.agent.reports") / "numbers.toml").read_text("utf-8"))
 _WORDS: dict[str, str] = {
@@ -471,7 +471,7 @@ class Checker(Protocol):
     async def check(self, pairs: Sequence[Pair]) -> Findings: ...
 
 
-NAME = "lexical rules"
+NAME = BY_RULES
 IN_PART = "the source has the words of only a part of it"
 SENTENCES = 5
 EVIDENCE_CHARACTERS = 1200

@@ -6,7 +6,7 @@ from benchmarks.judged import FAULTS, SUBJECTS, Credulous, Draft, Reader, below,
 from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.memory.schema import Stage
 
-SUBJECT = json.loads(SUBJECTS.read_text(encoding="utf-8"))[0]
+SUBJECT = json.loads(SUBJECTS.read_text(encoding="utf-8"))[2]
 
 
 async def test_the_stand_in_doubts_only_what_a_shown_passage_lacks_and_support_what_rules_doubt():
@@ -16,7 +16,7 @@ async def test_the_stand_in_doubts_only_what_a_shown_passage_lacks_and_support_w
     assert [support_of(checked_by_rules(run)) for run in runs] == [1, 1, 1, 0.75]
     for judge in (Reader(), Credulous()):
         assert below(await judged(judge, SUBJECT, runs), Stage.ANSWER)
-    free = await judged(Credulous(), SUBJECT, runs, bound=False)
+    free = await judged(Credulous(), SUBJECT, runs, "off")
     assert not below(free, Stage.ANSWER), "a judge that likes everything sees no fault by itself"
     shown = {stage.value: "" for stage in Stage}
     claim = {"answer": cite(2, SUBJECT["invented"])}

@@ -14,7 +14,7 @@ from rubricem.agent.learning.scoring import (
 from rubricem.agent.reports.verifier import ChatChecker
 from rubricem.judge.buffers import add
 from rubricem.judge.composed import ComposedJudge, StageView
-from rubricem.judge.evidence import observations
+from rubricem.judge.evidence import measured
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
@@ -81,7 +81,7 @@ async def test_what_is_missing_in_a_stage_is_that_stages_fault_alone(
 
 
 async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_path: Path):
-    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">Penguins waddle south</cite>'
+    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It has 4,196 penguins</cite>'
     unknown = f'<cite id="S99">{CACHE}</cite>'
     run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
     for text, share in (
@@ -112,7 +112,7 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
 
 async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: Path):
     """The judge thinks alike of all; each is shown to it with its citations checked."""
-    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">Penguins waddle south</cite>'
+    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It holds 4,196 penguins</cite>'
     run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
     written = {
         "good": f"{held}.", "false": f"{held}. {made_up}.",
@@ -132,8 +132,8 @@ async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: 
     scores = [judgement.at(Stage.ANSWER) for judgement in judged.judgements]
     assert [score and score.score for score in scores] == [0.75, 0.375, 0.0, 0.75]
     assert [score and score.components.get("support") for score in scores] == [1, 0.5, 0, None]
-    told = {trajectory.id: observations(trajectory) for trajectory in seen}
-    assert [any("Penguins" in said for said in told[name]) for name in written] == [
+    told = {trajectory.id: measured(trajectory) for trajectory in seen}
+    assert ["penguins" in told[name] for name in written] == [
         False, True, False, False,
     ]  # fmt: skip
     assert all(run.verification is None for run in runs), "what was collected stays as it was"
@@ -184,7 +184,7 @@ async def test_one_call_of_the_judges_model_checks_the_claims_of_a_group(tmp_pat
     down = GivenChat(PolicyError("it is down"))
     judged = await SupportBound(inner, ChatChecker(down)).judge(group_of(one, other), buffer)
     assert judged.notes == ("The claims were checked by rules: it is down",)
-    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [0.5, 0.5]
+    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [1.0, 1.0]
 
 
 async def test_claims_that_nobody_can_check_change_no_score_and_leave_the_gate_unscored(

@@ -1,0 +1,146 @@
+"""What code is sure to be wrong in an answer's claims: this alone is told and lowers a score.
+
+A true claim may have other words, names and small numbers than its source: it paraphrases, counts,
+rounds, converts and calculates. So a doubt of the lexical rules is no finding here, and leaves a
+claim unchecked. Sure are three things: a number of several digits that stands in nothing the run
+was shown, and does not follow from numbers of the cited sources; a quotation of several words that
+stands nowhere; and a cited source without a word of the claim, beside another that has most of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, permutations
+
+from rubricem.agent.reports.rules import (
+    ClaimFinding,
+    Pair,
+    likely_finding,
+    missing_numbers,
+    numbers,
+    shares,
+    statements_in,
+)
+from rubricem.agent.transcript.words import content_words
+from rubricem.memory.language import compared, is_foreign
+from rubricem.memory.schema import Author, Source, Trajectory
+
+LEAST_DIGITS = 3
+"""significant digits of a number that is told: shorter ones are counts, or rounded"""
+LEAST_QUOTED = 4
+"""words of a quotation that is told, not all of them names: shorter ones are terms, or ironic"""
+LEAST_WORDS, MOST_OF_IT = 4, 0.6
+"""content words of a claim that may be about another source, and the share that one must have"""
+MOST_OPERANDS = 40
+"""numbers of the cited sources beyond which a claim's number may be made of any of them"""
+
+_NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'\u2019]\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*")
+_CLOCK = re.compile(r"\d+:\d+")
+_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
+_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}\n]+)[{_MARKS}]")
+_GAP = re.compile(r"\.{3}|\u2026|\[[^\]\n]*\]")
+
+
+def sure_finding(pair: Pair, seen: str, found: Sequence[Source]) -> ClaimFinding:
+    """Unsupported where it is sure to be; supported where words make that likely; else unchecked.
+
+    `seen`: everything that the run was shown. `found`: all its sources.
+    """
+    if wrong := next(_sure(pair, seen, found), ""):
+        return ClaimFinding("unsupported", wrong)
+    finding = likely_finding(pair)
+    return finding if finding.verdict == "supported" else ClaimFinding("unchecked", finding.reason)
+
+
+def _sure(pair: Pair, seen: str, found: Sequence[Source]) -> Iterator[str]:
+    """A sentence for each thing that is sure to be wrong with a claim."""
+    cited = [pair.source, *pair.beside]
+    for number in _absent(pair.claim, seen, "\n".join(map(_all_of, cited))):
+        yield f'the number "{number}" stands in no passage that was found'
+    for quoted in _misquoted(pair.claim, seen):
+        yield f'the quotation "{quoted}" stands in no passage that was found'
+    words = content_words(pair.claim)
+    if len(words) >= LEAST_WORDS and not any(shares(pair.claim, _all_of(s)) for s in cited):
+        for other in found:
+            if shares(pair.claim, _all_of(other)) >= MOST_OF_IT:
+                yield f"it has none of the words of the claim; {other.id} has most of them"
+
+
+def shown_to(run: Trajectory) -> str:
+    """Everything that the policy could read, without orders to the reader to say something."""
+    told = [s.text for s in run.segments if s.author is not Author.POLICY]
+    read = map(statements_in, (*told, *map(_all_of, run.sources)))
+    return "\n".join((run.system, run.question, *read))
+
+
+def _all_of(source: Source) -> str:
+    return "\n".join((source.title, source.location, source.place, source.text))
+
+
+def _misquoted(claim: str, seen: str) -> Iterator[str]:
+    """Quotations of the claim whose words are not seen in this order; titles are not looked at."""
+    quotations = _QUOTED.findall(claim)
+    held = _bare(seen) if quotations else ""
+    for quoted in quotations:
+        words = re.findall(r"\w+", quoted)
+        titled = sum(word[0].isupper() for word in words) * 2 > len(words)
+        if len(words) < LEAST_QUOTED or titled or is_foreign(quoted, seen):
+            continue
+        if not all(_bare(part) in held for part in _GAP.split(quoted)):
+            yield quoted
+
+
+def _bare(text: str) -> str:
+    """Its words, whatever stands between them."""
+    return " ".join(re.findall(r"[^\W_]+", compared(text).casefold()))
+
+
+def _absent(claim: str, seen: str, cited: str) -> list[str]:
+    """Numbers of the claim, as written, that are neither seen nor made of the cited ones."""
+    missing = missing_numbers(_CLOCK.sub(" ", claim), seen)
+    long = [number for number in missing if len(_digits(number)) >= LEAST_DIGITS]
+    held = {_digits(number) for number in _numbers(seen)} if long else set()
+    left = [number for number in long if not _is_one_of(_digits(number), held)]
+    operands = [value for number in _numbers(cited) for value in _readings(number)] if left else []
+    if len(operands) > MOST_OPERANDS:
+        return []
+    made = {_digits(f"{value:.9f}") for value in _results(operands)}
+    return [number for number in left if not _is_one_of(_digits(number), made)]
+
+
+def _numbers(text: str) -> list[str]:
+    """The distinct numbers of a text as written, English ones also where they are words."""
+    return list(dict.fromkeys([*_NUMBER.findall(text), *sorted(numbers(text))]))
+
+
+def _digits(number: str) -> str:
+    """Its significant digits: the same in any unit of ten, and however thousands are parted."""
+    return "".join(str(int(c)) for c in number if c.isdecimal()).strip("0")
+
+
+def _is_one_of(digits: str, others: Iterable[str]) -> bool:
+    """Whether one of the others is the number, or is it when rounded or cut to as many digits."""
+
+    def rounded(other: str) -> set[str]:
+        down = int(other[: len(digits)])
+        return {str(n).strip("0") for n in (down, down + (other[len(digits)] >= "5"))}
+
+    return digits in others or any(digits in rounded(o) for o in others if len(o) > len(digits))
+
+
+def _readings(number: str) -> set[float]:
+    """The values that it may have: a point or comma before three digits may part thousands."""
+    plain = re.sub(r"[^\d.,]", "", number)
+    whole, _, rest = plain.replace(",", ".").rpartition(".")
+    grouped = float(re.sub(r"\D", "", plain))
+    if not whole:
+        return {grouped}
+    decimal = float(f"{whole.replace('.', '')}.{rest}")
+    return {grouped, decimal} if len(rest) == 3 else {decimal}
+
+
+def _results(numbers: Sequence[float]) -> Iterator[float]:
+    """What a writer may make of numbers: sums, differences, products, quotients, percentages."""
+    for start in range(len(numbers)):
+        yield from accumulate(numbers[start:])
+    for a, b in permutations((*numbers, 100.0), 2):
+        yield from (a * b, a + b, a - b, *((a / b, (a - b) / b) if b else ()))

@@ -1,0 +1,54 @@
+"""What is told of a claim is sure; whatever a writer may have made of the source is not told."""
+
+import pytest
+
+from rubricem.agent.learning.certain import sure_finding
+from rubricem.agent.reports.rules import Pair
+from tests.judge.test_evidence import source
+
+MILL = source(
+    1, "The mill had 212 workers in 1893, 40 in 1901. Wages rose from 18.5 to 22.2 pence."
+)
+TIDE = source(2, "Some two hundred and twelve boats of 85,346 tons passed. High water: 11:30 pm.")
+SEEN = f"{MILL.text}\n{TIDE.text}\nHe wrote: we shall never see its like again on this shore."
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ("It employed 3,471 people", '"3,471"'),
+        ("It closed in 1934, to nobody's surprise", '"1934"'),
+        ('A letter says "the wheel was broken by the ice"', "broken by the ice"),
+        ("Two hundred boats of so many tons passed at high water", "S2 has most"),
+    ],
+)
+def test_a_number_or_quotation_that_stands_nowhere_and_a_mistaken_citation_are_told(
+    claim: str, told: str
+):
+    finding = sure_finding(Pair(claim, MILL), SEEN, [MILL, TIDE])
+    assert finding.verdict == "unsupported" and told in finding.reason
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "Eight years later 172 fewer were employed",
+        "In both years together there were 252",
+        "Some 85,300 tons passed, or 85.3 thousand",
+        "Wages rose by 20.0%, which is 3.7 pence",
+        "There were 5.3 times as many hands at first",
+        "Its people were Welsh, and three of them foremen",
+        'They call it "the old mill" there',
+        'They "shall never see [it] again on this shore"',
+        "In 1893 the high tide was at 23:30",
+        "Hardly anybody was left",
+    ],
+)
+def test_counts_sums_roundings_names_terms_and_other_words_are_not_told(claim: str):
+    assert sure_finding(Pair(claim, MILL), SEEN, [MILL, TIDE]).verdict != "unsupported"
+
+
+@pytest.mark.parametrize("claim", ["212 boats passed", "The sum is 98,765"])
+def test_written_numbers_and_numbers_among_many_are_not_told(claim: str):
+    many = source(3, f"{TIDE.text} {', '.join(f'{n}.7' for n in range(41))}")
+    assert sure_finding(Pair(claim, many), many.text, [many]).verdict != "unsupported"
