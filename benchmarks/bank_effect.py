@@ -30,12 +30,11 @@ from benchmarks.report import RESULTS, Value, emit, number, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
     ROWS,
-    EvalFolder,
     EvalParts,
     EvalRow,
     Experiment,
-    RowFile,
     answer_one,
+    claimed,
     open_parts,
 )
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -43,6 +42,7 @@ from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.lessons import RunLearner, learn, open_learner
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.sources.index import PassageCorpus
+from rubricem.memory.runs import RowFile
 from rubricem.memory.schema import Status
 
 ARMS, PARTS = ("off", "lessons"), ("again", "near", "other")
@@ -124,7 +124,7 @@ class Study:
     """What is opened once."""
 
     parts: EvalParts
-    rows: RowFile
+    rows: RowFile[EffectRow]
     learner: RunLearner
 
     async def through(self, block: Block) -> None:
@@ -153,7 +153,7 @@ class Study:
         row = await answer_one(able, named, Arm("stages", memory=arm != "off"))
         told = {"id": question.id, "arm": arm, "type": part, "block": block.number}
         found = EffectRow.model_validate(row.model_dump() | told)
-        await self.rows.append(found)
+        await asyncio.to_thread(self.rows.append, found)
         print(f"{block.number:2} {part:6} {arm:8} F1 {row.grade.f1 or 0:.2f} {row.bare[:30]!r}")
         return found
 
@@ -210,10 +210,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
     experiment = Experiment(
         setup, QuestionSet("2wiki", every), (Arm("stages"),), out, search_tool=tool
     )
-    folder = EvalFolder(out)
-    with folder.alone():
-        folder.claim(experiment.row_inputs())
-        rows = RowFile(out / ROWS, EffectRow)
+    with claimed(out, experiment.row_inputs()):
+        rows = RowFile(out / ROWS, EffectRow, "Name another folder.")
         async with AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(experiment, print))
             opening = open_learner(parts.setup, print, parts.researcher.policy)

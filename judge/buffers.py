@@ -191,12 +191,17 @@ def _question(given: Row, row: Row) -> str:
         for name in ("query", "Question", "question"):
             if isinstance(place.get(name), str) and place[name].strip():
                 return str(place[name]).strip()
-    asked = row.get("prompt") or row.get("messages")
-    if isinstance(asked, str):
-        return asked.strip()
-    said = [m for m in asked or () if m["role"] != "system"]
+    asked = row.get("prompt") or row.get("messages") or ()
+    said = asked if isinstance(asked, str) else [m for m in asked if m["role"] != "system"]
     if not said:
         raise KeyError("question")
-    if len(said) == 1:
-        return str(said[0]["content"]).strip()
-    return "\n\n".join(f"{m['role']}: {m['content']}" for m in said)
+    return conversation_text(said).strip()
+
+
+def conversation_text(prompt: str | Sequence[Row]) -> str:
+    """A prompt as one text: a single message as it is, several with the role before each."""
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1:
+        return str(prompt[0]["content"])
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)

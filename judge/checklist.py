@@ -254,14 +254,6 @@ class ChecklistJudge:
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
 
 
-def with_items(
-    buffer: RubricBuffer, items: Sequence[ChecklistItem], reason: str, step: int
-) -> RubricBuffer:
-    """The buffer with the items, but those worth 0, as criteria of the answer that always stay."""
-    criteria = [item.as_criterion() for item in items if item.points]
-    return add(buffer, {Stage.ANSWER: criteria}, step, reason)
-
-
 def stage_score(criteria: Sequence[Criterion], scored: Scored) -> StageScore:
     """What a checked list makes of the answer."""
     verdicts = scored.verdicts.get(Stage.ANSWER, ())

@@ -55,8 +55,6 @@ async def ask_json(
     form: type[Form],
     *,
     check: Callable[[Form], None] = lambda reply: None,
-    seed: int = 0,
-    temperature: float = 0.0,
     failure: type[RubricemError] = JudgeError,
 ) -> tuple[Form, Usage]:
     """The model's reply as a value of `form`, and the cost of all calls for it.
@@ -75,7 +73,7 @@ async def ask_json(
         messages,
         lambda reply: parse_reply(reply, form, check),
         again,
-        Sampling(temperature=temperature, seed=seed, json_schema=unbounded_schema(form)),
+        Sampling(temperature=0.0, json_schema=unbounded_schema(form)),
     )
     if value is None:
         raise failure(

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -192,6 +192,44 @@ def append_whole(descriptor: int, block: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(descriptor, end)
         raise
+
+
+class Keyed(Protocol):
+    """A row that is stored under a key."""
+
+    @property
+    def key(self) -> tuple[Any, ...]: ...
+    def model_dump_json(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=Keyed)
+
+
+class RowFile(Generic[Row]):
+    """Rows on disk, a JSON line for each; of two with one key the later one counts.
+
+    A last line without its end, which a kill has cut, is dropped. Raises StoreError with the
+    remedy for a damaged one.
+    """
+
+    def __init__(self, path: Path, kind: type[Row], remedy: str) -> None:
+        self.path = path
+        self.held: dict[tuple[Any, ...], Row] = {}
+        with writable(path):
+            whole = path.read_bytes() if path.exists() else b""
+            if (end := whole.rfind(b"\n") + 1) < len(whole):
+                os.truncate(path, end)
+        for number, line in enumerate(whole[:end].splitlines(), start=1):
+            row = value_of(line, kind, remedy, f"row {number} of {path}")
+            self.held[row.key] = row
+
+    def append(self, row: Row) -> None:
+        """Return once the row is on disk."""
+        with writable(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                append_whole(file.fileno(), f"{row.model_dump_json()}\n".encode())
+        self.held[row.key] = row
 
 
 def sync(path: Path) -> None:

@@ -36,7 +36,8 @@ from rubricem.agent.cli.terminal import Interrupts, edit_in_place, show_progress
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.transcript.question import check_question
-from rubricem.memory.bank import BankItem, RubricBank
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.store import BankItem
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Reflection, Stage
 from rubricem.memory.screening import orders, screen

@@ -27,7 +27,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import digest_of, pluralise
 
 if TYPE_CHECKING:
-    from rubricem.agent.evaluate import EvalRow, Experiment
+    from rubricem.agent.evaluate.experiment import EvalRow, Experiment
     from rubricem.agent.models.opening import PolicyChoice
     from rubricem.agent.settings import Settings
 
@@ -75,7 +75,8 @@ def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> Non
     and unanswerable; or 2WikiMultihopQA, HotpotQA, MuSiQue, HealthBench or DeepResearch Bench as
     published.
     """
-    from rubricem.agent.evaluate import text_table, ungraded, write_results
+    from rubricem.agent.evaluate.questions import ungraded
+    from rubricem.agent.evaluate.results import text_table, write_results
 
     def tell(line: str) -> None:
         if not (quiet or as_json):
@@ -106,7 +107,9 @@ def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> Non
 
 def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     """The experiment given by the flags; raises SettingsError for an impossible one."""
-    from rubricem.agent.evaluate import Arm, Experiment, QuestionSet
+    from rubricem.agent.evaluate.arms import Arm
+    from rubricem.agent.evaluate.experiment import Experiment
+    from rubricem.agent.evaluate.questions import QuestionSet
     from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.sources.index import PassageCorpus
     from rubricem.memory.schema import AnswerFormat

@@ -11,7 +11,6 @@ The model, the source and the limits are opened once and shared by all arms.
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -31,10 +30,10 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import Ask
+from rubricem.judge.buffers import add
 from rubricem.judge.build import Kind, Wanted
-from rubricem.judge.checklist import with_items
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import append_whole, hold_lock, value_of, writable, write_atomically
+from rubricem.memory.runs import RowFile, hold_lock, value_in, write_atomically
 from rubricem.memory.schema import (
     AnswerFormat,
     GroupJudge,
@@ -49,8 +48,7 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import digest_of
 
 SETTINGS, ROWS = "settings.json", "rows.jsonl"
-JUDGES: tuple[Kind, ...] = ("checklist", "stage")
-"""those that can grade one answer by a rubric; the others compare answers"""
+OTHER_FOLDER = "Name another folder with --out."
 MOST_FAILED = 5
 """consecutive failed runs after which no more are begun"""
 _PLAIN_ID = re.compile(r"[\w.-]{1,40}", re.ASCII)
@@ -99,7 +97,7 @@ class Experiment:
     answer_format: AnswerFormat | None = None
     """None: exact if a question gives its answer, else the setup's"""
     judge: Kind | None = None
-    """for the questions' own rubrics; None: they are not graded"""
+    """for the questions' own rubrics: checklist or stage; None: they are not graded"""
     judge_model: PolicyChoice | None = None
     """None: the model under test"""
     at_once: int = 1
@@ -141,15 +139,13 @@ class Experiment:
         Raises SettingsError for a folder of other settings, StoreError if the folder is in use or
         damaged, PolicyError if run after run fails.
         """
-        folder = EvalFolder(self.out)
-        with folder.alone():
-            setup = await settle(self.setup.over_whole_sources(), tell=tell)
-            self = replace(self, setup=setup)
-            folder.claim(self.row_inputs())
+        setup = await settle(self.setup.over_whole_sources(), tell=tell)
+        self = replace(self, setup=setup)
+        with claimed(self.out, self.row_inputs()):
             wanted = [(question, arm) for question in self.questions.questions
                       for arm in self.arms]  # fmt: skip
-            rows = RowFile(self.out / ROWS)
-            rows.check_questions(self.questions.questions)
+            rows = RowFile(self.out / ROWS, EvalRow, OTHER_FOLDER)
+            check_questions(rows, self.questions.questions)
             done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
             left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
             if left:
@@ -158,75 +154,37 @@ class Experiment:
             return [rows.held[q.id, arm.name] for q, arm in wanted]
 
 
-@dataclass(frozen=True, slots=True)
-class EvalFolder:
-    """The folder of an evaluation's settings and rows."""
+@contextmanager
+def claimed(path: Path, told: Mapping[str, Any]) -> Iterator[None]:
+    """The folder, locked against other evaluations, with these settings in it.
 
-    path: Path
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lock the folder against other evaluations; raises StoreError if one is running."""
-        busy = StoreError(
-            f"{self.path} is in use by another evaluation.",
-            "Wait until that one has ended, or name another folder with --out.",
-        )
-        with hold_lock(self.path / "lock", busy):
-            yield
-
-    def claim(self, told: Mapping[str, Any]) -> None:
-        """Store the settings, or check that they are those stored before."""
-        told, path = json.loads(json.dumps(told)), self.path / SETTINGS
-        if not path.exists():
-            write_atomically(path, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
-            return
-        with writable(path):
-            text = path.read_text(encoding="utf-8")
-        try:
-            before = json.loads(text)
-            other = [name for name in told if before.get(name) != told[name]]
-        except (ValueError, AttributeError) as error:
-            raise StoreError(
-                f"{path} cannot be read.", "Name another folder with --out."
-            ) from error
-        if other:
+    Raises StoreError if another one is running, SettingsError if the folder has other settings.
+    """
+    busy = StoreError(
+        f"{path} is in use by another evaluation.",
+        "Wait until that one has ended, or name another folder with --out.",
+    )
+    with hold_lock(path / "lock", busy):
+        wanted, file = json.loads(json.dumps(told)), path / SETTINGS
+        before = value_in(file, dict[str, Any], OTHER_FOLDER)
+        if before is None:
+            write_atomically(file, json.dumps(wanted, ensure_ascii=False, indent=1) + "\n")
+        elif other := [name for name in wanted if before.get(name) != wanted[name]]:
             raise SettingsError(
-                f"{self.path} holds an evaluation with other {', '.join(other)}.",
-                f"Name another folder with --out; {path.name} has the settings of that one.",
+                f"{path} holds an evaluation with other {', '.join(other)}.",
+                f"{OTHER_FOLDER} {SETTINGS} has the settings of that one.",
             )
+        yield
 
 
-class RowFile:
-    """Rows on disk, each by its `key`; of two with one key the later one counts."""
-
-    def __init__(self, path: Path, kind: type[EvalRow] = EvalRow) -> None:
-        self.path = path
-        self.held: dict[tuple[str, str], Any] = {}
-        with writable(path):
-            whole = path.read_bytes() if path.exists() else b""
-            # A last line without its end was being written when the process was killed.
-            if (end := whole.rfind(b"\n") + 1) < len(whole):
-                os.truncate(path, end)
-        for line in whole[:end].splitlines():
-            row = value_of(line, kind, "Name another folder with --out.", str(path))
-            self.held[row.key] = row
-
-    async def append(self, row: EvalRow) -> None:
-        """Return once the row is on disk."""
-        line = row.model_dump_json() + "\n"
-        with writable(self.path), self.path.open("ab") as file:
-            await asyncio.to_thread(append_whole, file.fileno(), line.encode())
-        self.held[row.key] = row
-
-    def check_questions(self, questions: Sequence[EvalQuestion]) -> None:
-        """Raises SettingsError if a row is of another question with the same id."""
-        asked = {question.id: question.question for question in questions}
-        for row in self.held.values():
-            if asked.get(row.id, row.question) != row.question:
-                raise SettingsError(
-                    f"{self.path.parent} holds another question with the id {row.id!r}.",
-                    "Name another folder with --out.",
-                )
+def check_questions(rows: RowFile[EvalRow], questions: Sequence[EvalQuestion]) -> None:
+    """Raises SettingsError if a row is of another question with the same id."""
+    asked = {question.id: question.question for question in questions}
+    for row in rows.held.values():
+        if asked.get(row.id, row.question) != row.question:
+            raise SettingsError(
+                f"{rows.path.parent} holds another question with the id {row.id!r}.", OTHER_FOLDER
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +238,7 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
 async def _answer_all(
     parts: EvalParts,
     wanted: Sequence[tuple[EvalQuestion, Arm]],
-    rows: RowFile,
+    rows: RowFile[EvalRow],
     on_row: OnRow,
     total: int,
 ) -> None:
@@ -291,7 +249,7 @@ async def _answer_all(
         nonlocal failed, done
         for question, arm in waiting:
             row = await answer_one(parts, question, arm)
-            await rows.append(row)
+            await asyncio.to_thread(rows.append, row)
             failed, done = failed + 1 if row.status is Status.FAILED else 0, done + 1
             on_row(row, done, total)
             if failed >= MOST_FAILED:
@@ -352,7 +310,9 @@ async def rubric_score(
         return {"rubric_reason": "no judge was named"}
     if run.failed:
         return {"rubric_reason": "the run failed"}
-    buffer = with_items(RubricBuffer(question=question.question), question.rubric, "its own", 0)
+    items = [item.as_criterion() for item in question.rubric if item.points]
+    empty = RubricBuffer(question=question.question)
+    buffer = add(empty, {Stage.ANSWER: items}, 0, "its own")
     group = TrajectoryGroup(question=question.question, trajectories=(run,))
     [judgement] = (await judge.judge(group, buffer)).judgements
     found = judgement.at(Stage.ANSWER)

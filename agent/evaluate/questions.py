@@ -20,9 +20,8 @@ from typing import Any
 from pydantic import ValidationError, field_validator
 
 from rubricem.agent.transcript.question import check_question
-from rubricem.judge.buffers import json_rows
+from rubricem.judge.buffers import conversation_text, json_rows
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.judge.evaluation.data import LabelledTurn, conversation_text
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Passage, Value
@@ -184,7 +183,7 @@ def _health(row: Fields) -> tuple[Fields, list[Passage]]:
     themes = [tag for tag in row.get("example_tags", ()) if tag.startswith("theme:")]
     fields = {
         "id": row.get("prompt_id", ""),
-        "question": conversation_text([LabelledTurn.model_validate(t) for t in row["prompt"]]),
+        "question": conversation_text(row["prompt"]),
         "rubric": row["rubrics"],
         "type": themes[0].removeprefix("theme:") if themes else "",
     }

@@ -27,11 +27,7 @@ from pydantic import ValidationError
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
 from rubricem.agent.learning.scoring import SupportBound, find_run
 from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journal_calls
-from rubricem.agent.record.conversations import (
-    Background,
-    background_in,
-    in_conversation,
-)
+from rubricem.agent.record.conversations import Background, background_in, in_conversation
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
@@ -199,17 +195,12 @@ def lesson_of(
     standing: Reflection | None,
 ) -> Lesson:
     """`best` was put into the bank; its current item for the question is `standing`."""
-    if best is not None:
-        outcome, said = _put(best, standing)
-    else:
-        outcome, said = "nothing", _why_none(trajectory, candidates, standing)
-    return Lesson(
-        thread=trajectory.thread,
-        outcome=outcome,
-        said=said,
-        reflection=best.id if best else "",
-        score=best.score if best else None,
-    )
+    thread = trajectory.thread
+    if best is None:
+        why = _why_none(trajectory, candidates, standing)
+        return Lesson(thread=thread, outcome="nothing", said=why)
+    outcome, said = _put(best, standing)
+    return Lesson(thread=thread, outcome=outcome, said=said, reflection=best.id, score=best.score)
 
 
 def _put(best: Reflection, standing: Reflection | None) -> tuple[Outcome, str]:

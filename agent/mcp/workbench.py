@@ -18,7 +18,7 @@ from rubricem.agent.sources.fetch import SENDING, Sending, addresses_in
 from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
-from rubricem.memory.bank import BankItem
+from rubricem.memory.bank.store import BankItem
 from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.schema import (
     AnswerFormat,

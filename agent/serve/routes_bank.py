@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from rubricem.agent.serve.requests import RequestBody, RequestRefused, conflict, missing, refuse_as
-from rubricem.memory.bank import NEVER, BankItem, RubricBank, Standing
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.store import NEVER, BankItem, Standing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.screening import LONGEST, screen
 from rubricem.memory.text import storable

@@ -11,14 +11,14 @@ broken, with the number of the row.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from rubricem.judge.buffers import json_rows
+from rubricem.judge.buffers import conversation_text, json_rows
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import writable
@@ -28,13 +28,6 @@ Side = Literal["first", "second"]
 Winner = Literal["first", "second", "tie"]
 
 
-class LabelledTurn(Value):
-    """One message of the conversation before the answer."""
-
-    role: str
-    content: str
-
-
 class LabelledPair(Value):
     """Two answers to one prompt, and which is better."""
 
@@ -42,7 +35,7 @@ class LabelledPair(Value):
     prompt: str
     first: str
     second: str
-    better: Side
+    better: Side = "first"
     subset: str = ""
 
 
@@ -67,122 +60,95 @@ class LabelledComparison(Value):
         return self.pair, self.swapped
 
 
-class LlmBarRow(BaseModel):
-    """An instruction with two outputs; the label is the number of the better one."""
-
-    input: str
-    output_1: str
-    output_2: str
-    label: Literal[1, 2]
-
-    def to_pairs(self, place: int) -> Iterator[LabelledPair]:
-        better: Side = "first" if self.label == 1 else "second"
-        texts = {"first": self.output_1, "second": self.output_2}
-        yield LabelledPair(id=str(place), prompt=self.input, better=better, **texts)
+Row = Mapping[str, Any]
 
 
-class JudgeBenchRow(BaseModel):
-    """A question with two responses of which one is correct."""
+def _numbered(prompt: str, first: str, second: str, labels: Mapping[Any, Side]) -> "Reader":
+    """Reads a row of two answers under these names, of which the label tells the better."""
 
-    pair_id: str
-    question: str
-    response_A: str
-    response_B: str
-    label: Literal["A>B", "B>A"]
-    source: str = ""
+    def read(row: Row, place: str) -> Iterator[LabelledPair]:
+        if row["label"] not in labels:
+            raise ValueError(f"its label is {row['label']!r}")
+        yield LabelledPair(
+            id=row.get("pair_id", place), prompt=row[prompt], first=row[first], second=row[second],
+            better=labels[row["label"]], subset=row.get("source", ""),
+        )  # fmt: skip
 
-    def to_pairs(self, place: int) -> Iterator[LabelledPair]:
-        better: Side = "first" if self.label == "A>B" else "second"
-        texts = {"first": self.response_A, "second": self.response_B, "subset": self.source}
-        yield LabelledPair(id=self.pair_id, prompt=self.question, better=better, **texts)
+    return read
 
 
-class ChosenRow(BaseModel):
+def _chosen(row: Row, place: str) -> Iterator[LabelledPair]:
     """A chosen and a rejected answer: texts, or conversations that end in them."""
-
-    prompt: str | list[LabelledTurn] = ""
-    chosen: str | list[LabelledTurn]
-    rejected: str | list[LabelledTurn]
-    subset: str = ""
-    id: str | int | None = None
-
-    def to_pairs(self, place: int) -> Iterator[LabelledPair]:
-        before = self.chosen[:-1] if isinstance(self.chosen, list) else []
-        name = str(place if self.id is None else self.id)
-        name = f"{self.subset}/{name}" if self.subset else name
-        texts = {"first": _last(self.chosen), "second": _last(self.rejected)}
-        texts |= {"prompt": conversation_text(self.prompt or before), "subset": self.subset}
-        yield LabelledPair(id=name, better="first", **texts)
+    first, second = row["chosen"], row["rejected"]
+    before = first[:-1] if isinstance(first, list) else []
+    subset, prompt = row.get("subset", ""), row.get("prompt") or before
+    name = str(place if row.get("id") is None else row["id"])
+    yield LabelledPair(
+        id=f"{subset}/{name}" if subset else name, prompt=conversation_text(prompt), subset=subset,
+        first=_last(first), second=_last(second),
+    )  # fmt: skip
 
 
-class RmBenchRow(BaseModel):
+def _styled(row: Row, place: str) -> Iterator[LabelledPair]:
     """Chosen and rejected answers, each concise, detailed, and detailed with markdown.
 
     All nine comparisons are made; hard are those where the rejected answer is the fancier one.
     """
-
-    prompt: str
-    chosen: list[str] = Field(min_length=3, max_length=3)
-    rejected: list[str] = Field(min_length=3, max_length=3)
-    domain: str = ""
-    id: str | int | None = None
-
-    def to_pairs(self, place: int) -> Iterator[LabelledPair]:
-        name = f"{self.domain}/{place if self.id is None else self.id}".removeprefix("/")
-        for right, wrong in product(range(3), repeat=2):
-            kind = "normal" if right == wrong else "hard" if right < wrong else "easy"
-            texts = {"first": self.chosen[right], "second": self.rejected[wrong]}
-            texts |= {"id": f"{name}/{right}{wrong}", "subset": f"{self.domain} {kind}".strip()}
-            yield LabelledPair(prompt=self.prompt, better="first", **texts)
+    domain = row.get("domain", "")
+    name = f"{domain}/{place if row.get('id') is None else row['id']}".removeprefix("/")
+    if (len(row["chosen"]), len(row["rejected"])) != (3, 3):
+        raise ValueError("it has not three chosen and three rejected answers")
+    for right, wrong in product(range(3), repeat=2):
+        kind = "normal" if right == wrong else "hard" if right < wrong else "easy"
+        yield LabelledPair(
+            id=f"{name}/{right}{wrong}", prompt=row["prompt"], subset=f"{domain} {kind}".strip(),
+            first=row["chosen"][right], second=row["rejected"][wrong],
+        )  # fmt: skip
 
 
-Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow
-
-
-def form_of(row: object) -> type[Row] | None:
-    """The format identified by a row's fields, or None."""
-    fields = row if isinstance(row, dict) else {}
-    chosen = fields.get("chosen")
-    styled = isinstance(chosen, list) and all(isinstance(text, str) for text in chosen)
-    signs: tuple[tuple[type[Row], set[str]], ...] = (
-        (LlmBarRow, {"input", "output_1", "output_2"}),
-        (JudgeBenchRow, {"response_A", "response_B"}),
-        (RmBenchRow if styled else ChosenRow, {"chosen", "rejected"}),
-    )
-    return next((form for form, needed in signs if needed <= fields.keys()), None)
-
-
-def conversation_text(prompt: str | Sequence[LabelledTurn]) -> str:
-    """A prompt as one text: a single message as it is, several with the role before each."""
-    if isinstance(prompt, str):
-        return prompt
-    if len(prompt) == 1:
-        return prompt[0].content
-    return "\n\n".join(f"{turn.role}: {turn.content}" for turn in prompt)
-
-
-def _last(answer: str | list[LabelledTurn]) -> str:
-    if isinstance(answer, str):
-        return answer
-    return answer[-1].content if answer else ""
-
-
-Form = TypeVar("Form", bound=BaseModel)
+Reader = Callable[[Row, str], Iterator[LabelledPair]]
+"""The pairs of a row at a place, counted from 1."""
+_LLMBAR = _numbered("input", "output_1", "output_2", {1: "first", 2: "second"})
+_JUDGEBENCH = _numbered("question", "response_A", "response_B", {"A>B": "first", "B>A": "second"})
 KNOWN = (
     "Known are rows of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected) and RM-Bench "
     "(three of each)."
 )
 
 
+def reader_of(row: object) -> Reader | None:
+    """What reads rows with the fields of this one; None if their format is not known."""
+    fields = row if isinstance(row, dict) else {}
+    chosen = fields.get("chosen")
+    styled = isinstance(chosen, list) and all(isinstance(text, str) for text in chosen)
+    readers: tuple[tuple[Reader, set[str]], ...] = (
+        (_LLMBAR, {"input", "output_1", "output_2"}),
+        (_JUDGEBENCH, {"response_A", "response_B"}),
+        (_styled if styled else _chosen, {"chosen", "rejected"}),
+    )
+    return next((reader for reader, needed in readers if needed <= fields.keys()), None)
+
+
+def _last(answer: str | Sequence[Row]) -> str:
+    return answer if isinstance(answer, str) else str(answer[-1]["content"])
+
+
 def read_labelled(path: Path) -> list[LabelledPair]:
     """All pairs in the file, each with an id of its own: sets restart their numbering."""
     rows = read_rows(path)
-    form = form_of(rows[0])
-    if form is None:
+    if (reader := reader_of(rows[0])) is None:
         raise SettingsError(f"{path} holds no pairs of a known format.", KNOWN)
     found, seen = list[LabelledPair](), Counter[str]()
     for place, row in enumerate(rows, start=1):
-        for pair in validate_row(form, row, path, place).to_pairs(place):
+        try:
+            read = list(reader(row, str(place)))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            why = first_fault(error) if isinstance(error, ValidationError) else str(error)
+            why = f"it has no {why}" if isinstance(error, KeyError) else why
+            raise StoreError(
+                f"row {place} of {path} cannot be read: {why}", "Fix the row, or leave it out."
+            ) from error
+        for pair in read:
             seen[pair.id] += 1
             again = f"{pair.id}#{seen[pair.id]}"
             found.append(pair if seen[pair.id] == 1 else pair.model_copy(update={"id": again}))
@@ -199,14 +165,3 @@ def read_rows(path: Path) -> list[Any]:
     if rows := json_rows(text, str(path)):
         return rows
     raise SettingsError(f"{path} holds no rows.", KNOWN)
-
-
-def validate_row(form: type[Form], row: object, path: Path, place: int) -> Form:
-    """The row as a value of `form`; StoreError with its number if it is none."""
-    try:
-        return form.model_validate(row)
-    except ValidationError as error:
-        raise StoreError(
-            f"row {place} of {path} cannot be read: {first_fault(error)}",
-            "Fix the row, or leave it out.",
-        ) from error

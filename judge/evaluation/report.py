@@ -36,9 +36,8 @@ def share(hits: float, n: int) -> Share:
     rate = hits / n
     middle = (rate + Z * Z / (2 * n)) / (1 + Z * Z / n)
     reach = Z / (1 + Z * Z / n) * math.sqrt(rate * (1 - rate) / n + Z * Z / (4 * n * n))
-    return Share(
-        hits=hits, n=n, value=rate, low=max(middle - reach, 0.0), high=min(middle + reach, 1.0)
-    )
+    low, high = max(middle - reach, 0.0), min(middle + reach, 1.0)
+    return Share(hits=hits, n=n, value=rate, low=low, high=high)
 
 
 def share_of(values: Sequence[float]) -> Share:
@@ -58,18 +57,18 @@ class PairMeasures(Value):
 
     pairs: int
     comparisons: int
-    accuracy: Share
+    accuracy: Share = Field(title="accuracy")
     """mean over pairs of the share of its orders that were right"""
-    both: Share
-    """right in both orders, of pairs shown in both"""
-    consistent: Share
-    """the same verdict in both orders, of pairs shown in both; two missing ones are not the same"""
-    pooled: Share
+    both: Share = Field(title="right in both orders")
+    """of pairs shown in both"""
+    pooled: Share = Field(title="right by the mean share")
     """the mean of both orders' shares is on the right side; of pairs with a share in each order"""
-    picks_first: Share
+    consistent: Share = Field(title="consistent")
+    """the same verdict in both orders, of pairs shown in both; two missing ones are not the same"""
+    picks_first: Share = Field(title="picks the first shown")
     """the answer shown first won, of comparisons with a winner"""
-    ties: Share
-    unparsed: Share
+    ties: Share = Field(title="ties")
+    unparsed: Share = Field(title="no verdict")
 
 
 def pair_measures(
@@ -82,22 +81,17 @@ def pair_measures(
         shown[comparison.pair][comparison.swapped] = comparison
     judged = [(known[name], orders) for name, orders in shown.items()]
     whole = [(pair, orders) for pair, orders in judged if len(orders) == 2]
+    winners = [(orders[False].winner, orders[True].winner) for _, orders in whole]
+    decided = [c for c in comparisons if c.winner in ("first", "second")]
+    pooled = (_pooled_right(pair, orders) for pair, orders in whole)
     return PairMeasures(
         pairs=len(judged),
         comparisons=len(comparisons),
         accuracy=share_of([_mean_right(pair, orders) for pair, orders in judged]),
         both=share_of([_mean_right(pair, orders) == 1 for pair, orders in whole]),
-        consistent=share_of(
-            [o[False].winner is not None and o[False].winner == o[True].winner for _, o in whole]
-        ),
-        pooled=share_of([right for p, o in whole if (right := _pooled_right(p, o)) is not None]),
-        picks_first=share_of(
-            [
-                c.winner == ("second" if c.swapped else "first")
-                for c in comparisons
-                if c.winner in ("first", "second")
-            ]
-        ),
+        consistent=share_of([one is not None and one == other for one, other in winners]),
+        pooled=share_of([right for right in pooled if right is not None]),
+        picks_first=share_of([(c.winner == "second") == c.swapped for c in decided]),
         ties=share_of([c.winner == "tie" for c in comparisons]),
         unparsed=share_of([c.winner is None for c in comparisons]),
     )
@@ -116,14 +110,8 @@ def _pooled_right(pair: LabelledPair, orders: Orders) -> bool | None:
 
 def longest_wins(pairs: Sequence[LabelledPair]) -> Share:
     """How often a judge that takes the longer answer is right; equal lengths are half right."""
-    return share_of(
-        [
-            0.5
-            if len(pair.first) == len(pair.second)
-            else float((len(pair.first) > len(pair.second)) == (pair.better == "first"))
-            for pair in pairs
-        ]
-    )
+    longer = [(p.better, len(p.first) - len(p.second)) for p in pairs]
+    return share_of([((by > 0) == (better == "first")) if by else 0.5 for better, by in longer])
 
 
 class PairReport(Value):
@@ -163,16 +151,9 @@ class PairReport(Value):
 
 def pair_shares(measures: PairMeasures) -> list[tuple[str, Share]]:
     """The measures by their names in words; unknown ones are left out."""
-    named = [
-        ("accuracy", measures.accuracy),
-        ("right in both orders", measures.both),
-        ("right by the mean share", measures.pooled),
-        ("consistent", measures.consistent),
-        ("picks the first shown", measures.picks_first),
-        ("ties", measures.ties),
-        ("no verdict", measures.unparsed),
-    ]
-    return [(name, share) for name, share in named if share.n]
+    fields = PairMeasures.model_fields.items()
+    named = [(told.title, getattr(measures, name)) for name, told in fields if told.title]
+    return [(title, share) for title, share in named if share.n]
 
 
 def shares_of(report: PairReport) -> list[tuple[str, Share]]:

@@ -4,9 +4,8 @@ For judges that score single answers, the higher score wins a pair. Each answer 
 own that holds only the answer. The judge's confidence in the first (`first_share`) is then 0.5 plus
 half the difference of the scores.
 
-Verdicts are appended to a file as they come, one JSON line each, so that an interrupted evaluation
-can be resumed. A last line without its end was cut by a kill and is dropped. A file belongs to one
-judge: verdicts of two would be counted as one.
+Verdicts are appended to a file as they come, so that an interrupted evaluation can be resumed. A
+file belongs to one judge: verdicts of two would be counted as one.
 """
 
 import asyncio
@@ -30,15 +29,13 @@ from rubricem.judge.evaluation.data import (
     LabelledPair,
     Winner,
     read_labelled,
-    read_rows,
-    validate_row,
 )
 from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.pairwise import Comparer, Preference, Side, ask_preference
 from rubricem.judge.relative import RelativeJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, SettingsError
-from rubricem.memory.runs import writable
+from rubricem.memory.runs import RowFile
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
@@ -51,7 +48,6 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
     TrajectoryGroup,
-    Usage,
 )
 
 Item = TypeVar("Item")
@@ -67,9 +63,7 @@ class GroupComparer:
     """
 
     def __init__(self, judge: GroupJudge, *, keep: bool = False) -> None:
-        self._judge = judge
-        self.name = judge.name
-        self._keep = keep
+        self._judge, self._keep, self.name = judge, keep, judge.name
         self._buffers: dict[str, RubricBuffer] = {}
         self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -82,25 +76,22 @@ class GroupComparer:
         if len(scores) < len(answers):
             said = [answer.unscored_reason for answer in answers if answer.score is None]
             return Preference(None, " ".join((said[0], *judged.notes)), usage=usage)
-        return higher(scores[0], scores[1], usage)
+        one, other = scores
+        # Equal scores prefer neither; those apart by 1 or more are wholly sure.
+        winner: Side | None = None if one == other else "A" if one > other else "B"
+        share = min(max(0.5 + (one - other) / 2, 0.0), 1.0)
+        reason = f"Scored {one:.3g} and {other:.3g}."
+        return Preference(winner, reason, first_share=share, usage=usage)
 
     async def _judge_group(self, group: TrajectoryGroup) -> GroupJudgement:
-        question = group.question
+        empty = RubricBuffer(question=group.question)
         if not self._keep:
-            return await self._judge.judge(group, RubricBuffer(question=question))
-        async with self._making[question]:
-            buffer = self._buffers.get(question, RubricBuffer(question=question))
+            return await self._judge.judge(group, empty)
+        async with self._making[group.question]:
+            buffer = self._buffers.get(group.question, empty)
             judged = await self._judge.judge(group, buffer)
-            self._buffers[question] = judged.buffer
+            self._buffers[group.question] = judged.buffer
         return judged
-
-
-def higher(first: float, second: float, usage: Usage) -> Preference:
-    """What two scores say; equal ones prefer neither. One apart by 1 or more is wholly sure."""
-    reason = f"Scored {first:.3g} and {second:.3g}."
-    winner: Side | None = None if first == second else "A" if first > second else "B"
-    share = min(max(0.5 + (first - second) / 2, 0.0), 1.0)
-    return Preference(winner, reason, first_share=share, usage=usage)
 
 
 def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:
@@ -197,40 +188,23 @@ def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
     return [listed[i] for i in sorted(random.Random(seed).sample(range(len(listed)), limit))]
 
 
-def read_verdicts(path: Path, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
-    """The verdicts on these pairs in a file: of two on the same order, the later one.
-
-    A last line that a kill has cut is cut away. Raises SettingsError for verdicts on other pairs.
-    """
-    with writable(path):
-        held = path.read_bytes()
-        whole = held[: held.rfind(b"\n") + 1]
-        if len(whole) < len(held):
-            path.write_bytes(whole)
-    if not whole.strip():
-        return []
-    rows = enumerate(read_rows(path), start=1)
-    read = (validate_row(LabelledComparison, row, path, place) for place, row in rows)
-    found = {verdict.key: verdict for verdict in read}
-    if strange := sorted({name for name, _ in found} - {pair.id for pair in pairs}):
+def read_verdicts(path: Path, pairs: Sequence[LabelledPair]) -> RowFile[LabelledComparison]:
+    """The verdicts on these pairs in a file. Raises SettingsError for verdicts on other pairs."""
+    kept = RowFile(path, LabelledComparison, "Fix the row, or leave it out.")
+    if strange := sorted({name for name, _ in kept.held} - {pair.id for pair in pairs}):
         raise SettingsError(
             f"{path} was not recorded on this data: it speaks of {strange[0]!r}.",
             "Name the data it was recorded on, or another file of verdicts.",
         )
-    return list(found.values())
-
-
-def keep_verdict(path: Path, verdict: LabelledComparison) -> None:
-    with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(verdict.model_dump_json() + "\n")
+    return kept
 
 
 def report_verdicts(path: Path, verdicts: Path) -> PairReport:
     """What a file of verdicts on this data says; no model is asked."""
     pairs = read_labelled(path)
-    found = read_verdicts(verdicts, pairs)
+    found = list(read_verdicts(verdicts, pairs).held.values())
+    if not found:
+        raise SettingsError(f"{verdicts} holds no verdicts.", "Add --judge, or name another file.")
     judge = next(filter(None, (verdict.judge for verdict in found)), verdicts.stem)
     return PairReport.of(path.name, judge, pairs, found)
 
@@ -254,22 +228,23 @@ async def evaluate(
     """
     everything = await asyncio.to_thread(read_labelled, path)
     pairs = sample(everything, limit, seed)
-    kept = read_verdicts(verdicts, everything) if verdicts and verdicts.exists() else []
-    if others := sorted({verdict.judge for verdict in kept} - {judge}):
+    kept = read_verdicts(verdicts, everything) if verdicts else None
+    known = list(kept.held.values()) if kept else []
+    if others := sorted({verdict.judge for verdict in known} - {judge}):
         raise SettingsError(
             f"{verdicts} holds verdicts of {others[0] or 'an unnamed judge'}, not of {judge}.",
             "Name another file; to measure what it holds, leave out --judge.",
         )
     names = {pair.id for pair in pairs}
-    found = [verdict for verdict in kept if verdict.pair in names]
+    found = [verdict for verdict in known if verdict.pair in names]
     tasks = tasks_of(pairs, found)
     done, total = len(found), len(found) + len(tasks)
 
     def keep(verdict: LabelledComparison) -> None:
         nonlocal done
         done += 1
-        if verdicts:
-            keep_verdict(verdicts, verdict.model_copy(update={"judge": judge}))
+        if kept:
+            kept.append(verdict.model_copy(update={"judge": judge}))
         tell(done, total)
 
     found += await compare_all(comparer, tasks, at_once, keep)

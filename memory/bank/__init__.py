@@ -13,38 +13,16 @@ is wanted, neither Chroma nor an embedding model is loaded.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rubricem.memory.bank.index import BankIndex, Match
-from rubricem.memory.bank.store import (
-    NEVER,
-    NOW,
-    BankItem,
-    BankStats,
-    BankStore,
-    Imported,
-    Released,
-    Standing,
-    question_key,
-)
+from rubricem.memory.bank.store import NOW, BankItem, BankStore, question_key
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Embedder, Judgement, Reflection
-
-__all__ = [
-    "FLOOR",
-    "NEAREST",
-    "NEVER",
-    "BankItem",
-    "BankStats",
-    "Imported",
-    "Match",
-    "RecalledReflections",
-    "Released",
-    "RubricBank",
-    "Standing",
-]
 
 NEAREST = 2
 """at most so many items are recalled"""
@@ -70,6 +48,22 @@ class RecalledReflections:
     """why nothing similar could be looked for; what is here is good all the same"""
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def _in_thread(
+    work: Callable[Concatenate[BankStore, Given], Result],
+) -> Callable[Concatenate["RubricBank", Given], Coroutine[Any, Any, Result]]:
+    """The method of the store, as one of the bank that runs in a thread."""
+
+    @wraps(work)
+    async def waited(bank: "RubricBank", /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await asyncio.to_thread(work, bank._store, *args, **named)
+
+    return waited
+
+
 class RubricBank:
     """The bank of one data directory. Many processes may use it at once.
 
@@ -89,25 +83,19 @@ class RubricBank:
         """The embedding model; None until the first search by meaning."""
         return self._opened.embedder if self._opened else None
 
-    async def put(self, reflection: Reflection) -> bool:
-        """Add an item; returns once it is on disk. False if this very item was added before.
-
-        False, too, if a person removed the same words on its question and nobody has written or
-        released them since. It replaces the item that counts for its question, unless it has flags
-        or a person wrote the other.
-        """
-        return await asyncio.to_thread(self._store.put, reflection)
-
-    async def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
-        """Add items of another bank, which the caller has screened; all of them or none.
-
-        The bank's own stays where it has one on the question, and what was removed here stays so.
-        """
-        return await asyncio.to_thread(self._store.bring_in, list(reflections))
-
-    async def generation(self) -> int:
-        """The number of changes so far."""
-        return await asyncio.to_thread(self._store.generation)
+    put = _in_thread(BankStore.put)
+    bring_in = _in_thread(BankStore.bring_in)
+    generation = _in_thread(BankStore.generation)
+    page = _in_thread(BankStore.page)
+    find = _in_thread(BankStore.find)
+    history = _in_thread(BankStore.history)
+    within = _in_thread(BankStore.within)
+    edit = _in_thread(BankStore.edit)
+    release = _in_thread(BankStore.release)
+    publish = _in_thread(BankStore.publish)
+    remove = _in_thread(BankStore.remove)
+    note_use = _in_thread(BankStore.note_use)
+    stats = _in_thread(BankStore.stats)
 
     async def items(self, generation: int = NOW, *, every: bool = False) -> list[BankItem]:
         """The items that count, one per question, in the order in which they were added.
@@ -118,28 +106,10 @@ class RubricBank:
             return await asyncio.to_thread(self._store.everything)
         return await asyncio.to_thread(self._store.items_at, generation)
 
-    async def page(
-        self, standing: Standing = "current", limit: int = 50, before: int = NEVER
-    ) -> list[BankItem]:
-        """Items of this standing that were added before a generation, the latest first."""
-        return await asyncio.to_thread(self._store.page, standing, limit, before)
-
-    async def find(self, prefix: str) -> list[BankItem]:
-        """Every item whose id has this prefix; none for ""."""
-        return await asyncio.to_thread(self._store.find, prefix)
-
     async def item(self, identifier: str) -> BankItem | None:
         """The item with exactly this id; None if there is none."""
         found = await self.find(identifier)
         return next((item for item in found if item.reflection.id == identifier), None)
-
-    async def history(self, question: str) -> list[BankItem]:
-        """Every item on the question, in the order in which they were added."""
-        return await asyncio.to_thread(self._store.history, question)
-
-    async def within(self, question: str, generation: int = NOW) -> Reflection | None:
-        """The reflection on this very question; None if there is none."""
-        return await asyncio.to_thread(self._store.within, question, generation)
 
     async def search(self, text: str, k: int = 10) -> list[Match]:
         """The k items whose questions are nearest to a text, without a similarity floor."""
@@ -177,26 +147,6 @@ class RubricBank:
             return RecalledReflections(itself, fault=error)
         return RecalledReflections(itself, tuple(similar))
 
-    async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
-        """Add a version that a person wrote, at the place `by`; the old one goes to the history."""
-        return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways, by)
-
-    async def release(self, identifier: str, by: str = "") -> Released:
-        """Release it from quarantine: it counts, unless a newer or a person's own one does."""
-        return await asyncio.to_thread(self._store.release, identifier, by)
-
-    async def publish(self, identifier: str) -> None:
-        """Let an item go to any model and before any run: a person says that it is not private."""
-        await asyncio.to_thread(self._store.publish, identifier)
-
-    async def remove(self, identifier: str) -> None:
-        """Remove it from every view, and its text from the disk."""
-        await asyncio.to_thread(self._store.remove, identifier)
-
-    async def note_use(self, trajectory_id: str, ids: Sequence[str]) -> None:
-        """Record that a run was given these items; repeating it for the run changes nothing."""
-        await asyncio.to_thread(self._store.note_use, trajectory_id, ids)
-
     async def note_judgements(self, judgements: Iterable[Judgement]) -> None:
         """Record how well runs were judged: for each, the mean over its scored stages."""
         for judgement in judgements:
@@ -208,9 +158,6 @@ class RubricBank:
             if known:
                 mean = sum(known) / len(known)
                 await asyncio.to_thread(self._store.note_score, judgement.trajectory_id, mean)
-
-    async def stats(self) -> BankStats:
-        return await asyncio.to_thread(self._store.stats)
 
     async def _index(self) -> BankIndex:
         if self._open_embedder is None:

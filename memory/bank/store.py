@@ -187,6 +187,7 @@ class BankStore:
             self._db.close()
 
     def generation(self) -> int:
+        """The number of changes so far."""
         return int(self._state("generation", 0))
 
     def changes(self) -> int:
@@ -202,7 +203,12 @@ class BankStore:
             _set(db, "index", mark.model_dump_json())
 
     def put(self, reflection: Reflection) -> bool:
-        """Add a run's reflection; see `RubricBank.put`."""
+        """Add an item; it is on disk on return. False if this very item was added before.
+
+        False, too, if a person removed the same words on its question and nobody has written or
+        released them since. It replaces the item that counts for its question, unless it has flags
+        or a person wrote the other.
+        """
         with self._change() as db:
             if _is_known(db, reflection):
                 return False
@@ -210,7 +216,10 @@ class BankStore:
         return True
 
     def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
-        """Add those of another bank, all or none; see `RubricBank.bring_in`."""
+        """Add items of another bank, which the caller has screened; all of them or none.
+
+        The bank's own stays where it has one on the question, and what was removed here stays so.
+        """
         added = kept = quarantined = removed = 0
         with self._change() as db:
             for given in reflections:
@@ -230,7 +239,7 @@ class BankStore:
         return Imported(added, kept, quarantined, removed)
 
     def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
-        """Put a version that a person wrote in the place of the current one."""
+        """Add a version that a person wrote, at the place `by`; the old one goes to the history."""
         with self._change() as db:
             old = self._current(db, identifier)
             text = "\0".join((old.reflection.id, rubrics, takeaways))
@@ -251,7 +260,7 @@ class BankStore:
         return self.item(new.id)
 
     def release(self, identifier: str, by: str = "") -> Released:
-        """Let it out of quarantine; the item of its question that is newer or fixed stays."""
+        """Release it from quarantine: it counts, unless a newer or a person's own one does."""
         with self._change() as db:
             item = self._current(db, identifier)
             if not item.quarantined:
@@ -282,7 +291,7 @@ class BankStore:
             db.execute("UPDATE items SET reflection = ? WHERE added = ?", told)
 
     def remove(self, identifier: str) -> None:
-        """Remove an item and its text for good."""
+        """Remove it from every view, and its text from the disk."""
         with self._change() as db:
             item = self._found(db, identifier)
             words = words_key(item.reflection)
@@ -293,6 +302,7 @@ class BankStore:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def note_use(self, trajectory: str, ids: Sequence[str]) -> None:
+        """Record that a run was given these items; repeating it for the run changes nothing."""
         with self._change() as db:
             uses = [(identifier, trajectory) for identifier in ids]
             db.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", uses)
@@ -305,7 +315,10 @@ class BankStore:
         """The item that counted for each question, in the order in which they were added."""
         return self._items("since <= ? AND until > ? ORDER BY added", generation, generation)
 
-    def page(self, standing: Standing, limit: int, before: int) -> list[BankItem]:
+    def page(
+        self, standing: Standing = "current", limit: int = 50, before: int = NEVER
+    ) -> list[BankItem]:
+        """Items of this standing that were added before a generation, the latest first."""
         where = f"{_OF[standing]} AND added < ? ORDER BY added DESC LIMIT ?"
         return self._items(where, before, limit)
 
@@ -313,14 +326,16 @@ class BankStore:
         return self._items("1 ORDER BY added")
 
     def find(self, prefix: str) -> list[BankItem]:
+        """Every item whose id has this prefix; none for ""."""
         where = "id >= ? AND id < ? ORDER BY added"
         return self._items(where, prefix, prefix + "\U0010ffff") if prefix else []
 
     def history(self, question: str) -> list[BankItem]:
+        """Every item on the question, in the order in which they were added."""
         return self._items("key = ? ORDER BY added", question_key(question))
 
-    def within(self, question: str, generation: int) -> Reflection | None:
-        """What counted for this very question at a generation."""
+    def within(self, question: str, generation: int = NOW) -> Reflection | None:
+        """The reflection that counts for this very question; None if there is none."""
         where = "key = ? AND since <= ? AND until > ?"
         found = self._items(where, question_key(question), generation, generation)
         return found[0].reflection if found else None

@@ -147,5 +147,5 @@ def test_rubrics_and_judgements_of_ec15fe0e_open(tmp_path: Path):
     assert store.load(ASKED) == grown
     judgement = Judgement.model_validate_json((EARLIER / "judgement.json").read_bytes())
     assert (judgement.score(Stage.ANSWER), judgement.rubric_version) == (0.75, buffer.label)
-    [verdict] = read_verdicts(EARLIER / "verdicts.jsonl", [pair("1")])
+    [verdict] = read_verdicts(EARLIER / "verdicts.jsonl", [pair("1")]).held.values()
     assert (verdict.winner, verdict.share) == ("first", 0.75)

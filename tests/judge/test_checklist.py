@@ -150,16 +150,6 @@ async def test_no_checklist_leaves_answers_unscored_with_the_cost_counted():
     assert result.notes[0].startswith("No checklist: scripted gave no usable JSON")
 
 
-async def test_a_judge_that_is_down_leaves_answers_unscored():
-    model = ScriptedChat(lambda asked: None)
-    judge = ChecklistJudge(ChatChecklistMaker(model), ChatItemScorer(model))
-    result = await judge.judge(group_of(run_of()), EMPTY)
-    assert "the server is down" in result.judgements[0].stages[-1].unscored_reason
-    checked = await ChecklistJudge(making(), ChatItemScorer(model)).judge(group_of(run_of()), EMPTY)
-    assert "the server is down" in checked.notes[0]
-    assert checked.judgements[0].score(Stage.ANSWER) is None
-
-
 @pytest.mark.parametrize(
     ("met", "score", "told"),
     [

@@ -11,7 +11,7 @@ import pytest
 
 from rubricem.judge.base import stage_text
 from rubricem.judge.buffers import add
-from rubricem.judge.checklist import ChecklistItem, ChecklistJudge, with_items
+from rubricem.judge.checklist import ChecklistItem, ChecklistJudge
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView, compositions_of
 from rubricem.judge.rubrics import (
     ChatClient,
@@ -179,7 +179,8 @@ async def test_a_gate_lets_the_minus_points_of_a_checklist_through():
 
     named = ChecklistItem(criterion="names it", points=5)
     items = [named, ChecklistItem(criterion="errs", points=-3)]
-    buffer = with_items(RubricBuffer(question=QUESTION), items, "given", 0)
+    given = tuple(item.as_criterion() for item in items)
+    buffer = RubricBuffer(question=QUESTION, persistent={Stage.ANSWER: given})
     judge = ChecklistJudge(ScriptedProposer({}), ScriptedScorer(flawed))
     group = group_of(varied("a", "good"), varied("b", "bad"))
     composed = ComposedJudge(judge, {Stage.ANSWER: lambda: Sequential(Judged())})

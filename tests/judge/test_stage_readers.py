@@ -37,7 +37,7 @@ from rubricem.memory.schema import (
 )
 from tests.support.judges import FixedReader
 from tests.support.policies import chatting
-from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.scripted_server import ScriptedServer
 from tests.support.values import QUESTION, WHOLE, ByCharacter, group_of, item, run_of, varied
 
 RIGHT = item("Names the least recently used entry.", 3)
@@ -96,16 +96,6 @@ async def test_one_call_proposes_for_the_whole_group():
     assert "It is the first answer." in shown and "It is the second answer." in shown
     assert RIGHT.description in shown, "what is in force is told, so that it is not repeated"
     assert '"needed"' not in shown, "criteria of the question are there"
-
-
-async def test_a_server_that_fails_leaves_everything_unscored():
-    async with chatting(lambda body, number: Fault(400, "no such model")) as (chat, _):
-        buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (RIGHT,)})
-        result = await stage_judge(chat).judge(group_of(run_of()), buffer)
-    answer = result.judgements[0].stages[-1]
-    assert answer.score is None and "no such model" in answer.unscored_reason
-    assert "No new criteria" in result.notes[0]
-    assert result.buffer == buffer
 
 
 RULE = item("Names the least recently used entry.")

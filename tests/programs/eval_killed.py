@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.evaluate import Arm, Experiment, QuestionSet
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import Experiment
+from rubricem.agent.evaluate.questions import QuestionSet
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.schema import Sampling

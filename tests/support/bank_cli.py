@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.transcript.scaffold import template
-from rubricem.memory.bank import BankItem, RubricBank
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.store import BankItem
 from rubricem.memory.schema import Reflection, ReflectionScore
 from tests.agent.learning.test_reflect import GOOD
 from tests.judge.test_reflection import by_content

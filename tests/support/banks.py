@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.bank import BankItem, Match, RubricBank
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.index import Match
+from rubricem.memory.bank.store import BankItem
 from rubricem.memory.schema import Reflection
 
 WORDS = ("cache", "heap", "path", "rome")

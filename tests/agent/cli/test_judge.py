@@ -1,6 +1,5 @@
 """`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, RubricBuffer, Stage, Trajectory
 from tests.conftest import refusal, rubricem
 from tests.support.judges import chain
-from tests.support.policies import RUN, answer, asked
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import QUESTION, item, varied
 
@@ -228,28 +226,15 @@ def pairwise(body: dict[str, Any], number: int) -> str:
     return f"<type>Chat</type><eval>clear</eval><answer>[[{letter}]]</answer>"
 
 
-def stage(body: dict[str, Any], number: int) -> str:
-    said = body["messages"][1]["content"]
-    if "Criteria:" not in said:
-        item = {"title": "City", "description": "Names the city.", "weight": 3}
-        return json.dumps({"answer": {"positive": [item]}})
-    points = 2 if GOOD in said else 0
-    return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": points}]})
-
-
-SCRIPTS = {"pairwise": pairwise, "stage": stage}
-
-
-@pytest.mark.parametrize("kind", SCRIPTS)
-def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(kind: str, pairs: Path):
-    with ScriptedServer(SCRIPTS[kind]) as server:
-        report = asked_of(server, kind, pairs)
+def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(pairs: Path):
+    with ScriptedServer(pairwise) as server:
+        report = asked_of(server, "pairwise", pairs)
     measures = report["measures"]
     assert (measures["both"]["hits"], measures["both"]["n"]) == (2, 2)
     assert measures["picks_first"]["hits"] == 2
-    assert measures["pooled"]["n"] == (0 if kind == "pairwise" else 2), "a verdict has no share"
+    assert measures["pooled"]["n"] == 0, "a verdict has no share"
     assert report["usage"]["calls"] == len(server.requests)
-    assert report["judge"].startswith(f"{kind}, ")
+    assert report["judge"].startswith("pairwise, ")
 
 
 def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
@@ -278,51 +263,14 @@ def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
     assert report["usage"]["calls"] == len(server.requests) > 4
 
 
-GATE = json.dumps(
-    {
-        stage: {"positive": [{"title": stage, "description": "Is good."}]}
-        for stage in ("plan", "answer")
-    }
-)
-
-
-def judging(body: dict[str, Any], number: int) -> str:
-    if "Criteria:" not in body["messages"][1]["content"]:
-        return GATE
-    verdicts = [{"number": n, "justification": "so it is", "points": 1} for n in (1, 2)]
-    return json.dumps({"verdicts": verdicts})
-
-
-def scores_gated(server: ScriptedServer) -> list[float | None]:
-    done = score(server, "mine", "--gated", "--json")
-    (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
-    return [stage["score"] for stage in judgement["stages"]]
-
-
 def test_a_run_without_form_scores_0_and_no_judge_is_asked(data: Path):
     RunStore(data).create("mine", {})
     RunStore(data).save(varied("mine", "It is LRU."))
-    with ScriptedServer(judging) as server:
-        assert scores_gated(server) == [0.0] * 4
+    with ScriptedServer([]) as server:
+        done = score(server, "mine", "--gated", "--json")
+    (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
+    assert [stage["score"] for stage in judgement["stages"]] == [0.0] * 4
     assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("end", "judged"),
-    [
-        (answer('The <cite id="S1">cache can grow without bound</cite>.'), 0.5),
-        (answer("It is unbounded."), 0.0),
-    ],
-    ids=["cited", "uncited"],
-)
-async def test_a_whole_run_is_judged_but_not_an_answer_that_cites_nothing(
-    data: Path, end: str, judged: float
-):
-    with ScriptedServer((*RUN[:-1], end)) as server:
-        await asked(server.base_url, data, thread="mine")
-    with ScriptedServer(judging) as server:
-        assert await asyncio.to_thread(scores_gated, server) == [0.5, 1.0, 1.0, judged]
-    assert len(server.requests) == 2, "one proposes, one scores"
 
 
 RULE, FLAT, FIRST = item("Names the rule.", 3), item("Is a text."), item("Asks.", kept=True)

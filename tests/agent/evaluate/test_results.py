@@ -7,12 +7,7 @@ from typing import Any
 from rubricem.agent.evaluate.experiment import EvalRow
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
-from rubricem.agent.evaluate.results import (
-    differences,
-    figures,
-    summary,
-    text_table,
-)
+from rubricem.agent.evaluate.results import differences, figures, summary, text_table
 from rubricem.memory.schema import Status
 from tests.programs.killing import killed_runs
 

@@ -11,7 +11,6 @@ from rubricem.judge.evaluation.run import (
     GroupComparer,
     compare_pair,
     evaluate,
-    keep_verdict,
     read_verdicts,
 )
 from rubricem.judge.pairwise import Preference, ask_preference
@@ -128,21 +127,25 @@ async def test_undecided_is_a_tie_and_silent_is_no_verdict(
 def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):
     path = tmp_path / "deep" / "kept.jsonl"
     first, second = said("a", "first", "tie")
-    keep_verdict(path, first)
+
+    def kept() -> list[LabelledComparison]:
+        return list(read_verdicts(path, [pair("a")]).held.values())
+
+    read_verdicts(path, [pair("a")]).append(first)
     with path.open("a") as file:
         file.write('{"pair": "a", "swa')
-    assert read_verdicts(path, [pair("a")]) == [first]
-    keep_verdict(path, second)
-    assert read_verdicts(path, [pair("a")]) == [first, second]
-    keep_verdict(path, first.model_copy(update={"winner": "second"}))
-    later = read_verdicts(path, [pair("a")])[0]
-    assert later.winner == "second", "of two on one order the later"
+    assert kept() == [first]
+    read_verdicts(path, [pair("a")]).append(second)
+    assert kept() == [first, second]
+    read_verdicts(path, [pair("a")]).append(first.model_copy(update={"winner": "second"}))
+    assert kept()[0].winner == "second", "of two on one order the later"
 
 
 async def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: Path):
     data, path = tmp_path / "pairs.jsonl", tmp_path / "kept.jsonl"
     data.write_text('{"id": "a", "prompt": "q", "chosen": "x", "rejected": "y"}\n')
-    keep_verdict(path, LabelledComparison(pair="a", judge="one", winner="first"))
+    verdict = LabelledComparison(pair="a", judge="one", winner="first")
+    read_verdicts(path, [pair("a")]).append(verdict)
     with pytest.raises(SettingsError, match="verdicts of one, not of two"):
         await evaluate(Fixed(Preference("A", "")), data, judge="two", verdicts=path)
     with pytest.raises(SettingsError, match="speaks of 'a'"):
