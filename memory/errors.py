@@ -12,10 +12,13 @@ Each message is one sentence for a person; `remedy` is a sentence that says what
 code raises plain errors; `boundary` names the boundary they crossed, once.
 """
 
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -88,7 +91,7 @@ def import_extra(module: str, extra: str | None, what: str = "This", instead: st
                 f"{what} needs {package}, which cannot be loaded: {cause}.",
                 "Free some memory, or install it anew.",
             ) from cause
-        install = install_of(extra) if extra else f"{sys.executable} -m pip install {package}"
+        install = install_of(extra) if extra else _installing(package)
         raise SettingsError(
             f"{what} needs {package}, which is not installed.",
             f"Install it: {install}{instead and ', '}{instead}",
@@ -98,7 +101,6 @@ def import_extra(module: str, extra: str | None, what: str = "This", instead: st
 def install_of(extra: str) -> str:
     """The command that adds an extra to this installation; for a checkout it names the folder."""
     import json
-    import shlex
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
@@ -107,8 +109,19 @@ def install_of(extra: str) -> str:
         told = json.loads(distribution(name).read_text("direct_url.json") or "{}")
         if (url := urlsplit(told.get("url", ""))).scheme == "file":
             name, editable = unquote(url.path), told.get("dir_info", {}).get("editable", False)
-    words = [sys.executable, "-m", "pip", "install", *["-e"] * editable, f"{name}[{extra}]"]
-    return shlex.join(words)
+    return _installing(f"{name}[{extra}]", *["-e"] * editable, tool=True)
+
+
+def _installing(target: str, *flags: str, tool: bool = False) -> str:
+    """The command that adds it here; `tool`: it is this program, which pipx or uv may keep."""
+    words = [sys.executable, "-m", "pip", "install"]
+    if tool and os.path.exists(f"{sys.prefix}/pipx_metadata.json"):
+        words = ["pipx", "install", "--force"]
+    elif tool and os.path.exists(f"{sys.prefix}/uv-receipt.toml"):
+        words = ["uv", "tool", "install"]
+    elif find_spec("pip") is None:
+        words = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*words, *flags, target])
 
 
 @contextmanager

@@ -99,9 +99,7 @@ class LazyGroup(click.Group):
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.lazy:
-            return None
-        return self.lazy[cmd_name].load()
+        return self.lazy[cmd_name].load() if cmd_name in self.lazy else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # People add --debug at the end of what just failed.
@@ -267,11 +265,6 @@ def _notices_told() -> Iterator[None]:
         logger.propagate = True
 
 
-def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.meta[DEBUG_VARIABLE] = True
-
-
 def _name_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
     if value is not None:
         from rubricem.agent.settings import NAMED_FILE
@@ -293,7 +286,7 @@ def _name_file(ctx: click.Context, param: click.Parameter, value: Path | None) -
     "--debug",
     is_flag=True,
     expose_value=False,
-    callback=_remember_debug,
+    callback=lambda ctx, param, value: ctx.meta.setdefault(DEBUG_VARIABLE, value),
     help="Show where a run's time went, and the traceback of an error.",
 )
 @click.version_option(

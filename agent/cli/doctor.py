@@ -211,8 +211,7 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
         held = len(await RubricBank(settings.data_dir).items())
     except RubricemError as error:
         return 0, Check("bank", "note", f"{error}, so nothing is recalled", error.remedy)
-    found = f"{pluralise(held, 'reflection')}, memory {settings.memory}"
-    return held, Check("bank", "ok", found)
+    return held, Check("bank", "ok", f"{pluralise(held, 'reflection')}, memory {settings.memory}")
 
 
 def check_embedder(settings: Settings, recallable: int = 0) -> Check:

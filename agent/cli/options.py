@@ -8,6 +8,7 @@ also for its help.
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,8 +51,7 @@ def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], 
 _TYPES: dict[object, type] = {"int": int, "float": float}
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-ONLY_JSON = AS_JSON
-"""where progress is left out as well"""
+ONLY_JSON = AS_JSON  # where progress is left out as well
 _SAID = "Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris."
 REPORT_OUT = click.option("-o", "--out", type=Path, metavar="FILE", help=_SAID)
 
@@ -71,11 +71,9 @@ def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _pair(given: str) -> tuple[str, Any]:
     name, is_, value = given.partition("=")
-    try:
+    with suppress(ValueError):
         if is_:
             return name.strip().replace("-", "_"), json.loads(value) if value[:1] == "{" else value
-    except ValueError:
-        pass
     raise SettingsError(f"--set {given!r} cannot be read.", "Write --set NAME=VALUE.")
 
 

@@ -130,10 +130,8 @@ def users(context: click.Context, as_json: bool) -> None:
         print_json({"users": told})
         return
     for name, allowance in told.items():
-        limits = ", ".join(
-            f"{each.replace('_', ' ')} {value:g}" for each, value in allowance.items()
-        )
-        click.echo(f"{name:20}{limits or 'as the server has it'}")
+        limits = [f"{each.replace('_', ' ')} {value:g}" for each, value in allowance.items()]
+        click.echo(f"{name:20}{', '.join(limits) or 'as the server has it'}")
     click.echo(pluralise(len(told), "user"))
 
 

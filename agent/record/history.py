@@ -246,8 +246,8 @@ class History:
 def kind_of(choices: Mapping[str, Any], form: object) -> tuple[str, str, str]:
     """The model, effort and form of answer of a run: what its cost depends on."""
     # Runs of earlier versions name no effort.
-    named = choices.get("model") or "", choices.get("effort") or Effort.STANDARD, form
-    return str(named[0]), str(named[1]), str(named[2])
+    effort = choices.get("effort") or Effort.STANDARD
+    return str(choices.get("model") or ""), str(effort), str(form)
 
 
 def usual_cost(store: RunStore, choices: Mapping[str, Any], ask: Ask) -> UsualCost | None:
@@ -268,8 +268,7 @@ def _usual(taken: Sequence[tuple[Any, ...]]) -> UsualCost:
         return tenths[0], tenths[-1]
 
     calls, tokens, seconds, costs = zip(*taken, strict=True)
-    paid = [cost for cost in costs if cost is not None]
-    cost = span(paid) if len(paid) == len(costs) else None
+    cost = None if None in costs else span(costs)
     median = statistics.median(seconds)
     return UsualCost(len(taken), span(calls), span(tokens), span(seconds), cost, median)
 

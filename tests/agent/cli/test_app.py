@@ -278,6 +278,25 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(
     assert install_of(extra) in told
 
 
+@pytest.mark.parametrize(
+    ("mark", "pip", "command"),
+    [
+        ("pipx_metadata.json", False, "pipx install --force "),
+        ("uv-receipt.toml", False, "uv tool install "),
+        ("pyvenv.cfg", False, f"uv pip install --python {sys.executable} "),
+        ("pyvenv.cfg", True, f"{sys.executable} -m pip install "),
+    ],
+)
+def test_what_installs_an_extra_is_what_installed_the_program(
+    mark: str, pip: bool, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / mark).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr("rubricem.memory.errors.find_spec", lambda name: pip or None)
+    told = install_of("local")
+    assert told.startswith(command) and "[local]" in told
+
+
 def test_the_package_is_run_as_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "rubricem", "bank", "--help"], capture_output=True, text=True
