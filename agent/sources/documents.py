@@ -35,8 +35,7 @@ from rubricem.agent.sources.index import (
 )
 from rubricem.agent.sources.likeness import Sketch, copies_among, print_of
 from rubricem.agent.sources.readers import READERS, TEXTS, is_hidden
-from rubricem.agent.sources.readers.document import names_of
-from rubricem.agent.sources.readers.encoding import GUESSED
+from rubricem.agent.sources.readers.encoding import GUESSED, names_of
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -39,12 +40,12 @@ from rubricem.agent.serve.openai import ChatAsked
 from rubricem.agent.serve.requests import Answered, RunAsked
 from rubricem.agent.serve.routes_uploads import document_name
 from rubricem.agent.serve.security import CSRF_HEADER, Security
-from rubricem.agent.sources import web
+from rubricem.agent.sources import readers, web
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
 from rubricem.agent.sources.likeness import shingles
 from rubricem.agent.sources.mcp_client import passages_of as tool_passages
-from rubricem.agent.sources.readers import read_file
+from rubricem.agent.sources.readers.document import Input
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.plain.markdown import markdown_sections
 from rubricem.agent.sources.sandbox.web_text import passages_of
@@ -257,23 +258,17 @@ def of_text(each: str) -> None:
 def of_document(parts: tuple[str, list[str]]) -> None:
     """A package whose parts hold them, or one file of the first."""
     suffix, texts = parts
-    with TemporaryDirectory() as folder:
-        path = Path(folder, f"a{suffix}")
-        if suffix in PARTS:
-            with ZipFile(path, "w") as package:
-                for (name, template), each in zip(PARTS[suffix], texts, strict=False):
-                    package.writestr(name, storable_bytes(template.replace("{}", each)))
-        else:
-            path.write_bytes(storable_bytes("".join(texts)))
-        read_file(path)
+    packed = BytesIO(storable_bytes("".join(texts)))
+    if suffix in PARTS:
+        with ZipFile(packed, "w") as package:
+            for (name, template), each in zip(PARTS[suffix], texts, strict=False):
+                package.writestr(name, storable_bytes(template.replace("{}", each)))
+    readers.read(Input(f"a{suffix}", packed))
 
 
 def of_pdf(damage: list[tuple[int, bytes]]) -> None:
     """A whole PDF with other bytes at some places."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.pdf")
-        path.write_bytes(damaged(PDF, damage))
-        read_file(path)
+    readers.read(Input.of_bytes("a.pdf", damaged(PDF, damage)))
 
 
 def of_rows(value: Any) -> None:

@@ -3,10 +3,10 @@
 Each module below reads some kinds of files, and is imported when the first of them is read.
 """
 
-from pathlib import Path
 from pkgutil import resolve_name
 
-from rubricem.agent.sources.readers.document import Document, Input, names_of
+from rubricem.agent.sources.readers.document import Document, Input
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.memory.errors import SourceError
 
 TEXTS = ("", *names_of("texts")["suffixes"])
@@ -65,9 +65,3 @@ def read(given: Input) -> Document:
             "Check that it opens elsewhere, and save it again or leave it out.",
         ) from cause
     return document
-
-
-def read_file(path: Path) -> Document:
-    """`read` of a file on the disk."""
-    with path.open("rb") as file:
-        return read(Input(path.name, file))

@@ -6,16 +6,15 @@ quotes of a report: all of the same text.
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from io import BytesIO
 from itertools import groupby
-from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from pathlib import PurePath
+from typing import BinaryIO
 
+from rubricem.agent.sources.readers.encoding import decode
 from rubricem.memory.text import one_line
 
 DEEPEST = 9
@@ -75,6 +74,19 @@ class Document:
     """as the document says it"""
     tags: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        given: "Input",
+        sections: Sequence[Section],
+        title: str = "",
+        note: str = "",
+        date: str = "",
+        tags: tuple[str, ...] = (),
+    ) -> "Document":
+        """One with its own title or, without one, its first heading or the file's name."""
+        return cls(title_of(sections, given.stem, title), tuple(sections), note, date, tags)
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -107,6 +119,10 @@ class Input:
     def content(self) -> bytes:
         self.file.seek(0)
         return self.file.read()
+
+    def text(self) -> tuple[str, str]:
+        """(the text, a note on its encoding), as of `decode`."""
+        return decode(self.content(), self.declared)
 
 
 class Outline:
@@ -144,13 +160,6 @@ class Outline:
             for _, part in groupby(self._blocks, lambda block: block.place):
                 self._sections.append(Section(path, tuple(part)))
             self._blocks = []
-
-
-@cache
-def names_of(kind: str) -> dict[str, Any]:
-    """What `names.toml` says of encodings, or of a kind of file."""
-    told = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-    return dict(told[kind])
 
 
 def left_out(names: Sequence[str]) -> str:

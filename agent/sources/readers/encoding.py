@@ -8,15 +8,25 @@ against what no text looks like: "usˇ", "LitÉr". What cannot be decided is ref
 
 import codecs
 import re
+import tomllib
 import unicodedata
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
 
-from rubricem.agent.sources.readers.document import names_of
 from rubricem.memory.errors import SourceError
+
+
+@cache
+def names_of(kind: str) -> dict[str, Any]:
+    """What `names.toml` says of encodings, or of a kind of file."""
+    told = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+    return dict(told[kind])
+
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

@@ -81,11 +81,6 @@ def _tag(element: etree._Element) -> str:
     return name.rpartition("}")[2].rpartition(":")[2]
 
 
-def _attribute(element: etree._Element, name: str, default: str = "") -> str:
-    found = (v for k, v in element.attrib.items() if str(k).rpartition("}")[2] == name)
-    return str(next(found, default))
-
-
 _TOKENS = frozenset({"mi", "mn", "mo", "ms", "mtext", "ci", "cn", "csymbol"})
 _UNSEEN = frozenset({"annotation", "annotation-xml", "mphantom", "none", "mprescripts"})
 _CELL_ENDS = "\x1f"
@@ -133,11 +128,11 @@ def _token(tag: str, text: str) -> str:
 
 
 def _fenced(element: etree._Element, parts: list[str]) -> str:
-    signs = "".join(_attribute(element, "separators", ",").split()) or " "
+    signs = "".join(element.get("separators", ",").split()) or " "
     told = parts[0] if parts else ""
     for n, part in enumerate(parts[1:]):
         told += f"{signs[min(n, len(signs) - 1)]} {part}"
-    return _attribute(element, "open", "(") + told + _attribute(element, "close", ")")
+    return element.get("open", "(") + told + element.get("close", ")")
 
 
 def _over_or_under(element: etree._Element, parts: list[str]) -> str:
@@ -172,7 +167,7 @@ def _table(element: etree._Element, parts: list[str]) -> str:
 
 
 def _fraction(element: etree._Element, parts: list[str]) -> str:
-    barless = re.match(r"0+(?:\.0*)?(?:[a-z%]|\Z)", _attribute(element, "linethickness", "1"))
+    barless = re.match(r"0+(?:\.0*)?(?:[a-z%]|\Z)", element.get("linethickness", "1"))
     return ("binom({}, {})" if barless else "({})/({})").format(*map(str.strip, parts))
 
 
@@ -219,7 +214,7 @@ def math_of_office(element: etree._Element, level: int = 0) -> etree._Element:
     name, *parts = _OFFICE.get(tag, "mrow").split()
     told = etree.Element("math" if tag == "oMath" else name)
     own = next((e for e in element if _tag(e) == f"{tag}Pr"), ())
-    set_to = {_tag(each): _attribute(each, "val") for each in own}
+    set_to = {_tag(each): each.get("val", "") for each in own}
     if tag == "t" or level > _DEEPEST:
         told.tag, text = "mtext", "".join(map(str, element.itertext())).translate(_SIGNS)
         told.text = re.sub(rf" ?([{_RELATIONS}]+) ?", r" \1 ", text)

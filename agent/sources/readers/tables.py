@@ -94,7 +94,9 @@ def grid_of(rows: Iterable[Iterable[Cell]]) -> tuple[list[Row], int | None]:
         for each in led:
             each[0] = each[0].rstrip(" :") + ":"
         return grid, count
-    return grid, count or None
+    # Titles alone name no column.
+    named = any(not isinstance(row, str) for row in list(filter(None, grid))[:count])
+    return grid, count if named else None
 
 
 def table_blocks(

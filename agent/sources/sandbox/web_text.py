@@ -14,17 +14,11 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from rubricem.agent.sources.readers import READERS, TEXTS, read
-from rubricem.agent.sources.readers.document import (
-    LONGEST_NAME,
-    BlockKind,
-    Document,
-    Input,
-    Outline,
-)
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.document import LONGEST_NAME, Document, Input
 from rubricem.agent.sources.readers.pages.markup import read_html
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
+from rubricem.agent.sources.readers.plain.text import read_unnamed
 from rubricem.agent.sources.sandbox import NoText
 from rubricem.memory.errors import SourceError
 from rubricem.memory.text import one_line, printable
@@ -88,13 +82,8 @@ def document_of(
             document = read_html(given)
         case "packed" if not reader.startswith(("office.", "pages.books")):
             raise SourceError("What is there is a ZIP archive, and no text.")
-        case _ if reader:
-            document = read(given)
         case _:
-            text, note = decode(content, declared)
-            outline = Outline()
-            outline.add(BlockKind.PARAGRAPH, text)
-            document = Document(name, outline.sections(), note)
+            document = read(given) if reader else read_unnamed(given)
     if not any(section.text.strip() for section in document.sections):
         failure = NoText if kind_of(content) == "html" else SourceError
         raise failure("The page has no text; it may be drawn by a script.")

@@ -373,6 +373,16 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
     ]
 
 
+def test_a_slide_that_is_not_shown_is_told_of_and_a_picture_by_its_description() -> None:
+    picture = '<p:pic><p:cNvPr descr="A seal"/></p:pic>'
+    hidden = f'<p:sld xmlns:p="p" xmlns:a="a" show="0">{shape(t("Secret."))}</p:sld>'
+    document = pptx(picture, "", **{"ppt/slides/slide2.xml": hidden})
+    assert text_of(document) == "[image: A seal]"
+    assert document.note == "read without what is hidden in it: 1 slide"
+    body = p("Seen.", '<w:r><w:drawing><wp:docPr xmlns:wp="wp" descr="A seal"/></w:drawing></w:r>')
+    assert text_of(docx(body)) == "Seen.\n\n[image: A seal]"
+
+
 def test_a_paragraph_of_a_slide_says_what_a_person_reads() -> None:
     run = "<m:r><m:t>{}</m:t></m:r>".format
     formula = f"<m:sSup><m:e>{run('x')}</m:e><m:sup>{run(2)}</m:sup></m:sSup>"
@@ -434,6 +444,7 @@ def test_each_value_of_a_chart_names_its_place(series: str, told: str) -> None:
         ("5", "000", "005"), ("1", "0.##", "1"), ("1234567", '#,##0,"k"', "1,235k"),
         ("1234567", "0.00E+00", "1.23E+06"), ("1.25", "# ?/?", "1 1/4"), ("1e-07", "", "1E-07"),
         ("0.30000000000000004", "", "0.3"), ("45063", "dd/mm/yyyy", "2023-05-17"),
+        ("3.0", "", "3"), ("1.5E7", "General", "15000000"),
         ("45063", "dd.mm.yyyy", "17.05.2023"),
         ("45063.604166667", "dd.mm.yyyy hh:mm", "17.05.2023 14:30"),
         ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
@@ -490,18 +501,6 @@ def test_what_nobody_sees_of_a_workbook_is_left_out_and_told() -> None:
     document = xlsx(**{"xl/worksheets/sheet1.xml": f"<s>{cols}{''.join(rows)}</sheetData></s>"})
     assert text_of(document) == "1 |  | 100\n3 |  | 300"
     assert document.note == "read without what is hidden in it: 1 column, 1 row"
-
-
-def test_tables_that_stand_beside_each_other_have_names_of_their_own() -> None:
-    rows = [["year", "flow"], [2021, 41, "", "part", "stock"], [2022, 42, "", "seal", 7]]
-    told = [
-        row(n, *(c(f"{'ABCDE'[at]}{n}", cell, 0, "n" if isinstance(cell, int) else "str")
-                 for at, cell in enumerate(each) if cell))
-        for n, each in enumerate(rows, 1)
-    ]  # fmt: skip
-    assert text_of(xlsx(*told)) == (
-        "year: 2021 | flow: 41\nyear: 2022 | flow: 42\n\npart: seal | stock: 7"
-    )
 
 
 def test_a_formula_without_a_kept_value_is_told_in_the_note() -> None:

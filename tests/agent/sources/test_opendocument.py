@@ -208,6 +208,30 @@ def test_a_sheet_is_told_as_it_is_shown_with_dates_in_one_form() -> None:
     ]
 
 
+def test_what_nobody_sees_is_left_out_and_of_sheets_and_slides_told() -> None:
+    styles = """<o xmlns:s="s">
+    <s:style s:name="H" s:family="table"><s:p s:display="false"/></s:style>
+    <s:style s:name="P" s:family="paragraph"><s:p s:display="none"/></s:style>
+    <s:style s:name="D" s:family="drawing-page"><s:p s:visibility="hidden"/></s:style></o>"""
+    rows = [cell(a) + cell(b) + cell(c) for a, b, c in ("abc", "123", "456")]
+    rows[1] = f'<table:table-row table:visibility="collapse">{rows[1]}</table:table-row>'
+    column = '<table:table-column table:visibility="collapse"/><table:table-column/>'
+    sheet = table(*rows).replace("<table:table-column/>", f"<table:table-column/>{column}")
+    hidden = sheet.replace("<table:table ", '<table:table table:style-name="H" ')
+    book = ods(sheet, hidden, **{"styles.xml": styles})
+    assert text_of(book) == "a: 4 | c: 6"
+    assert book.note == "read without what is hidden in it: 1 column, 1 row, 1 sheet"
+    gone = p("gone", "P") + f'<text:section text:display="none">{p("gone")}</text:section>'
+    pictured = "<draw:frame><draw:image/><svg:desc xmlns:svg='svg'>A seal</svg:desc></draw:frame>"
+    assert text_of(odt(gone, p(f"seen{pictured}"), **{"styles.xml": styles})) == (
+        "seen\n\n[image: A seal]"
+    )
+    slide = f'<draw:page draw:style-name="D"><draw:frame>{p("gone")}</draw:frame></draw:page>'
+    talk = packed("a.odp", f"<office:presentation>{slide}</office:presentation>",
+                  **{"styles.xml": styles})  # fmt: skip
+    assert talk.note == "read without what is hidden in it: 1 slide"
+
+
 def test_repeated_cells_comments_and_formulas_without_a_value_are_told() -> None:
     comment = f"<office:annotation>{p('worn out')}</office:annotation>"
     noted = f'<table:table-cell office:value-type="float" office:value="12">{comment}{p("12")}'

@@ -282,11 +282,8 @@ def test_of_more_pages_than_are_read_the_first_are_told(monkeypatch: pytest.Monk
 )  # fmt: skip
 def test_a_title_that_says_nothing_gives_way_to_the_file_s_name(title: str):
     assert document(drawing([Drawn(60, 700, "Text.")], title=title)).title == "report"
-
-
-def test_a_title_of_its_own_stays():
-    made = drawing([Drawn(60, 700, "Text.")], title="Microsoft Word in schools")
-    assert document(made).title == "Microsoft Word in schools"
+    own = "Microsoft Word in schools"
+    assert document(drawing([Drawn(60, 700, "Text.")], title=own)).title == own
 
 
 def test_pages_without_text_are_counted():

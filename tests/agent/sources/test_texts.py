@@ -131,25 +131,17 @@ def test_marks_of_obsidian_are_read() -> None:
 def test_front_matter_may_be_toml_or_broken() -> None:
     toml = told("a.md", '+++\ntitle = "Trial"\ndate = 2023-05-17\ntags = ["a"]\n+++\n\nText.\n')
     assert (toml.title, toml.date, toml.tags) == ("Trial", "2023-05-17", ("a",))
+    for front in (
+        "% Trial\n% A. Lee\n% May\n",
+        '{\n"title": "Trial"}\n',
+        '---json\n{"title": "Trial"}\n---\n',
+    ):
+        other = told("d.md", f"{front}\nText.\n")
+        assert other.title == "Trial" and text_of(other).endswith("Text.")
     broken = told("b.md", "---\ntitle: Trial: the third\nx: [\n---\n\nText.\n")
     assert broken.title == "Trial: the third"
     assert text_of(broken).endswith("Text.")
     assert told("c.md", "---\n\nA rule above.\n\n---\nText.\n").title == "c"
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("+------+-------+\n| part | hours |\n+======+=======+\n| seal | 300   |\n+------+-------+\n",
-         "part: seal | hours: 300"),
-        (".. list-table:: Parts\n   :header-rows: 1\n\n   * - part\n     - hours\n   * - seal\n     - 300\n",
-         "part: seal | hours: 300"),
-        ('.. csv-table::\n   :header: "part", "hours"\n\n   seal, "300, about"\n',
-         "part: seal | hours: 300, about"),
-    ],
-)  # fmt: skip
-def test_every_table_of_restructured_text_is_rows(rows: str, said: str) -> None:
-    assert of_kind(told("a.rst", f"Top\n===\n\n{rows}"), TABLE) == [said]
 
 
 def test_directives_of_sphinx_keep_their_text() -> None:
@@ -164,38 +156,6 @@ def test_directives_of_sphinx_keep_their_text() -> None:
         assert said in text
     assert "See Seal and site." in text
     assert "gone" not in text
-
-
-def test_tex_sets_accents_quantities_and_formulas() -> None:
-    document = told(
-        "a.tex",
-        r"\section{M\"uller} \'{e}t\'e, 5\,\% and \SI{42}{\litre\per\minute} ``so''---\verb|a_b|"
-        "\n\\begin{equation}\\label{e} \\sqrt{x^2+1} \\end{equation}\n"
-        r"\begin{verbatim}x % y\end{verbatim}",
-    )
-    assert document.sections[0].path == ("Müller",)
-    assert "été, 5 % and 42 litre/minute “so”—a_b" in text_of(document)
-    assert of_kind(document, BlockKind.FORMULA) == ["sqrt(x^2+1)"]
-
-
-RTF = rb"""{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Times;}{\f1\fcharset204 Arial;}}{\info{\title Trial}}
-{\pard\outlinelevel0 Parts\par}\pard Wore out after 300 hours{\super\chftn}{\footnote By the vendor.}
- at 10{\super 5} Pa, H{\sub 2}O, {\strike gone}M\'fcller \u8364?5, {\f1\'cd\'e0}{\deleted gone}.\par
-\trowd\intbl part\cell hours\cell\row\trowd\intbl seal\cell 300\cell\row\pard one\line two\par
-{\pard\li360{\pntext\bullet\tab}first\par}{\pard\li720{\listtext\'b7\tab}deep\par}
-{\pard\li360{\pntext\bullet\tab}second\par}}"""
-
-
-def test_rtf_keeps_scripts_notes_tables_and_code_pages() -> None:
-    document = told("a.rtf", RTF)
-    text = text_of(document)
-    assert "300 hours[1] at 10^5 Pa, H2O, Müller €5, На." in text
-    assert "one two" in text
-    assert "gone" not in text and "Times" not in text
-    assert of_kind(document, TABLE) == ["part: seal | hours: 300"]
-    assert of_kind(document, NOTE) == ["[1] By the vendor."]
-    assert of_kind(document, LIST) == ["- first\n  - deep\n- second"]
-    assert document.sections[0].path == ("Parts",)
 
 
 def test_subtitles_are_running_text_with_their_times_as_place() -> None:
@@ -255,24 +215,6 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
         told("a.mbox", "no mail\n")
 
 
-def test_a_feed_is_its_entries_whose_html_is_read() -> None:
-    item = "<item><title>T{0}</title><pubDate>May</pubDate><description>{1}</description></item>"
-    items = item.format(
-        1, "&lt;p&gt;Cost 10&lt;sup&gt;5&lt;/sup&gt;.&lt;/p&gt;&lt;ul&gt;&lt;li&gt;one"
-    ) + (item.format(2, "<![CDATA[It <i>holds</i>.<br>Well.]]>"))
-    rss = told("a.rss", f"<rss><channel><title>News</title>{items}</channel></rss>")
-    assert rss.title == "News"
-    assert [(s.heading, s.text) for s in rss.sections] == [
-        ("T1", "pubDate: May\n\nCost 10^5.\n\n- one"),
-        ("T2", "pubDate: May\n\nIt holds. Well."),
-    ]
-    div = "<content type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml'>Was <b>41</b>.</div></content>"
-    atom = told(
-        "a.atom", f"<feed xmlns='a'><title>F</title><entry><title>E</title>{div}</entry></feed>"
-    )
-    assert [(s.heading, s.text) for s in atom.sections] == [("E", "Was 41.")]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -287,6 +229,19 @@ def test_a_feed_is_its_entries_whose_html_is_read() -> None:
          "Theorem (Wear). All wears.\n\n[lee] Ann."),
         ("a.mbox", "From a\nSubject: One\n\nIt wore.\n\nFrom b\nSubject: Two\n\nFrom May.\n",
          "It wore.\nFrom May."),
+        ("a.rtf", r"{\rtf1\ansi{\fonttbl{\f1\fcharset204 A;}}It is {\f1\'cd\'e0}.}", "It is На."),
+        ("a.rst", ".. list-table::\n   :header-rows: 1\n\n   * - part\n     - hours\n   * - seal\n     - 9\n",
+         "part: seal | hours: 9"),
+        ("a.atom", "<feed xmlns='a'><entry><content type='xhtml'><div xmlns='x'>Was <b>41</b>.</div>"
+                   "</content></entry></feed>", "Was 41."),
+        ("a.tex", r"\'{e}t\'e, \SI{42}{\litre\per\minute} ``so''---\verb|a_b| \iffalse gone \fi end",
+         "été, 42 litre/minute “so”—a_b end"),
+        ("a.org", "| <r> | <l5> |\n| a | b |\n|---+---|\n| 1 | 2 |\n\n\\alpha is.\n", "a: 1 | b: 2\n\nα is."),
+        ("a.adoc", "[%header,format=csv]\n|===\na,b\n1,2\n|===\n", "a: 1 | b: 2"),
+        ("a.md", "```math\n\\frac{p}{q}\n```\nSo \\(x^{2}\\) \\(or so\\) ![a view](x.png).",
+         "(p)/(q)\n\nSo x^2 (or so) [image: a view] ."),
+        ("a.html", "seen <dialog>not</dialog><img alt='a view'><a href='x'><img alt='a link'></a>",
+         "seen [image: a view]"),
     ],
 )  # fmt: skip
 def test_what_only_some_kinds_have_is_told_as_well(name: str, content: str, said: str) -> None:

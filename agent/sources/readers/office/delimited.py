@@ -52,7 +52,7 @@ def read_csv(given: Input) -> Document:
             note = note or "read with a quotation mark that nothing closes"
         except UnicodeDecodeError:
             # Not what its first special characters look like; what of it is, is told of the whole.
-            text, note = decode(given.content(), given.declared)
+            text, note = given.text()
             blocks, said = _told(given, _rows(StringIO(text, newline=""), sample))
             break
         finally:

@@ -5,21 +5,13 @@ A chart is told from the values that it keeps of its workbook, a diagram (SmartA
 
 from collections.abc import Iterator
 from itertools import islice
-from zipfile import ZipFile
 
 from lxml import etree
 
 from rubricem.agent.sources.readers.formulas import math_of_office
 from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.office.page import Page, Run, line_of
-from rubricem.agent.sources.readers.packages import (
-    attribute,
-    child_of,
-    part_of,
-    relations_of,
-    tag_of,
-    value_of,
-)
+from rubricem.agent.sources.readers.packages import Package, value_of
 from rubricem.agent.sources.readers.tables import Cell
 
 SCRIPTS = {"superscript": "sup", "subscript": "sub"}
@@ -30,15 +22,15 @@ _MOST_POINTS = 10_000
 
 def is_on(parent: etree._Element | None, name: str) -> bool:
     """Whether the property called so is set, and not to "off"."""
-    found = child_of(parent, name)
-    return found is not None and attribute(found, "val") not in ("0", "false", "off", "none")
+    found = None if parent is None else parent.find(name)
+    return found is not None and found.get("val") not in ("0", "false", "off", "none")
 
 
 def formulas_of(element: etree._Element) -> Iterator[Run]:
     """The formulas of an `oMath`, or of an `oMathPara`, which stand in lines of their own."""
-    if tag_of(element) == "oMath":
+    if element.tag == "oMath":
         yield math_of_office(element)
-    for formula in element.iterchildren("{*}oMath") if tag_of(element) == "oMathPara" else ():
+    for formula in element.iterchildren("oMath") if element.tag == "oMathPara" else ():
         told = math_of_office(formula)
         told.set("display", "block")
         yield told
@@ -47,56 +39,54 @@ def formulas_of(element: etree._Element) -> Iterator[Run]:
 def drawn_runs(paragraph: etree._Element) -> Iterator[Run]:
     """The runs of a paragraph of DrawingML, line breaks as spaces."""
     for element in paragraph:
-        tag = tag_of(element)
-        if tag in ("oMath", "oMathPara"):
+        if element.tag in ("oMath", "oMathPara"):
             yield from formulas_of(element)
-        elif tag in ("r", "fld"):
-            layout = child_of(element, "rPr")
-            by = "" if layout is None else attribute(layout, "baseline")
-            if layout is None or attribute(layout, "strike") in ("", "noStrike"):
+        elif element.tag in ("r", "fld"):
+            layout = element.find("rPr")
+            by = "" if layout is None else layout.get("baseline", "")
+            if layout is None or layout.get("strike", "noStrike") == "noStrike":
                 at = "" if by in ("", "0", "0%") else "sub" if by[0] == "-" else "sup"
-                yield at, "".join(e.text or "" for e in element if tag_of(e) == "t")
-        elif tag in ("br", "tab"):
+                yield at, "".join(e.text or "" for e in element.iterchildren("t"))
+        elif element.tag in ("br", "tab"):
             yield "", " "
-        elif tag not in ("Fallback", "pPr", "endParaRPr"):
+        elif element.tag not in ("Fallback", "pPr", "endParaRPr"):
             yield from drawn_runs(element)
 
 
 def drawn_lines(shape: etree._Element) -> list[str]:
     """The paragraphs of DrawingML that have text."""
-    return list(filter(None, (line_of(drawn_runs(p)) for p in shape.iter("{*}p"))))
+    return list(filter(None, (line_of(drawn_runs(p)) for p in shape.iter("p"))))
 
 
-def add_parts(page: Page, package: ZipFile, part: str, shape: etree._Element, name: str) -> None:
+def add_parts(page: Page, package: Package, part: str, shape: etree._Element) -> None:
     """Tell the charts and diagrams that the elements of a part refer to."""
-    ids = [attribute(e, "id") for e in shape.iter("{*}chart")]
-    ids += [attribute(e, "dm") for e in shape.iter("{*}relIds")]
-    related = relations_of(package, part, name) if any(ids) else {}
+    ids = [e.get("id", "") for e in shape.iter("chart")]
+    ids += [e.get("dm", "") for e in shape.iter("relIds")]
+    related = package.relations(part) if any(ids) else {}
     for each in ids:
-        root = part_of(package, related.get(each, ""), name)
-        if root is not None and tag_of(root) == "chartSpace":
+        root = package.part(related.get(each, ""))
+        if root.tag == "chartSpace":
             _add_chart(page, root)
-        elif root is not None:
-            for point in root.iter("{*}pt"):
-                for text in drawn_lines(point):
-                    page.add("li", [("", text)], inside="ul")
+            continue
+        for text in (text for point in root.iter("pt") for text in drawn_lines(point)):
+            page.add("li", [("", text)], inside="ul")
 
 
 def _add_chart(page: Page, root: etree._Element) -> None:
     """Its title, and its values as a table with a column for each series."""
     title = axis = measure = ""
-    for element in root.iter("{*}title"):
+    for element in root.iter("title"):
         told, of = " ".join(drawn_lines(element)), element.getparent()
-        if of is None or tag_of(of) == "chart":
+        if of is None or of.tag == "chart":
             title = told
-        elif tag_of(of) in _ALONG or (value_of(of, "axPos") in ("b", "t") and not axis):
+        elif of.tag in _ALONG or (value_of(of, "axPos") in ("b", "t") and not axis):
             axis = told
         else:
             measure = told
     page.add("p", [("", title)])
     columns: list[tuple[str, dict[int, str]]] = []
     along: dict[int, str] = {}
-    for series in root.iter("{*}ser"):
+    for series in root.iter("ser"):
         head = " ".join(_points(series, "tx").values()) or measure or title
         # Categories of a bar, or values along x of a scatter chart, for all series or for each.
         own = _points(series, "cat", "xVal")
@@ -120,16 +110,16 @@ def _rows_of(
 
 def _points(series: etree._Element, *names: str) -> dict[int, str]:
     """The values that a chart keeps, by their place, as their format shows them."""
-    reference = next((e for e in series if tag_of(e) in names), None)
+    reference = next(series.iterchildren(*names), None)
     if reference is None:
         return {}
-    code = next((e.text or "" for e in reference.iter("{*}formatCode")), "")
+    code = reference.findtext(".//formatCode", "")
     told: dict[int, str] = {}
-    for number, level in enumerate([*reference.iter("{*}lvl")] or [reference]):
+    for number, level in enumerate([*reference.iter("lvl")] or [reference]):
         kept = {
-            int(index): show("".join(e.text or "" for e in point.iterchildren("{*}v")), code)
-            for point in islice(level.iter("{*}pt"), _MOST_POINTS)
-            if (index := attribute(point, "idx")).isdecimal()
+            int(index): show(point.findtext("v", ""), code)
+            for point in islice(level.iter("pt"), _MOST_POINTS)
+            if (index := point.get("idx", "")).isdecimal()
         }
         # The innermost categories come first; those around them begin at their first one.
         above = ""
@@ -137,4 +127,4 @@ def _points(series: etree._Element, *names: str) -> dict[int, str]:
             above = kept.get(place, above)
             told[place] = f"{above} {told[place]}".strip()
         told = told if number else kept
-    return told or {n: e.text or "" for n, e in enumerate(reference.iterchildren("{*}v"))}
+    return told or {n: e.text or "" for n, e in enumerate(reference.iterchildren("v"))}

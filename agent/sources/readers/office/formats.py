@@ -35,15 +35,17 @@ _NO_LEAP_DAY = 60
 """the 29th of February 1900, which workbooks have and no calendar has"""
 _LONGEST_FORMAT = 255
 
+_PLAIN = re.compile(r"-?\d{1,9}(?:\.\d{0,5}[1-9])?")
+"""a number that is kept as it is shown"""
+
 Token = tuple[str, str]
-_POWER = re.compile(r"-?[\d.]+e[-+]?\d+")
 """("text", literal), ("part", what stands for digits or for a part of a date), ("gone", hours)"""
 
 
 def show(value: str, code: str, *, since_1904: bool = False) -> str:
     """A number as its format shows it; as it is kept, where either is no such thing."""
-    if code in ("", "General") and len(value) <= _MOST_DIGITS:
-        return value.upper() if _POWER.fullmatch(value) else value
+    if code in ("", "General") and _PLAIN.fullmatch(value):
+        return value
     try:
         # As it is computed with: 15 digits of what may be kept with 17.
         number = Decimal(f"{float(value):.{_MOST_DIGITS}g}")
@@ -60,7 +62,8 @@ def _shown(number: Decimal, code: str, epoch: datetime) -> str:
     if kinds & {*"ymdhs"}:
         return _moment(number, tokens, epoch)
     if not kinds & {*"#0?."}:
-        whole = f"{number:f}" if -5 < number.adjusted() < 21 else f"{number}"
+        power = f"{float(number):.{_MOST_DIGITS}g}".upper()
+        whole = f"{number:f}" if -5 < number.adjusted() < 21 else power
         plain = whole if kinds & {"g", "@"} or not code else ""
         return "".join(plain if kind == "part" else text for kind, text in tokens).strip() or plain
     shown = _digits(abs(number) if own == 1 else number, tokens)

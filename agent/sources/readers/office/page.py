@@ -4,7 +4,8 @@ So lists, tables, notes, formulas and superscripts are told alike, whatever the 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 
@@ -13,7 +14,7 @@ from lxml import etree
 from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.pages.markup import sections_of
 from rubricem.agent.sources.readers.pages.seen import NOTE_MARK
-from rubricem.agent.sources.readers.tables import Cell
+from rubricem.agent.sources.readers.tables import Cell, Row
 
 Run = tuple[str, str] | etree._Element
 """(how it stands: "", "sup", "sub", or "note" for a superscript that leads to one; its text), or an
@@ -95,6 +96,11 @@ class Page:
             self.end_section()
         self.add(f"h{min(level, 6)}", runs)
 
+    def image(self, alt: str) -> None:
+        """What stands for an image, where something does."""
+        if told := " ".join(alt.split()):
+            self.add("p", [("", f"[image: {told}]")])
+
     def code(self, runs: Iterable[Run]) -> None:
         """A line of code."""
         self.add("span", (*runs, ("", "\n")), inside="pre")
@@ -143,3 +149,16 @@ def style_chain(
 def count_of(text: str, otherwise: int = 1) -> int:
     """A number from 1 on of at most eight digits, as an attribute has it."""
     return int(text) if re.fullmatch("0*[1-9][0-9]{0,7}", text) else otherwise
+
+
+def without_hidden(hidden: Counter[str]) -> str:
+    """A note on how many sheets, rows, slides and the like nobody sees; "" if there are none."""
+    told = (f"{n} {what}{'s' * (n > 1)}" for what, n in sorted((+hidden).items()))
+    return f"read without what is hidden in it: {', '.join(told)}" if +hidden else ""
+
+
+def seen(row: Row, hidden: Collection[int]) -> Row:
+    """A row of a sheet, what stands in hidden columns (from 1 on) empty."""
+    if not hidden or isinstance(row, str):
+        return row
+    return ["" if n in hidden else cell for n, cell in enumerate(row, 1)]

@@ -3,23 +3,14 @@
 (python-pptx reads no diagrams, and glues the texts on both sides of a line break.)
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from zipfile import ZipFile
 
 from lxml import etree
 
 from rubricem.agent.sources.readers.office.drawing import add_parts, drawn_lines, drawn_runs
-from rubricem.agent.sources.readers.office.page import Page, count_of
-from rubricem.agent.sources.readers.packages import (
-    Sections,
-    attribute,
-    child_of,
-    in_order,
-    package_reader,
-    part_of,
-    relations_of,
-    tag_of,
-)
+from rubricem.agent.sources.readers.office.page import Page, count_of, without_hidden
+from rubricem.agent.sources.readers.packages import Package, Sections, package_reader
 from rubricem.agent.sources.readers.pages.markup import counted
 from rubricem.agent.sources.readers.tables import Cell
 
@@ -32,76 +23,77 @@ _NO_CONTENT = ("sldNum", "dt", "ftr", "sldImg", "hdr")
 
 
 @package_reader
-def read_slides(package: ZipFile, name: str) -> tuple[str, Sections]:
-    """A section for each slide, with its notes at the end."""
-    page = Page()
-    listed = in_order(package, "ppt/presentation.xml", "sldId", name)
+def read_slides(package: Package) -> tuple[str, Sections, str]:
+    """A section for each slide that is shown, with its notes at the end."""
+    page, hidden = Page(), Counter[str]()
+    listed = package.listed("ppt/presentation.xml", "sldId")
     for number, (_, part) in enumerate(listed, start=1):
-        beside = [*relations_of(package, part, name).values()]
+        root = package.part(part)
+        if root.get("show") in ("0", "false"):
+            hidden["slide"] += 1
+            continue
+        beside = [*package.relations(part).values()]
         notes = [each for each in beside if "/notesSlides/" in each]
-        shapes = [
-            (each, *shape)
-            for each in (part, *notes)
-            for shape in _shapes(part_of(package, each, name))
-        ]
+        roots = ((part, root), *((each, package.part(each)) for each in notes))
+        shapes = [(each, *shape) for each, root in roots for shape in _shapes(root)]
         titles = (" ".join(drawn_lines(shape)) for _, kind, shape in shapes if kind in _TITLES)
         title = next(filter(None, titles), "")
         page.head(1, [("", f"slide {number}: {title}".rstrip(": "))])
         page.add("p", [("", title)])
         for each, kind, shape in shapes:
-            if tag_of(shape) == "tbl":
+            if shape.tag == "tbl":
                 page.table(_cells_of(shape))
-            elif tag_of(shape) == "graphicData":
-                add_parts(page, package, each, shape, name)
+            elif shape.tag == "graphicData":
+                add_parts(page, package, each, shape)
+            elif shape.tag == "pic":
+                page.image(next((e.get("descr", "") for e in shape.iter("cNvPr")), ""))
             elif kind not in _NO_CONTENT and kind not in _TITLES:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
         for each in (each for each in beside if "/comments/" in each):
-            _add_comments(page, part_of(package, each, name))
-    return "", page.sections()
+            _add_comments(page, package.part(each))
+    return "", page.sections(), without_hidden(hidden)
 
 
-def _add_comments(page: Page, root: etree._Element | None) -> None:
-    for comment in () if root is None else root.iter("{*}cm", "{*}reply"):
-        texts = [e.text or "" for e in comment.iterchildren("{*}text")]
-        for body in comment.iterchildren("{*}txBody"):  # since 2021
+def _add_comments(page: Page, root: etree._Element) -> None:
+    for comment in root.iter("cm", "reply"):
+        texts = [e.text or "" for e in comment.iterchildren("text")]
+        for body in comment.iterchildren("txBody"):  # since 2021
             texts += drawn_lines(body)
         page.note("comment", [[("", " ".join(texts))]])
 
 
-def _shapes(root: etree._Element | None) -> Iterator[tuple[str, etree._Element]]:
+def _shapes(root: etree._Element) -> Iterator[tuple[str, etree._Element]]:
     """(kind of its placeholder; shape, table or chart), in their order, those of groups too."""
-    kinds = ("{*}sp", "{*}cxnSp", "{*}tbl", "{*}graphicData")
-    for element in () if root is None else root.iter(*kinds):
-        if any(tag_of(above) == "Fallback" for above in element.iterancestors()):
+    for element in root.iter("sp", "cxnSp", "tbl", "graphicData", "pic"):
+        if next(element.iterancestors("Fallback"), None) is not None:
             continue  # the same again, for older programs
-        kind = next((attribute(e, "type") or _CONTENT for e in element.iter("{*}ph")), "")
-        if tag_of(element) != "graphicData" or next(element.iter("{*}tbl"), None) is None:
+        kind = next((e.get("type", _CONTENT) for e in element.iter("ph")), "")
+        if element.tag != "graphicData" or next(element.iter("tbl"), None) is None:
             yield kind, element
 
 
 def _cells_of(table: etree._Element) -> Iterator[Iterator[Cell]]:
     """The rows of a table of DrawingML; cells that others cover are left out."""
-    for row in table.iterchildren("{*}tr"):
+    for row in table.iterchildren("tr"):
         yield (
             Cell(
                 " ".join(drawn_lines(cell)),
-                count_of(attribute(cell, "rowSpan")),
-                count_of(attribute(cell, "gridSpan")),
+                count_of(cell.get("rowSpan", "")),
+                count_of(cell.get("gridSpan", "")),
             )
-            for cell in row.iterchildren("{*}tc")
-            if not {attribute(cell, "hMerge"), attribute(cell, "vMerge")} & {"1", "true"}
+            for cell in row.iterchildren("tc")
+            if not {cell.get("hMerge"), cell.get("vMerge")} & {"1", "true"}
         )
 
 
 def _add_paragraphs(page: Page, shape: etree._Element, *, bulleted: bool = False) -> None:
     """The paragraphs of a shape, those with bullets or numbers as a list."""
     counts: dict[int, int] = {}
-    for paragraph in shape.iter("{*}p"):
-        if next(paragraph.iter("{*}t"), None) is None:
+    for paragraph in shape.iter("p"):
+        if next(paragraph.iter("t"), None) is None:
             continue
-        layout = child_of(paragraph, "pPr")
-        signs = {} if layout is None else {tag_of(e): attribute(e, "type") for e in layout}
-        told = "" if layout is None else attribute(layout, "lvl")
+        signs = {e.tag: e.get("type", "") for e in paragraph.iterfind("pPr/*")}
+        told = next((e.get("lvl", "") for e in paragraph.iterchildren("pPr")), "")
         level = int(told) if told.isdecimal() and len(told) == 1 else 0
         counts = {deep: count for deep, count in counts.items() if deep <= level}
         mark, form = "", signs.get("buAutoNum")

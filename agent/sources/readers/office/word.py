@@ -12,25 +12,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain, takewhile
 from operator import is_not
-from zipfile import ZipFile
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.document import names_of
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, formulas_of, is_on
 from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of, style_chain
-from rubricem.agent.sources.readers.packages import (
-    Sections,
-    attribute,
-    body_of,
-    child_of,
-    children_of,
-    package_reader,
-    part_of,
-    relations_of,
-    tag_of,
-    value_of,
-)
+from rubricem.agent.sources.readers.packages import Package, Sections, package_reader, value_of
 from rubricem.agent.sources.readers.pages.markup import counted
 
 _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
@@ -53,10 +41,10 @@ _SYMBOLS, _DINGBATS = names_of("symbols"), names_of("dingbats")
 
 
 @package_reader
-def read_word(package: ZipFile, name: str) -> tuple[str, Sections]:
-    body = _Body(package, name)
+def read_word(package: Package) -> tuple[str, Sections]:
+    body = _Body(package)
     body.read_margins()
-    body.read(body_of(package, _PART, name))
+    body.read(package.body(_PART))
     body.read_leftover_notes()
     return body.title, body.page.sections()
 
@@ -64,18 +52,18 @@ def read_word(package: ZipFile, name: str) -> tuple[str, Sections]:
 class _Numbering:
     """The numbers and bullets of list items, counted in the order of the document."""
 
-    def __init__(self, root: etree._Element | None) -> None:
-        numbers = {attribute(e, "numId"): e for e in children_of(root, "num")}
+    def __init__(self, root: etree._Element) -> None:
+        numbers = {e.get("numId", ""): e for e in root.iterchildren("num")}
         self._abstract = {key: value_of(e, "abstractNumId") for key, e in numbers.items()}
         self._levels = {
-            (attribute(kind, "abstractNumId"), attribute(level, "ilvl")): level
-            for kind in children_of(root, "abstractNum")
-            for level in children_of(kind, "lvl")
+            (kind.get("abstractNumId", ""), level.get("ilvl", "")): level
+            for kind in root.iterchildren("abstractNum")
+            for level in kind.iterchildren("lvl")
         }
         self._starts = {
-            (key, attribute(each, "ilvl")): value_of(each, "startOverride")
+            (key, each.get("ilvl", "")): value_of(each, "startOverride")
             for key, e in numbers.items()
-            for each in children_of(e, "lvlOverride")
+            for each in e.iterchildren("lvlOverride")
         }
         self._counts: dict[str, dict[int, int]] = {}
 
@@ -106,13 +94,13 @@ class _Numbering:
 class _Body:
     """Reads the body as a page; notes come at the end of the section that has their mark."""
 
-    def __init__(self, package: ZipFile, name: str) -> None:
+    def __init__(self, package: Package) -> None:
         self.page = Page()
         self.title = ""
-        self._package, self._name = package, name
-        styles = children_of(part_of(package, "word/styles.xml", name), "style")
-        self._styles = {attribute(e, "styleId"): e for e in styles}
-        self._numbering = _Numbering(part_of(package, "word/numbering.xml", name))
+        self._package = package
+        styles = package.part("word/styles.xml").iterchildren("style")
+        self._styles = {e.get("styleId", ""): e for e in styles}
+        self._numbering = _Numbering(package.part("word/numbering.xml"))
         self._comments = self._noted("comment")
         self._notes = {kind: self._noted(kind) for kind in ("footnote", "endnote")}
         self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
@@ -121,32 +109,30 @@ class _Body:
 
     def _noted(self, kind: str) -> dict[str, etree._Element]:
         """Footnotes, endnotes or comments by their ids; they are taken out as they are told."""
-        root = part_of(self._package, f"word/{kind}s.xml", self._name)
-        notes = children_of(root, kind)
+        notes = self._package.part(f"word/{kind}s.xml").iterchildren(kind)
         # What draws the line above the notes is among them.
-        return {attribute(e, "id"): e for e in notes if attribute(e, "type") in ("", "normal")}
+        return {e.get("id", ""): e for e in notes if e.get("type", "normal") == "normal"}
 
     def read(self, parent: etree._Element) -> None:
         for element in parent:
-            tag = tag_of(element)
-            if tag == "p":
+            if element.tag == "p":
                 self._paragraph(element)
-            elif tag == "tbl":
+            elif element.tag == "tbl":
                 self._table(element)
-            elif tag in _INNER:
+            elif element.tag in _INNER:
                 self.read(element)
-            elif tag in ("oMathPara", "oMath"):
+            elif element.tag in ("oMathPara", "oMath"):
                 self.page.add("p", formulas_of(element))
 
     def read_margins(self) -> None:
         """What is above and below each page, but for its number, as notes of the first section."""
         told = set[str]()
-        for part in sorted(relations_of(self._package, _PART, self._name).values()):
+        for part in sorted(self._package.relations(_PART).values()):
             kind = next((kind for kind in ("header", "footer") if f"/{kind}" in part), "")
-            root = part_of(self._package, part, self._name) if kind else None
-            for paragraph in () if root is None else root.iter("{*}p"):
-                codes = "".join(e.text or "" for e in paragraph.iter("{*}instrText"))
-                codes += "".join(attribute(e, "instr") for e in paragraph.iter("{*}fldSimple"))
+            root = self._package.part(part if kind else "")
+            for paragraph in root.iter("p"):
+                codes = "".join(e.text or "" for e in paragraph.iter("instrText"))
+                codes += "".join(e.get("instr", "") for e in paragraph.iter("fldSimple"))
                 line = "" if "PAGE" in codes else line_of(self._runs(paragraph))
                 if line and line not in told:
                     told.add(line)
@@ -161,8 +147,8 @@ class _Body:
             self.read(element)
 
     def _paragraph(self, element: etree._Element) -> None:
-        layout, page, runs = child_of(element, "pPr"), self.page, self._runs(element)
-        styles = self._based(value_of(layout, "pStyle"))
+        page, runs = self.page, self._runs(element)
+        styles = self._based(value_of(element, "pPr/pStyle"))
         name = value_of(styles[0], "name").casefold() if styles else ""
         level = next(filter(None, map(_level, (element, *styles))), 0)
         if level == _TITLE:
@@ -173,7 +159,7 @@ class _Body:
             page.code(runs)
         elif name in _TERMS:
             page.add(_TERMS[name], runs, inside="dl")
-        elif mark := self._list_mark(layout, styles, name):
+        elif mark := self._list_mark([element, *styles], name):
             page.add("li", runs, inside="ul", mark=mark)
         else:
             page.add("p", runs)
@@ -187,30 +173,32 @@ class _Body:
             return
         boxes, self._boxes = self._boxes, []
         for box in boxes:
-            for content in box.iter("{*}txbxContent"):
+            for content in box.iter("txbxContent"):
                 above = takewhile(partial(is_not, box), content.iterancestors())
-                if not any(tag_of(each) in ("Fallback", "txbxContent") for each in above):
+                if not any(each.tag in ("Fallback", "txbxContent") for each in above):
                     self.read(content)
-            add_parts(self.page, self._package, _PART, box, self._name)
+            add_parts(self.page, self._package, _PART, box)
+            for drawn in box.iter("docPr"):
+                self.page.image(drawn.get("descr", ""))
 
-    def _list_mark(
-        self, layout: etree._Element | None, styles: list[etree._Element], name: str
-    ) -> str:
-        """What stands before a list item, indented by its level; "" if the paragraph is none."""
-        for each in (layout, *(child_of(style, "pPr") for style in styles)):
-            if (listed := child_of(each, "numPr")) is not None:
-                number, level = value_of(listed, "numId"), value_of(listed, "ilvl")
-                if number == "0":
-                    return ""
-                deep = int(level) if re.fullmatch("[0-9]", level) else 0
-                mark = self._numbering.mark(number, deep)
-                # Word's own styles for deeper lists have numberings of one level.
-                shown = _DEEPER.fullmatch(name)
-                return "  " * max(deep, int(shown[1]) - 1 if shown else 0) + mark
+    def _list_mark(self, styles: list[etree._Element], name: str) -> str:
+        """What stands before a list item, indented by its level; "" if the paragraph is none.
+
+        `styles`: the paragraph itself and those that it is based on; `name`: of the first of them.
+        """
+        for listed in (e for each in styles for e in each.iterfind("pPr/numPr")):
+            number, level = value_of(listed, "numId"), value_of(listed, "ilvl")
+            if number == "0":
+                return ""
+            deep = int(level) if re.fullmatch("[0-9]", level) else 0
+            mark = self._numbering.mark(number, deep)
+            # Word's own styles for deeper lists have numberings of one level.
+            shown = _DEEPER.fullmatch(name)
+            return "  " * max(deep, int(shown[1]) - 1 if shown else 0) + mark
         return ""
 
     def _table(self, table: etree._Element) -> None:
-        rows = [row for row in _own(table, "tr") if child_of(child_of(row, "trPr"), "del") is None]
+        rows = [row for row in _own(table, "tr") if row.find("trPr/del") is None]
         cells = [list(_own(row, "tc")) for row in rows]
         if len(cells) == 1 and len(cells[0]) == 1:
             self.read(cells[0][0])  # a box around text
@@ -219,14 +207,14 @@ class _Body:
         begun: dict[int, etree._Element] = {}
         """by column, the cell that may go on below"""
         for row, inner in zip(rows, cells, strict=True):
-            layout, line = child_of(row, "trPr"), etree.SubElement(told, "tr")
-            is_head = is_head and is_on(layout, "tblHeader")
-            if column := count_of(value_of(layout, "gridBefore"), 0):
+            line = etree.SubElement(told, "tr")
+            is_head = is_head and is_on(row, "trPr/tblHeader")
+            if column := count_of(value_of(row, "trPr/gridBefore"), 0):
                 etree.SubElement(line, "td", colspan=str(column))
             for cell in inner:
-                layout = child_of(cell, "tcPr")
-                merged, wide = child_of(layout, "vMerge"), count_of(value_of(layout, "gridSpan"))
-                goes_on = merged is not None and attribute(merged, "val") in ("", "continue")
+                merged = cell.find("tcPr/vMerge")
+                wide = count_of(value_of(cell, "tcPr/gridSpan"))
+                goes_on = merged is not None and merged.get("val", "continue") == "continue"
                 if goes_on and column in begun:
                     begun[column].set("rowspan", str(int(begun[column].get("rowspan", "1")) + 1))
                 else:
@@ -240,7 +228,7 @@ class _Body:
         self._read_boxes()
 
     def _runs(self, element: etree._Element, *, linked: bool = False) -> Iterator[Run]:
-        tag = tag_of(element)
+        tag = element.tag
         if tag in _DELETED:
             self._forget_notes(element)
         elif tag == "r":
@@ -250,7 +238,7 @@ class _Body:
         elif tag in _BOXES:
             self._boxes.append(element)
         elif tag not in _NO_TEXT:
-            linked = linked or (tag == "hyperlink" and bool(attribute(element, "anchor")))
+            linked = linked or (tag == "hyperlink" and bool(element.get("anchor")))
             for child in element:
                 yield from self._runs(child, linked=linked)
 
@@ -261,7 +249,7 @@ class _Body:
             return
         at = "note" if linked and at == "sup" else at
         for element in run:
-            tag = tag_of(element)
+            tag = element.tag
             if tag == "t":
                 yield at, element.text or ""
             elif tag in _SIGNS:
@@ -269,16 +257,16 @@ class _Body:
             elif tag == "sym":
                 yield at, _symbol(element)
             elif tag in ("footnoteReference", "endnoteReference"):
-                has_own = attribute(element, "customMarkFollows") in ("1", "true", "on")
-                own = "".join(e.text or "" for e in run.iterchildren("{*}t")) if has_own else ""
-                yield "", self._mark(tag.removesuffix("Reference"), attribute(element, "id"), own)
+                has_own = element.get("customMarkFollows") in ("1", "true", "on")
+                own = "".join(e.text or "" for e in run.iterchildren("t")) if has_own else ""
+                yield "", self._mark(tag.removesuffix("Reference"), element.get("id", ""), own)
                 if has_own:
                     return
             elif tag == "commentReference":
-                comment = self._comments.pop(attribute(element, "id"), None)
+                comment = self._comments.pop(element.get("id", ""), None)
                 if comment is not None:
-                    by = " ".join(("comment", attribute(comment, "author"))).strip()
-                    self.page.note(by, (self._runs(p) for p in comment.iter("{*}p")))
+                    by = " ".join(("comment", comment.get("author", ""))).strip()
+                    self.page.note(by, (self._runs(p) for p in comment.iter("p")))
             else:
                 yield from self._runs(element, linked=linked)
 
@@ -287,45 +275,43 @@ class _Body:
         marks = self._marks[kind]
         mark = marks.setdefault(key, own or counted(len(marks) + 1, self._forms.get(kind, "")))
         if (note := self._notes[kind].pop(key, None)) is not None:
-            self.page.note(mark, (self._runs(p) for p in note.iter("{*}p")))
+            self.page.note(mark, (self._runs(p) for p in note.iter("p")))
         return f"[{mark}]"
 
     def _standing(self, run: etree._Element) -> str | None:
         """How a run stands on its line; None if it is struck through or hidden."""
-        layout = child_of(run, "rPr")
+        layout = run.find("rPr")
         if layout is None or not len(layout):
             return ""
         styles = self._based(value_of(layout, "rStyle"))
-        layouts = (each for style in styles for each in children_of(style, "rPr"))
-        for element in chain(layout, *layouts):
-            tag = tag_of(element)
+        for element in chain(layout, *(style.iterfind("rPr/*") for style in styles)):
+            tag, to = element.tag, element.get("val", "")
             if tag in ("strike", "dstrike", "vanish") and is_on(element.getparent(), tag):
                 return None
             if tag == "vertAlign":
-                return SCRIPTS.get(attribute(element, "val"), "")
-            by = attribute(element, "val") if tag == "position" else ""
-            if count_of(by.strip("-"), 0) >= _MOVED:
-                return "sub" if by[0] == "-" else "sup"
+                return SCRIPTS.get(to, "")
+            if tag == "position" and count_of(to.strip("-"), 0) >= _MOVED:
+                return "sub" if to[0] == "-" else "sup"
         return ""
 
     def _forget_notes(self, element: etree._Element) -> None:
         """What is deleted leads to notes that are so too."""
         for kind, notes in self._notes.items():
-            for reference in element.iter(f"{{*}}{kind}Reference"):
-                notes.pop(attribute(reference, "id"), None)
+            for reference in element.iter(f"{kind}Reference"):
+                notes.pop(reference.get("id", ""), None)
 
 
 def _own(parent: etree._Element, tag: str) -> Iterator[etree._Element]:
     """The rows of a table or the cells of a row, those within content controls too."""
     for element in parent:
-        if tag_of(element) == tag:
+        if element.tag == tag:
             yield element
-        elif tag_of(element) in _INNER:
+        elif element.tag in _INNER:
             yield from _own(element, tag)
 
 
 def _symbol(element: etree._Element) -> str:
-    code, font = attribute(element, "char"), attribute(element, "font").casefold()
+    code, font = element.get("char", ""), element.get("font", "").casefold()
     sign = chr(int(code, 16) & 0xFF) if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else ""
     known = _DINGBATS if "dings" in font else _SYMBOLS
     return known.get(sign) or (sign if " " <= sign < "\x7f" and font == "symbol" else "")
@@ -336,6 +322,6 @@ def _level(element: etree._Element) -> int:
     name = value_of(element, "name").casefold()
     if head := _HEADING.fullmatch(name):
         return int(head[1])
-    level = value_of(child_of(element, "pPr"), "outlineLvl")
+    level = value_of(element, "pPr/outlineLvl")
     outlined = int(level) + 1 if re.fullmatch("[0-8]", level) else 0
     return _TITLE if name == "title" else outlined

@@ -1,36 +1,28 @@
 """Books (epub), in the order of their spine."""
 
-import posixpath
-from urllib.parse import unquote
-from zipfile import ZipFile
-
 from rubricem.agent.sources.readers.document import Section
 from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.packages import (
-    Sections,
-    attribute,
-    package_reader,
-    part_of,
-    pieces_of,
-)
+from rubricem.agent.sources.readers.packages import Package, Sections, package_reader
 from rubricem.agent.sources.readers.pages.markup import page_of
+from rubricem.agent.sources.readers.pages.seen import Notes
 from rubricem.memory.errors import SourceError
 
 
 @package_reader
-def read_book(package: ZipFile, name: str) -> tuple[str, Sections]:
-    """The chapters of an EPUB, in the order of its spine."""
-    container = part_of(package, "META-INF/container.xml", name)
-    roots = [] if container is None else list(container.iter("{*}rootfile"))
-    opf = attribute(roots[0], "full-path") if roots else ""
-    if (root := part_of(package, opf, name)) is None:
-        raise SourceError(f"{name} names no book.", "Save it again as epub.")
-    files = {attribute(e, "id"): attribute(e, "href") for e in root.iter("{*}item")}
+def read_book(package: Package) -> tuple[str, Sections]:
+    """The chapters of an EPUB, in the order of its spine; their notes may stand in another one."""
+    root = package.part("META-INF/container.xml").find(".//rootfile")
+    opf = "" if root is None else root.get("full-path", "")
+    if opf not in package.NameToInfo:
+        raise SourceError(f"{package.given.name} names no book.", "Save it again as epub.")
+    book, notes = package.part(opf), Notes()
+    files = {e.get("id"): e.get("href", "") for e in book.iter("item")}
     sections: list[Section] = []
-    for each in root.iter("{*}itemref"):
-        href = unquote(files.get(attribute(each, "idref"), "").partition("#")[0])
-        part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
+    for each in book.iter("itemref"):
+        href = files.get(each.get("idref"), "")
+        part = package.beside(opf, href)
         if href and part in package.NameToInfo:
-            title, told = page_of(decode(b"".join(pieces_of(package, part, name)))[0])
+            notes.page = part.rpartition("/")[2]
+            title, told = page_of(decode(b"".join(package.pieces(part)))[0], notes)
             sections += (s if s.path else Section((title,), s.blocks) for s in told)
-    return next((e.text or "" for e in root.iter("{*}title")), "").strip(), tuple(sections)
+    return book.findtext(".//title", "").strip(), tuple(sections)

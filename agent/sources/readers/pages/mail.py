@@ -5,12 +5,11 @@ it is read by itself, under its name. How much is read is bounded.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 
 from rubricem.agent.sources.readers import READERS as KINDS
-from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import (
     Block,
     BlockKind,
@@ -23,6 +22,7 @@ from rubricem.agent.sources.readers.document import (
 )
 from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.pages.markup import page_of
+from rubricem.agent.sources.readers.plain.archives import Holder
 from rubricem.memory.errors import SourceError
 
 DEEPEST = 3
@@ -61,15 +61,12 @@ def _text_of(part: MIMEPart) -> tuple[str, tuple[Section, ...]]:
 
 
 @dataclass
-class _Mail:
+class _Mail(Holder):
     """What is read of a mail and of what is attached to it."""
 
-    given: Input
-    sections: list[Section] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
     attached: int = 0
 
-    def add(self, message: EmailMessage, above: tuple[str, ...] = ()) -> None:
+    def tell(self, message: EmailMessage, above: tuple[str, ...] = ()) -> None:
         lines = (f"{name}: {value}" for name in _TOLD if (value := _header(message, name)))
         head = [Block(BlockKind.PARAGRAPH, "\n".join(lines))]
         bodies = [each for kind in ("html", "plain") if (each := message.get_body((kind,)))]
@@ -85,7 +82,6 @@ class _Mail:
                 self.unread.append(part.get_filename("") or "an attachment")
             else:
                 self._attach(part, above)
-            self.given.get_on()
 
     def _attach(self, part: EmailMessage, above: tuple[str, ...]) -> None:
         name = part.get_filename("") or ""
@@ -93,7 +89,7 @@ class _Mail:
         if isinstance(inner, EmailMessage):
             title = _header(inner, "Subject") or name or "mail"
             if len(above) < DEEPEST:
-                self.add(inner, (*above, title))
+                self.tell(inner, (*above, title))
             else:
                 self.unread.append(title)
             return
@@ -102,14 +98,8 @@ class _Mail:
             # A picture in the text has no name of its own, or is told by the text around it.
             shown = part.get_content_disposition() == "inline" or part.get("Content-ID")
             self.unread += [name] * bool(name and not shown)
-            return
-        try:
-            document = read(given)
-        except SourceError as error:
-            self.unread.append(f"{name} ({str(error).rstrip('.')})")
-            return
-        self.sections += (Section((*above, name, *s.path), s.blocks) for s in document.sections)
-        self.unread += [f"{name} is {document.note}"] * bool(document.note)
+        else:
+            self.add(given, (*above, name))
 
 
 def _message(given: Input) -> EmailMessage:
@@ -121,7 +111,7 @@ def _message(given: Input) -> EmailMessage:
 
 def read_mail(given: Input) -> Document:
     message, mail = _message(given), _Mail(given)
-    mail.add(message)
+    mail.tell(message)
     title = title_of((), given.stem, _header(message, "Subject"))
     return Document(title, tuple(mail.sections), left_out(mail.unread), _header(message, "Date"))
 
@@ -131,7 +121,7 @@ def read_mailbox(given: Input) -> Document:
     mail, parts = _Mail(given), _BETWEEN_MAILS.split(given.content())[1:]
     for part in parts[:MOST_MAILS]:
         message = _message(Input.of_bytes(given.name, part))
-        mail.add(message, (_header(message, "Subject") or "mail",))
+        mail.tell(message, (_header(message, "Subject") or "mail",))
         given.get_on()
     if len(parts) > MOST_MAILS:
         mail.unread.append(f"the last {len(parts) - MOST_MAILS:,} mails")
@@ -151,4 +141,4 @@ def read_saved_page(given: Input) -> Document:
     if not sections:
         raise SourceError(f"{given.name} holds no page with a text.", "Save the page again.")
     title = title or _header(message, "Subject")
-    return Document(title_of(sections, given.stem, title), tuple(sections))
+    return Document.of(given, sections, title)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
+from rubricem.agent.sources.readers import formulas
 from rubricem.agent.sources.readers.document import (
     LONGEST_NAME,
     BlockKind,
@@ -17,26 +18,8 @@ from rubricem.agent.sources.readers.document import (
     Input,
     Outline,
     Section,
-    title_of,
 )
-from rubricem.agent.sources.readers.encoding import decode
-from rubricem.agent.sources.readers.formulas import (
-    linear_mathml,
-    linear_tex,
-    lowered,
-    raised,
-    script,
-)
-from rubricem.agent.sources.readers.pages.seen import (
-    CONTROLS,
-    MARK,
-    NAMED_NOTE,
-    NOTE_MARK,
-    SIGNS_OF_TEX,
-    empty,
-    tell_notes,
-    visible,
-)
+from rubricem.agent.sources.readers.pages import seen
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks, within_cell
 
@@ -48,16 +31,13 @@ _LEAST_VERSE = 4
 _LONGEST_VERSE = 60
 """lines of a paragraph, and characters of each, that are kept as lines"""
 _TEX_IMAGE = re.compile(r"(?:\A|[\s_-])(?:math|tex|latex)(?:[\s_-]|\Z)", re.I)
-_TEX_BETWEEN = re.compile(
-    r"\\\(((?:[^\\]|\\(?![()]))*+)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))*+)\\\]|\$\$([^$]++)\$\$"
-)
 _WIDEST = 40
 """spaces before a line of a list within lists"""
 
 
 def _folded(text: str) -> str:
     folded = " ".join(text.split())
-    return folded if folded.isprintable() else CONTROLS.sub("", folded).strip()
+    return folded if folded.isprintable() else seen.CONTROLS.sub("", folded).strip()
 
 
 def _told(element: etree._Element, level: int = 0) -> str:
@@ -68,7 +48,7 @@ def _told(element: etree._Element, level: int = 0) -> str:
     for child in element:
         text = _told(child, level + 1)
         if child.tag in ("sup", "sub"):
-            text = script("^" if child.tag == "sup" else "_", text)
+            text = formulas.script("^" if child.tag == "sup" else "_", text)
         parts += (text, child.tail or "")
     return "".join(parts)
 
@@ -220,7 +200,7 @@ class _Walk:
         text = "".join(self.pieces)
         self.pieces.clear()
         if self.tex and ("\\" in text or "$$" in text):
-            text = _TEX_BETWEEN.sub(lambda m: linear_tex((m[1] or m[2] or m[3]).strip()), text)
+            text = seen.TEX_BETWEEN.sub(lambda m: formulas.linear_tex("".join(m.groups(""))), text)
         if "\v" not in text:
             self.put([_folded(text)], BlockKind.PARAGRAPH)
             return
@@ -256,9 +236,11 @@ class _Walk:
 
     def _unlabelled(self, line: str) -> str:
         """The first line of a note without its mark, which it is told with."""
-        own = "" if self.note is None else self.note.get(NOTE_MARK, "")
+        own = "" if self.note is None else self.note.get(seen.NOTE_MARK, "")
         mark, end = re.escape(own), "[.):]" if own.isalnum() else "[.):]?"
-        return re.sub(rf"\A[\s^↑]*(?:\[\s*(?:{mark})?\s*\]|{mark}{end}(?=\s))?\s*", "", line)
+        return re.sub(
+            rf"\A[\s^↑]*(?:[.):](?=\s)|\[\s*(?:{mark})?\s*\]|{mark}{end}(?=\s))?\s*", "", line
+        )
 
     def close(self) -> None:
         """The block that is being read ends."""
@@ -270,7 +252,7 @@ class _Walk:
 
     def block(self, element: etree._Element) -> bool:
         self.flush()
-        if (mark := element.get(NOTE_MARK)) and self.note is None and self.table is None:
+        if (mark := element.get(seen.NOTE_MARK)) and self.note is None and self.table is None:
             self.close()
             self.note, self.first = element, f"[{mark}] "
             self.indents.append("")
@@ -374,7 +356,7 @@ class _Walk:
         self.pre -= 1
         if self.pre or self.heading:
             return
-        text = CONTROLS.sub("", "".join(self.pieces)).expandtabs()
+        text = seen.CONTROLS.sub("", "".join(self.pieces)).expandtabs()
         self.pieces.clear()
         if text.strip():
             self.put(text.strip("\n").splitlines(), BlockKind.CODE)
@@ -465,7 +447,7 @@ class _Walk:
         text, after = _told(element).strip(), (element.tail or "")[:_LOOKED_AT]
         before = "".join(self.pieces[-8:])[-_LOOKED_AT:]
         if element.tag == "sub":
-            self.pieces.append(lowered(text, before, after))
+            self.pieces.append(formulas.lowered(text, before, after))
             return True
         below = element.getnext()
         if below is not None and below.tag == "sub":
@@ -473,14 +455,15 @@ class _Walk:
         named = f"{element.get('class', '')} {element.get('id', '')}".lower()
         linked = next(element.iter("a"), None) is not None
         known = text in self.marks and before[-1:].isdigit()
-        noted = bool(linked or known or NAMED_NOTE.search(named)) and bool(MARK.fullmatch(text))
-        told = raised(text, before, after, noted=noted)
+        marked = linked or known or seen.NAMED_NOTE.search(named)
+        noted = bool(marked and seen.MARK.fullmatch(text))
+        told = formulas.raised(text, before, after, noted=noted)
         self.is_note = told[:1] == "[" and not (self.heading or before.strip())
         self.pieces.append(told)
         return True
 
     def formula(self, element: etree._Element) -> bool:
-        told = linear_mathml(element)
+        told = formulas.linear_mathml(element)
         inline = self.heading or self.pre or (self.table and self.table.cell is not None)
         if "block" in (element.get("display"), element.get("mode")) and not inline:
             self.flush()
@@ -490,9 +473,12 @@ class _Walk:
         return True
 
     def image(self, element: etree._Element) -> bool:
-        """An image is read where it is one of a formula, whose text it carries."""
+        """What stands for an image, unless that names where a link leads."""
+        alt = seen.CONTROLS.sub("", element.get("alt", "")).strip()
         if _TEX_IMAGE.search(element.get("class", "")):
-            self.pieces.append(linear_tex(CONTROLS.sub("", element.get("alt", ""))))
+            self.pieces.append(formulas.linear_tex(alt))
+        elif alt and next(element.iterancestors("a"), None) is None:
+            self.pieces.append(f" [image: {alt}] ")
         return True
 
     def control(self, element: etree._Element) -> bool:
@@ -553,26 +539,26 @@ def sections_of(root: etree._Element) -> tuple[Section, ...]:
     return _Walk(root, tex=False).outline.sections()
 
 
-def page_of(text: str) -> tuple[str, tuple[Section, ...]]:
-    """(the page's title or "", its sections)."""
-    tex = any(sign in text for sign in SIGNS_OF_TEX)
-    if (tree := visible(text, tex=tex)) is None:
+def page_of(text: str, notes: seen.Notes | None = None) -> tuple[str, tuple[Section, ...]]:
+    """(the page's title or "", its sections); `notes`: those of the book that it is of."""
+    tex = any(sign in text for sign in seen.SIGNS_OF_TEX)
+    if (tree := seen.visible(text, tex=tex)) is None:
         return "", ()
     title = _folded(tree.findtext(".//title") or "")
     for in_full in (False, True):
         body = tree.find("body")
         root = tree if body is None else body
-        tell_notes(root)
+        seen.tell_notes(root, notes or seen.Notes())
         if not in_full:
-            empty([*surroundings_of(root)])
+            seen.empty([*surroundings_of(root)])
             root = main_of(root)
         sections = _Walk(root, tex=tex).outline.sections()
-        if sections or (tree := visible(text, tex=tex)) is None:
+        if sections or (tree := seen.visible(text, tex=tex)) is None:
             break
     return title, sections
 
 
 def read_html(given: Input) -> Document:
-    text, note = decode(given.content(), given.declared)
+    text, note = given.text()
     title, sections = page_of(text)
-    return Document(title_of(sections, given.stem, title), sections, note)
+    return Document.of(given, sections, title, note)

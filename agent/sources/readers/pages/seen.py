@@ -7,6 +7,8 @@ so what only they hide stays. Of a formula that a script has drawn, its source o
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from lxml import etree
 
@@ -27,10 +29,13 @@ _UNSEEN = (
     "script style template noscript del s strike svg iframe object canvas audio video select"
     " textarea button datalist rp"
 )
-_STYLED = "descendant::*[@hidden or @style]"
+_STYLED = "descendant::*[@hidden or @style or self::dialog[not(@open)]]"
 _TEX = (
     "descendant::script[starts-with(@type, 'math/tex')]"
     " | descendant::span[starts-with(@class, 'math')]"
+)
+TEX_BETWEEN = re.compile(
+    r"\\\(((?:[^\\]|\\(?![()]))*+)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))*+)\\\]|\$\$([^$]++)\$\$"
 )
 SIGNS_OF_TEX = ("math/tex", "athJax", "athjax", "katex", 'class="math')
 _DRAWN = "descendant::*[@class='katex-html' or (self::nobr and @aria-hidden)]"
@@ -99,11 +104,18 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
     if "aria-hidden" in text:
         empty(tree.xpath(_DRAWN))
     empty([*tree.iter(*_UNSEEN.split())])
-    styled = ((e, e.get("hidden"), e.get("style", "")) for e in tree.xpath(_STYLED))
     for span in tree.iter("span"):
         if found := _RAISED.search(span.get("style", "")):
             span.tag = found[1].lower()[:3]
-    empty([e for e, hidden, style in styled if hidden is not None or _OUT_OF_SIGHT.search(style)])
+    empty(
+        [
+            e
+            for e in tree.xpath(_STYLED)
+            if "hidden" in e.attrib
+            or "style" not in e.attrib
+            or _OUT_OF_SIGHT.search(e.get("style"))
+        ]
+    )
     return tree
 
 
@@ -126,31 +138,53 @@ _LONGEST_NOTE = 4000
 """characters; what is longer is no note, but all of them"""
 
 
-def tell_notes(root: etree._Element) -> None:
+_Place = tuple[str, str]
+"""the file of a page, "" for what is one by itself, and an id in it"""
+
+
+@dataclass
+class Notes:
+    """The notes of a page, or of the pages of a book as they are read one after another."""
+
+    page: str = ""
+    """the name of the file that is read now"""
+    marks: dict[_Place, str] = field(default_factory=dict)
+    """by where links lead"""
+    origins: set[_Place] = field(default_factory=set)
+    """where links to notes are"""
+
+    def place(self, link: etree._Element) -> _Place:
+        """Where a link leads."""
+        file, _, name = str(link.get("href", "")).rpartition("#")
+        return (unquote(file.rpartition("/")[2]) or self.page) if self.page else "", name
+
+
+def tell_notes(root: etree._Element, notes: Notes) -> None:
     """Make each link to a note a `sup`, and give each note its mark.
 
     What leads from a note back to the text is emptied.
     """
-    marks: dict[str, str] = {}
-    origins: set[str] = set()
+    marks, origins = notes.marks, notes.origins
     for link in root.xpath(_REFERENCES):
-        target = str(link.get("href")).rpartition("#")[2]
+        target = notes.place(link)
         found = MARK.fullmatch(" ".join(text_of(link).split()))
-        if not found or not target or target in origins or _is_back(link):
+        if not found or not target[1] or target in origins or _is_back(link):
             continue
         marks[target] = found[1] if marks.get(target, found[1]) == found[1] else ""
         above = link.getparent()
         around = (link, above, *link.iter("sup"))
-        origins.update(filter(None, (e.get(name) for e in around for name in ("id", "name"))))
+        names = filter(None, (e.get(name) for e in around for name in ("id", "name")))
+        origins.update((notes.page, name) for name in names)
         if above.tag != "sup":
             link.clear(keep_tail=True)
             link.tag, link.text = "sup", found[1]
             link.set("class", "note")
     for element in root.xpath(".//*[@id or @name]") if marks else ():
-        mark = marks.get(element.get("id", "")) or marks.get(element.get("name", ""))
+        named = (marks.get((notes.page, element.get(each, ""))) for each in ("id", "name"))
+        mark = next(filter(None, named), "")
         if mark and (holder := _holder(element)) is not None:
             holder.set(NOTE_MARK, mark)
-            empty([link for link in holder.iter("a", "sup") if _leads_back(link, origins)])
+            empty([link for link in holder.iter("a", "sup") if _leads_back(link, notes, mark)])
 
 
 def _holder(element: etree._Element) -> etree._Element | None:
@@ -170,7 +204,7 @@ def _is_back(link: etree._Element) -> bool:
     return link.get("role") == "doc-backlink" or "back" in link.get("class", "")
 
 
-def _leads_back(link: etree._Element, origins: set[str]) -> bool:
-    to = str(link.get("href", "")).rpartition("#")[2]
-    back = to and (to in origins or _ARROWS.fullmatch(text_of(link)))
-    return bool(back) or _is_back(link)
+def _leads_back(link: etree._Element, notes: Notes, mark: str) -> bool:
+    to, text = notes.place(link), text_of(link).strip()
+    named = text.strip("[]().") == mark or _ARROWS.fullmatch(text)
+    return bool(to[1] and (to in notes.origins or named)) or _is_back(link)

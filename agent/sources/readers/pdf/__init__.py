@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 from pypdfium2 import PdfDocument, PdfiumError, raw
@@ -84,17 +85,11 @@ def read_pdf(given: Input, clock: Any = time.process_time) -> Document:
     return Document(title_of((), given.stem, title), sections, f"read in part: {note}" * bool(note))
 
 
-def _read_page(file: Any, number: int) -> list[Part]:
+def _read_page(file: PdfDocument, number: int) -> list[Part]:
     """The blocks of a page; none of one that is damaged."""
-    page = raw.FPDF_LoadPage(file.raw, number)
-    text = raw.FPDFText_LoadPage(page) if page else None
-    try:
-        return parts_of_page(page, text) if text else []
-    finally:
-        if text:
-            raw.FPDFText_ClosePage(text)
-        if page:
-            raw.FPDF_ClosePage(page)
+    with suppress(PdfiumError), closing(file[number]) as page, closing(page.get_textpage()) as text:
+        return parts_of_page(page.raw, text.raw)
+    return []
 
 
 def _outlined(pages: list[list[Part]]) -> Outline:

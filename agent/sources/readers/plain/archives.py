@@ -21,21 +21,44 @@ RATIO = 200
 """times its packed size that a file may have, where that is more than a megabyte"""
 
 
-@dataclass(slots=True)
-class _Unpacking:
+@dataclass
+class Holder:
+    """An archive or a mail, and what is read of the files in it."""
+
     given: Input
-    left: int = MOST_BYTES
-    files: int = 0
     sections: list[Section] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    """names of files that are not read, with the reason if it is not their kind"""
+
+    def add(self, inner: Input, path: tuple[str, ...]) -> None:
+        """Read a file whose sections stand under `path`, the last of which is its name."""
+        from rubricem.agent.sources.readers import read
+
+        try:
+            document = read(inner)
+        except SourceError as error:
+            self.leave(path[-1], error)
+            return
+        self.sections += (Section((*path, *s.path), s.blocks) for s in document.sections)
+        self.unread += [f"{path[-1]} is {document.note}"] * bool(document.note)
+        self.given.get_on()
+
+    def leave(self, name: str, error: Exception) -> None:
+        self.unread.append(f"{name} ({str(error).rstrip('.')})")
+
+
+@dataclass
+class _Unpacking(Holder):
+    left: int = MOST_BYTES
+    files: int = 0
 
     def unpack(self, file: BinaryIO, above: str, depth: int) -> None:
-        from rubricem.agent.sources.readers import READERS, is_hidden, read
+        from rubricem.agent.sources.readers import READERS, is_hidden
 
         with ZipFile(file) as archive:
             for entry in archive.infolist():
-                inner, path = PurePosixPath(entry.filename), f"{above}{entry.filename}"
-                if entry.is_dir() or any(map(is_hidden, inner.parts)):
+                at, path = PurePosixPath(entry.filename), f"{above}{entry.filename}"
+                if entry.is_dir() or any(map(is_hidden, at.parts)):
                     continue
                 self.files += 1
                 if self.files > MOST_FILES:
@@ -43,7 +66,7 @@ class _Unpacking:
                         f"{self.given.name} holds more than {MOST_FILES:,} files.",
                         "Unpack it there.",
                     )
-                kind = inner.suffix.lower()
+                kind = at.suffix.lower()
                 if kind not in READERS or (kind == ".zip" and depth == DEEPEST):
                     self.unread.append(path)
                     continue
@@ -52,15 +75,13 @@ class _Unpacking:
                     if kind == ".zip":
                         self.unpack(content, f"{path}/", depth + 1)
                         continue
-                    document = read(replace(self.given, name=inner.name, file=content, declared=""))
                 except (SourceError, BadZipFile) as error:
                     if self.left < 0:
                         raise
-                    self.unread.append(f"{path} ({str(error).rstrip('.')})")
+                    self.leave(path, error)
                     continue
-                self.sections += (Section((path, *s.path), s.blocks) for s in document.sections)
-                self.unread += [f"{path} is {document.note}"] if document.note else []
-                self.given.get_on()
+                inner = replace(self.given, name=at.name, file=content, declared="")
+                self.add(inner, (path,))
 
     def _content(self, archive: ZipFile, entry: ZipInfo) -> bytes:
         if entry.flag_bits & 1:

@@ -13,7 +13,6 @@ from typing import Any
 from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
-from rubricem.agent.sources.readers.encoding import decode
 from rubricem.agent.sources.readers.plain.text import read_text
 from rubricem.agent.sources.readers.plain.writing import plain, sections_of
 from rubricem.agent.sources.readers.tables import table_blocks
@@ -95,7 +94,7 @@ def _document(value: Any, given: Input, note: str) -> Document:
     sections = outline.sections()
     title = value.get("title") or value.get("name") if isinstance(value, dict) else ""
     title = title if isinstance(title, str) else ""
-    return Document(title_of(sections, given.stem, title), sections, note)
+    return Document.of(given, sections, title, note)
 
 
 def _json(text: str) -> Any:
@@ -108,7 +107,7 @@ def read_json(given: Input) -> Document:
 
     What is no JSON, such as one with comments, still says what it says as text.
     """
-    text, note = decode(given.content())
+    text, note = given.text()
     try:
         value = _json(text)
     except ValueError:
@@ -150,7 +149,7 @@ def load_yaml(text: str) -> list[Any]:
 
 
 def read_yaml(given: Input) -> Document:
-    text, note = decode(given.content())
+    text, note = given.text()
     try:
         values = load_yaml(text)
     except ValueError:
@@ -172,7 +171,7 @@ def _check_size(value: Any) -> None:
 
 
 def read_xml(given: Input) -> Document:
-    text, note = decode(given.content())
+    text, note = given.text()
     text = re.sub(r"\A\s*<\?xml[^>]{0,200}\?>", "", text)
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
     try:

@@ -44,6 +44,7 @@ class Org(Markup):
                 r"\$\$([^$]{1,400})\$\$": shown_formula,
                 r"(?<![\w$])\$(?=[^\s$])([^$\n]{1,400})(?<=\S)\$(?![\w$])": formula,
                 r"\\\\(?:\s|\Z)": " ",
+                r"(\\[a-zA-Z]{2,20})(?:\{\}|(?![\w{]))": formula,
                 _between("+"): "",
                 **{_between(sign): "{}" for sign in "*/_"},
                 r"\^\{([^{}\n]{1,200})\}": "<sup>{}</sup>",
@@ -101,10 +102,11 @@ class Org(Markup):
 
     def _table(self, found: re.Match[str], indent: int) -> None:
         rows, headers = list[list[str]](), 0
+        laid = re.compile(r"\|(?:\s*(?:<[lrc]?\d*>)?\s*\|)+\Z")
         for line in (found.string, *self.following(lambda line: line.strip().startswith("|"))):
             if line.strip().startswith("|-"):
                 headers = headers or len(rows)
-            else:
+            elif not laid.match(line.strip()):
                 cells = line.strip().strip("|").split("|")
                 rows.append([self.inline.told(cell.strip()) for cell in cells])
         self.page.add(table(rows, headers or 1), indent)
@@ -218,7 +220,8 @@ class Adoc(Markup):
             return  # an example, a sidebar, a quote: what is in it is text
         body = self.until("```" if bare[0] == "`" else bare)
         if bare[1] == "=":
-            self.page.add(_adoc_table(body, bare[0], style, self.inline.told), within)
+            sign = "," if "format=csv" in style else bare[0]
+            self.page.add(_adoc_table(body, sign, style, self.inline.told), within)
         elif is_formula:
             self.page.add(f"<p>{shown_formula(chr(10).join(body))}</p>", within)
         elif bare[0] != "/":

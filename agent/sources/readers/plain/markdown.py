@@ -4,9 +4,11 @@ markdown-it-py reads it (1.4 s of the 2.4 that a dense megabyte takes, and linea
 notes, terms, formulas, superscripts and subscripts; what Obsidian and MDX add is told here.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +19,19 @@ from rubricem.agent.sources.readers.document import (
     Document,
     Input,
     Section,
-    title_of,
 )
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.pages.seen import TEX_BETWEEN
 from rubricem.agent.sources.readers.plain.data import load_yaml, told_lines
-from rubricem.agent.sources.readers.plain.writing import formula, sections_of
+from rubricem.agent.sources.readers.plain.writing import formula, sections_of, shown_formula
 from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_FRONT = re.compile(r"\A\ufeff?(---|\+\+\+)[ \t]*\n((?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n)*+).*", re.M)
+_FRONT = re.compile(
+    r"\A(---|\+\+\+)(?:json|yaml)?[ \t]*\n((?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n)*+).*", re.M
+)
+_TITLED = re.compile(r"%[ \t][^\n]*\n(?:%[^\n]*(?:\n|\Z)){0,2}")
 _LONGEST_FRONT = 20_000
 """characters of the metadata at the beginning of a text"""
 _WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]")
@@ -51,7 +55,7 @@ _PART = 200_000
 
 
 def read_markdown(given: Input) -> Document:
-    text, note = decode(given.content())
+    text, note = given.text()
     if given.suffix == ".mdx":
         text = _IMPORTS.sub("", text)
     fields, text = front_matter(text)
@@ -62,8 +66,8 @@ def read_markdown(given: Input) -> Document:
     title = str(fields.get("title") or "")
     date, tags = str(fields.get("date") or ""), fields.get("tags") or fields.get("keywords") or ()
     named = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
-    return Document(
-        title_of(sections, given.stem, title), sections, note,
+    return Document.of(
+        given, sections, title, note,
         one_line(date, LONGEST_NAME), tuple(one_line(str(each), LONGEST_NAME) for each in named),
     )  # fmt: skip
 
@@ -71,6 +75,13 @@ def read_markdown(given: Input) -> Document:
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
     """(the fields of YAML or TOML between rules at the beginning, the text below them)."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if found := _TITLED.match(text):  # as of Pandoc
+        told = zip(("title", "author", "date"), found[0].split("\n"), strict=False)
+        return {name: line[1:].strip() for name, line in told if line}, text[found.end() :]
+    if text[:2] == "{\n":  # as Hugo takes it, too
+        with suppress(ValueError):
+            fields, end = json.JSONDecoder().raw_decode(text)
+            return fields, text[end:]
     if not (found := _FRONT.match(text[:_LONGEST_FRONT])) or not found[2].strip():
         return {}, text
     try:
@@ -132,7 +143,14 @@ def _reader(*, linked: bool) -> "MarkdownIt":
         renderer=lambda tex, options: formula(tex, display=options["display_mode"]),
     )
     reader.core.ruler.before("inline", "as_written", _as_written)
+    reader.add_render_rule("fence", _fence)
     return reader
+
+
+def _fence(renderer: Any, tokens: Any, at: int, *given: Any) -> str:
+    if tokens[at].info.strip() == "math":
+        return f"<p>{shown_formula(tokens[at].content)}</p>"
+    return str(renderer.__class__.fence(renderer, tokens, at, *given))
 
 
 def _as_written(state: Any) -> None:
@@ -158,4 +176,11 @@ def _as_written(state: Any) -> None:
 def _without_marks(text: str) -> str:
     if "[[" in text:
         text = _WIKI.sub(lambda m: m[2] or m[1], text)
+    text = TEX_BETWEEN.sub(_between_dollars, text) if "\\" in text else text
     return _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text))
+
+
+def _between_dollars(found: re.Match[str]) -> str:
+    """A formula, where what is no formula has its brackets typed so to be brackets."""
+    tex = (found[1] or found[2] or "").strip()
+    return f"${tex}$" if any(sign in tex for sign in "\\^_=") else found[0]

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rubricem.agent.sources.readers.document import Document, Input, title_of
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.plain.markdown import markdown_sections
 from rubricem.agent.sources.readers.plain.text import CONTROLS
 from rubricem.memory.errors import SourceError
@@ -17,7 +16,7 @@ _PICTURE = re.compile(r"<(?:Figure|IPython\.|matplotlib\.|Axes)[^<>]*>\Z")
 
 def read_notebook(given: Input) -> Document:
     """The cells of a notebook in their order, with what they gave as text; no pictures."""
-    text, note = decode(given.content())
+    text, note = given.text()
     try:
         notebook = json.loads(text)
         cells = notebook.get("cells") or notebook["worksheets"][0]["cells"]
@@ -26,9 +25,7 @@ def read_notebook(given: Input) -> Document:
         raise SourceError(f"{given.name} is no notebook.", "Save it again in Jupyter.") from cause
     sections = markdown_sections(told)
     title = notebook.get("metadata", {}).get("title", "")
-    return Document(
-        title_of(sections, given.stem, title if isinstance(title, str) else ""), sections, note
-    )
+    return Document.of(given, sections, title if isinstance(title, str) else "", note)
 
 
 def _cell(cell: dict[str, Any]) -> Iterator[str]:

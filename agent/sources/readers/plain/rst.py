@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from textwrap import dedent
 
-from rubricem.agent.sources.readers.document import names_of
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.plain.writing import (
     Inline,
     Markup,

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rubricem.agent.sources.readers.document import Document, Input, names_of, title_of
+from rubricem.agent.sources.readers.document import Document, Input
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.plain.writing import Blocks, plain, sections_of, table
 from rubricem.memory.errors import SourceError
 
@@ -239,4 +240,4 @@ def read_rtf(given: Input) -> Document:
     sections, found = sections_of(reader.html(content)), _TITLE.search(content[:50_000])
     told = re.sub(rb"(?:\\'..)+", lambda m: _coded(m[0]), found[1] if found else b"")
     title = told.decode(reader.codec, "replace")
-    return Document(title_of(sections, given.stem, title), sections)
+    return Document.of(given, sections, title)

@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Callable
 from functools import partial
 
-from rubricem.agent.sources.readers.document import Document, Input, names_of, title_of
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.document import Document, Input
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.plain.writing import (
     Blocks,
     HtmlCell,
@@ -400,9 +400,11 @@ def _paragraphs(told: str) -> str:
 
 
 def read_tex(given: Input) -> Document:
-    text, said = decode(given.content())
+    text, said = given.text()
     text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1B, 0x20)))
     text = re.sub(r"(\\cmidrule(?:\[[^\[\]]{0,20}\])?)\([a-z]{0,4}\)", r"\1", text)
+    text, *unused = text.split("\\iffalse")
+    text += "".join(re.split(r"\\fi(?![a-zA-Z])", each, maxsplit=1)[-1] for each in unused)
     reader = _Tex(_written_out(text), Blocks())
     sections = sections_of(reader.html())
-    return Document(title_of(sections, given.stem, reader.title), sections, said, reader.date)
+    return Document.of(given, sections, reader.title, said, reader.date)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from html import unescape
 
 from rubricem.agent.sources.readers.document import LINES_EACH, BlockKind, Document, Input, Outline
-from rubricem.agent.sources.readers.encoding import decode
 from rubricem.memory.errors import SourceError
 
 _TIMES = re.compile(r"\s*((?:\d+:)?\d+:\d\d)[.,]\d+\s+-->\s+((?:\d+:)?\d+:\d\d)[.,]\d+")
@@ -24,7 +23,7 @@ _FOLDED = re.compile(r"\r?\n[ \t]")
 
 def read_text(given: Input) -> Document:
     """Each section names its lines."""
-    text, note = decode(given.content())
+    text, note = given.text()
     if given.suffix in (".ics", ".vcf"):
         text = _FOLDED.sub("", text)
     is_prose = given.suffix in ("", *_PROSE)
@@ -38,7 +37,7 @@ def read_text(given: Input) -> Document:
 
 def read_subtitles(given: Input) -> Document:
     """What is said, without the breaks of its lines; the times are the place."""
-    text, note = decode(given.content())
+    text, note = given.text()
     outline, cues = Outline(), list(_cues(text.splitlines()))
     for start in range(0, len(cues), _CUES_EACH):
         part = cues[start : start + _CUES_EACH]
@@ -84,7 +83,7 @@ def read_unnamed(given: Input) -> Document:
             f"{given.name} is an archive without its kind in the name.", "Name its kind."
         )
     kind = next((kind for mark, kind in _MARKS.items() if content.startswith(mark)), "")
-    text = "" if kind else decode(content)[0]
+    text = "" if kind else given.text()[0]
     if _PAGE.match(text):
         kind = ".html"
     elif _HEADED.search(text) and not text.startswith("#!"):

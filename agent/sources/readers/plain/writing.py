@@ -6,8 +6,7 @@ from html import escape
 from itertools import count
 from textwrap import dedent
 
-from rubricem.agent.sources.readers.document import Document, Input, Section, title_of
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.document import Document, Input, Section
 from rubricem.agent.sources.readers.formulas import linear_tex
 
 _DEEPEST = 20
@@ -265,10 +264,10 @@ class Markup:
 
     @classmethod
     def read(cls, given: Input) -> Document:
-        text, note = decode(given.content())
+        text, note = given.text()
         told = cls(text)
         sections, known = sections_of(told.html()), told.fields
         tags = known.get("tags") or known.get("filetags") or known.get("keywords") or ""
-        title = known.get("title") or title_of(sections, given.stem)
         several = re.split(r"[:,;]\s*" if re.search("[:,;]", tags) else r"\s+", tags)
-        return Document(title, sections, note, known.get("date", ""), tuple(filter(None, several)))
+        title, date = known.get("title", ""), known.get("date", "")
+        return Document.of(given, sections, title, note, date, tuple(filter(None, several)))
