@@ -99,21 +99,17 @@ def worth(criterion: Criterion) -> float:
     return points if criterion.positive else -points
 
 
-def points_share(verdicts: Sequence[Verdict]) -> float | None:
-    """The score by the formula; None where no item above 0 was parsed, for want of a scale."""
-    possible = sum(worth(v.criterion) for v in verdicts if v.criterion.positive)
-    return sum(worth(v.criterion) for v in verdicts if v.points) / possible if possible else None
-
-
 def checklist_score(criteria: Sequence[Criterion], verdicts: Sequence[Verdict]) -> float | None:
     """The formula's score; of a list of flaws alone, the share of their points that was avoided.
 
     None where nothing that scores was parsed.
     """
-    if any(criterion.positive for criterion in criteria):
-        return points_share(verdicts)
-    worst = sum(worth(v.criterion) for v in verdicts)
-    return 1 - sum(worth(v.criterion) for v in verdicts if v.points) / worst if worst else None
+    flaws_alone = not any(criterion.positive for criterion in criteria)
+    counted = (v.criterion for v in verdicts if flaws_alone or v.criterion.positive)
+    if not (possible := sum(map(worth, counted))):
+        return None
+    share = sum(worth(v.criterion) for v in verdicts if v.points) / possible
+    return 1 - share if flaws_alone else share
 
 
 LEAST_ITEMS, MOST_ITEMS = 5, 15

@@ -15,7 +15,6 @@ from rubricem.judge.checklist import (
     ChecklistMaker,
     ChoiceItemScorer,
     checklist_score,
-    points_share,
     stage_score,
 )
 from rubricem.judge.stage import Scored, scored_by
@@ -64,13 +63,11 @@ def test_the_score_is_points_met_over_points_above_zero(
     given: list[tuple[float, bool | None]], score: float | None
 ):
     criteria, verdicts = found(*given)
-    assert points_share(verdicts) == score
     assert checklist_score(criteria, verdicts) == score
 
 
 def test_a_list_of_flaws_alone_scores_what_was_avoided():
     flaws = found((-4, True), (-6, False), (-9, None))
-    assert points_share(flaws[1]) is None
     assert checklist_score(*flaws) == 1 - 4 / 10
     assert checklist_score(*found((-4, None))) is None
 
