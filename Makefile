@@ -131,7 +131,7 @@ check: setup
 
 bench: setup
 	@for name in house deep judged embedded everyday unanswerable hops natural languages claims judge_accuracy \
-	    bank_effect learns train_speed peers collect_throughput faults hostile flows page reading; do \
+	    bank_effect learns train_speed collect_throughput faults hostile flows page reading; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

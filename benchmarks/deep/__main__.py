@@ -81,8 +81,8 @@ class Server:
 
 
 @contextmanager
-def serving(seconds: float) -> Iterator[Server]:
-    command = [sys.executable, "-m", "benchmarks.deep.model", "--seconds", str(seconds)]
+def serving(seconds: float, module: str = "benchmarks.deep.model") -> Iterator[Server]:
+    command = [sys.executable, "-m", module, "--seconds", str(seconds)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -24,7 +24,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.deep.world import FIGURES, LINES, Fact, Shown, World, words
-from benchmarks.loopback import MODEL, answer_all, json_response, page_response, reply_chat
+from benchmarks.loopback import (
+    MODEL,
+    Calls,
+    answer_all,
+    json_response,
+    page_response,
+    reply_chat,
+)
 
 QUESTION = (
     f"Compare the twelve railway lines ({', '.join(LINES)}) in length, cost, year of opening, "
@@ -135,7 +142,7 @@ class Model:
         own = [(fact, source) for fact, source in found.items() if fact.line == line]
         said = [f'<cite id="{source}">{fact.text}</cite>.' for fact, source in own]
         if line == PLANTED and own:
-            said[0] = f'<cite id="{own[0][1]}">{_false(own[0][0])}</cite>.'
+            said[0] = f'<cite id="{own[0][1]}">{with_false_number(own[0][0])}</cite>.'
         lacking = [f for f in FIGURES if not any(x.line == line and x.figure == f for x in found)]
         gap = f"The sheets leave the {' and the '.join(lacking)} open." if lacking else ""
         return "\n\n".join(filter(None, [*said, gap])) or "The sheets say nothing of this line."
@@ -158,7 +165,7 @@ class Model:
         state = f"<think>{len(found)} facts.</think><state_evaluation>{wanted}</state_evaluation>"
         head = plan if not turns else state
         if wanted and turns < (3 if part else 2):
-            queries = [_query(n, f, turns) for n, f in wanted][: 10 if part else 12]
+            queries = [query_for(n, f, turns) for n, f in wanted][: 10 if part else 12]
             calls = "".join(f'<call_tool name="search">{each}</call_tool>' for each in queries)
             return head + calls
         cites = "\n".join(f'- <cite id="{s}">{f.text}</cite>.' for f, s in found.items())
@@ -205,12 +212,12 @@ _SAID = {
 }
 
 
-def _query(line: str, figure: str, turn: int) -> str:
+def query_for(line: str, figure: str, turn: int) -> str:
     more = ("", " sheet", " figures of the whole line")[turn]
     return f"{line} line {_SAID[figure]}{more}"
 
 
-def _false(fact: Fact) -> str:
+def with_false_number(fact: Fact) -> str:
     return fact.text.replace(fact.value, str(int(fact.value) + 7))
 
 
@@ -231,25 +238,36 @@ class Scripted:
     ) -> None:
         """`model` replies; `shown` is given the prompts, all or those of one kind."""
         self.port = 0
-        self._seconds, self._model, self._shown, self._world = seconds, model, shown, world
+        self.world = world
+        self._seconds, self._model, self._shown = seconds, model, shown
         self._log: list[tuple[str, float, float, int, int, int, str]] = []
         self._read = set[str]()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await answer_all(self._answer, reader, writer)
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    async def _answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answer_all(self.answer, reader, writer)
+
+    def note(
+        self, kind: str, began: float, asked: str, read: int = 0, new: int = 0, written: int = 0
+    ) -> None:
+        """Add what was answered to the log, with its tokens."""
+        self._log.append((kind, began, time.monotonic(), read, new, written, asked))
+
+    async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         began = time.monotonic()
         if path.endswith("/chat/completions"):
             await self._complete(json.loads(body), writer, began)
         elif path.startswith("/search"):
             await asyncio.sleep(SEARCH_SECONDS)
             query = parse_qs(urlsplit(path).query).get("q", [""])[0]
-            writer.write(json_response({"results": self._rows(query), "unresponsive_engines": []}))
-            self._log.append(("search", began, time.monotonic(), 0, 0, 0, path))
-        elif self._world and path in self._world.pages:
-            writer.write(page_response(self._world.pages[path].html))
-            self._log.append(("page", began, time.monotonic(), 0, 0, 0, path))
+            writer.write(json_response({"results": self.rows(query), "unresponsive_engines": []}))
+            self.note("search", began, path)
+        elif self.world and path in self.world.pages:
+            writer.write(page_response(self.world.pages[path].html))
+            self.note("page", began, path)
         elif path == "/log":
             writer.write(json_response({"log": self._log}))
         elif path == "/shown":
@@ -258,37 +276,39 @@ class Scripted:
         else:
             writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
 
-    def _rows(self, query: str) -> list[dict[str, str]]:
-        root = f"http://127.0.0.1:{self.port}"
+    def rows(self, query: str) -> list[dict[str, str]]:
+        """What a search brings: the beginnings of ten pages."""
+        pages = self.world.search(query, 10) if self.world else ()
         return [
-            {"title": p.title, "url": root + p.path, "content": " ".join(p.text.split()[:40])}
-            for p in (self._world.search(query, 10) if self._world else ())
+            {"title": p.title, "url": self.root + p.path, "content": " ".join(p.text.split()[:40])}
+            for p in pages
         ]
+
+    def reply(self, request: Mapping[str, Any]) -> tuple[str, str, Calls]:
+        """Who is asked, and what is said or called."""
+        return (*self._model.reply(request["messages"]), ())
 
     async def _complete(
         self, request: Mapping[str, Any], writer: asyncio.StreamWriter, began: float
     ) -> None:
-        messages = request["messages"]
-        kind, text = self._model.reply(messages)
-        prompt = "\n".join(str(message["content"]) for message in messages)
+        kind, text, calls = self.reply(request)
+        said = [f"{m.get('content') or ''}{m.get('tool_calls') or ''}" for m in request["messages"]]
+        prompt = "\n".join(said)
         new, heads = 0, ""
-        for message in messages:
-            heads += str(message["content"])
-            new += 0 if heads in self._read else len(str(message["content"])) // 4
+        for each in said:
+            heads += each
+            new += 0 if heads in self._read else len(each) // 4
             self._read.add(heads)
         for name, shown in self._shown.items():
             if name in ("all", kind):
                 await asyncio.to_thread(shown.add, prompt)
-        usage = await reply_chat(request, text, writer, began + self._seconds, 10)
+        usage = await reply_chat(request, text, writer, began + self._seconds, 10, calls=calls)
         used = usage["prompt_tokens"], new, usage["completion_tokens"]
-        asked = hashlib.sha256(prompt.encode()).hexdigest()[:16]
-        self._log.append((kind, began, time.monotonic(), *used, asked))
+        self.note(kind, began, hashlib.sha256(prompt.encode()).hexdigest()[:16], *used)
 
 
-async def run(seconds: float) -> None:
-    world = World()
-    shown = {"all": Shown(world), "section": Shown(world)}
-    scripted = Scripted(seconds, Model(world), shown, world)
+async def open_server(scripted: Scripted) -> None:
+    """Serve for ever on a free port of loopback, which is printed."""
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
     scripted.port = server.sockets[0].getsockname()[1]
     print(scripted.port, flush=True)
@@ -300,7 +320,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.3, help="of a call")
     with suppress(KeyboardInterrupt):
-        asyncio.run(run(parser.parse_args().seconds))
+        seconds, world = parser.parse_args().seconds, World()
+        shown = {"all": Shown(world), "section": Shown(world)}
+        asyncio.run(open_server(Scripted(seconds, Model(world), shown, world)))
 
 
 if __name__ == "__main__":
