@@ -6,10 +6,9 @@
     print(report.markdown)
 
 Keyword arguments are settings; a setting that is not given comes from the environment,
-`rubricem.toml` or the defaults, as on the command line. Runs are kept in the data directory, too:
-`rubricem runs` lists them, `rubricem learn` learns from them. With `memory="on"` and a model on a
-server, learning from a run starts by itself once its report is returned, in the same event loop;
-`learnt` waits for it.
+`rubricem.toml` or the defaults, as on the command line, and runs are kept as there. With
+`memory="on"` and a model on a server, learning from a run starts by itself once its report is
+returned, in the same event loop; `learnt` waits for it.
 
 Importing this module is cheap: the first question imports what is needed to answer it.
 """
@@ -244,15 +243,12 @@ def research_sync(
     If the run is to be learnt from at once, this returns after that; ^C then ends the learning
     alone. Raises SettingsError if an event loop is already running.
     """
-    try:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        asked = _until_interrupted(question, thread=thread, on_event=on_event, **settings)
-        return asyncio.run(asked)
-    raise SettingsError(
-        "research_sync cannot be used where an event loop runs.",
-        "Use: await research(...)",
-    )
+        message = "research_sync cannot be used where an event loop runs."
+        raise SettingsError(message, "Use: await research(...)")
+    asked = _until_interrupted(question, thread=thread, on_event=on_event, **settings)
+    return asyncio.run(asked)
 
 
 async def _until_interrupted(question: str, **options: Any) -> Report:
@@ -277,26 +273,21 @@ async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> No
     """Learn from the run in the background if possible, else leave it to `rubricem learn`."""
     from rubricem.agent.learning.lessons import LearningQueue, enter, learn, open_learner
 
-    said = "this run waits to be learnt from: rubricem learn"
-    try:
-        why = await asyncio.to_thread(enter, setup.stores.runs, trajectory)
-    except RubricemError as error:
-        why = f"nothing was learnt from this run: {error}"
-
     async def lesson() -> "Lesson":
         async with open_learner(setup, tell) as learner:
             came = await learn(learner, trajectory.thread)
         tell(came.said)
         return came
 
-    if not why and not setup.reflecting.embedded:
-        queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
-        try:
+    try:
+        why = await asyncio.to_thread(enter, setup.stores.runs, trajectory)
+        if not why and not setup.reflecting.embedded:
+            queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
             queue.put(trajectory.thread, lesson)
             return
-        except RubricemError as error:
-            why = error.told()
-    tell(why or said)
+    except RubricemError as error:
+        why = f"nothing was learnt from this run: {error.told()}"
+    tell(why or "this run waits to be learnt from: rubricem learn")
 
 
 def report_of(trajectory: Trajectory) -> Report:

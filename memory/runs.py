@@ -379,7 +379,7 @@ class RunStore:
         raise SettingsError(f"no {what} is called {thread!r}", f"The latest are: {known}.")
 
 
-def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
+def write_atomically(path: Path, text: str | bytes | Iterable[str | bytes]) -> None:
     """Replace a file atomically: pieces are written as they come, and synced before the rename.
 
     A device or a pipe is written to: replaced, it would be gone for its other users.

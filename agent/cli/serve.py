@@ -79,17 +79,19 @@ def serve(
     that are unfinished when the server ends go on when it starts again. Budgets apply to each
     question that sets none.
     """
-    from rubricem.agent.serve.app import Operation, run_server
+    from rubricem.agent.serve.app import run_server
 
     serving = run_server(
         load_settings(flags),
         host,
         port,
-        open_page,
-        results,
+        open_page=open_page,
+        results=results,
         with_token=with_token,
         proxies=proxies,
-        operation=Operation(log_level, certificate, key),
+        certificate=certificate,
+        key=key,
+        log_level=log_level,
     )
     asyncio.run(serving)
 

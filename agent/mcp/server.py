@@ -6,10 +6,12 @@ is returned as the tool's error, in a sentence with a remedy; no traceback is ex
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
-from typing import Annotated, Literal
+from itertools import count
+from typing import Annotated, Any, Literal
 
 import click
 from mcp.server.mcpserver import Context, MCPServer
@@ -56,7 +58,7 @@ class FoundPassages(BaseModel):
     note: str = Field(default="", description="what was not asked, and why")
 
 
-class CitedSource(BaseModel):
+class CitedSource(ToolResult):
     """A source that the answer cites."""
 
     number: int = Field(description="of its marks in the answer")
@@ -65,7 +67,7 @@ class CitedSource(BaseModel):
     text: str = Field(description="the passage as it was fetched")
 
 
-class CheckedCitation(BaseModel):
+class CheckedCitation(ToolResult):
     """One claim on one source, and whether the source holds it."""
 
     number: int
@@ -110,7 +112,7 @@ class KeptReflection(ToolResult):
     takeaways: str
 
 
-class NearReflection(BaseModel):
+class NearReflection(ToolResult):
     id: str
     question: str
     score: float
@@ -163,7 +165,7 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
                     {**asdict(c), "quote": c.quote, "why": c.reason} for c in answer.citations
                 ],
                 "sources": [
-                    {"number": number, **source.model_dump(include={"title", "location", "text"})}
+                    {"number": number, **source.model_dump()}
                     for number, source in enumerate(answer.sources, start=1)
                 ],
                 "run": trajectory.thread,
@@ -179,15 +181,12 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         """Score a run stage by stage - plan, research, review, answer - by rubrics."""
         with tool_errors():
             judgement = await bench.judge(run)
-        stages = [
-            JudgedStage(
-                stage=each.stage.value,
-                score=each.score,
-                reason=each.unscored_reason if each.score is None else each.justification,
-            )
+        told = [
+            {"stage": each.stage.value, "score": each.score, "reason": each.unscored_reason}
+            | ({} if each.score is None else {"reason": each.justification})
             for each in judgement.stages
         ]
-        return JudgedStages(judge=judgement.judge, stages=stages)
+        return JudgedStages.model_validate({"judge": judgement.judge, "stages": told})
 
 
 def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
@@ -227,31 +226,23 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
             return KeptReflection.model_validate((await bench.bank_show(id)).reflection)
 
 
-Report = Callable[[float, float | None, str | None], Awaitable[None]]
+Report = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
 async def _progress(report: Report) -> AsyncIterator[Tell]:
     """What is told is reported as progress, in its order, while it comes, from any thread."""
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    loop, numbers, sent = asyncio.get_running_loop(), count(1), list[Future[None]]()
 
     def tell(line: str) -> None:
         if line:
-            loop.call_soon_threadsafe(lines.put_nowait, one_line(line, 300))
+            told = report(float(next(numbers)), None, one_line(line, 300))
+            sent.append(asyncio.run_coroutine_threadsafe(told, loop))
 
-    async def send() -> None:
-        number = 0
-        while (line := await lines.get()) is not None:
-            number += 1
-            await report(float(number), None, line)
-
-    loop = asyncio.get_running_loop()
-    sending = asyncio.create_task(send())
     try:
         yield tell
     finally:
-        loop.call_soon_threadsafe(lines.put_nowait, None)
-        await asyncio.gather(sending, return_exceptions=True)
+        await asyncio.gather(*map(asyncio.wrap_future, sent), return_exceptions=True)
 
 
 PATH = "/mcp"

@@ -1,13 +1,8 @@
 """One server from its settings to its end: the application, the socket, the token, the signals.
 
-The application consists of routes over the desk and the page's static files, behind a guard.
-Collected and trained runs are served by the training package, which may not be imported here and is
-therefore named by a string.
-
-There is one server per data directory: two would not know what the other does to a run. A token is
-made once and stored readable for its owner alone; a server for this machine alone may do without. A
-server that listens on all addresses announces this machine's own, since nobody elsewhere can open
-0.0.0.0 or a loopback address.
+There is one server per data directory: two would not know what the other does to a run. Collected
+and trained runs are served by the training package, which may not be imported here and is therefore
+named by a string.
 """
 
 import asyncio
@@ -25,7 +20,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from http import HTTPStatus
 from importlib import import_module
@@ -58,7 +53,7 @@ from rubricem.agent.serve import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
-from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of, unfit
+from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of
 from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
     AS_COOKIE,
@@ -155,7 +150,7 @@ class UserApps:
     def __init__(self, desk: RunDesk, security: Security) -> None:
         self.desks = {OWNER: desk}
         """by the names of their folders: one who is given a name of before is another user"""
-        self._security = security
+        self._security, self._users = security, Users(desk.settings.data_dir)
         self._begun: dict[str, asyncio.Future[FastAPI]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
@@ -163,9 +158,8 @@ class UserApps:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Also continues the unfinished runs of users."""
-        users = self._security.users
-        for name in users.all() if users else ():
-            if users and (users.folder(name) / "runs").is_dir():
+        for name in self._users.all():
+            if (self._users.folder(name) / "runs").is_dir():
                 await self.of(name)
         try:
             yield
@@ -185,8 +179,7 @@ class UserApps:
 
     async def of(self, name: str) -> FastAPI:
         """Raises whatever opening raises; this context goes on for the user."""
-        assert self._security.users is not None, "only users have names"
-        folder = self._security.users.folder(name)
+        folder = self._users.folder(name)
         if folder.name not in self._begun:
             begun = self._begun[folder.name] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, folder, begun)))
@@ -210,15 +203,14 @@ class UserApps:
             begun.set_exception(error)
 
     def _make_desk(self, name: str, folder: Path) -> RunDesk:
-        main, users = self.desks[OWNER], self._security.users
-        assert users is not None, "only users have names"
         keep_private(folder)
+        main = self.desks[OWNER]
         settings = main.settings.model_copy(update={"data_dir": folder})
 
         def allowance() -> UserBudget:
-            if users.folder(name) != folder:
+            if self._users.folder(name) != folder:
                 raise SettingsError(f"The user {name!r} was removed.", "Nothing more is asked.")
-            return users.all()[name].allowance
+            return self._users.all()[name].allowance
 
         ledger = SpendingLedger(folder, allowance)
         return RunDesk(settings, main.capacity, shared=main, user=name, ledger=ledger)
@@ -228,8 +220,7 @@ class UserApps:
 
         @routes.get("")
         def listed() -> dict[str, Any]:
-            users = self._security.users
-            told = {name: each.allowance for name, each in (users.all() if users else {}).items()}
+            told = {name: each.allowance for name, each in self._users.all().items()}
             return {"users": [{"user": n} | a.model_dump(mode="json") for n, a in told.items()]}
 
         @routes.post("/chosen")
@@ -266,18 +257,13 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def answer_malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        first, path = error.errors()[0], request.url.path
+        first, openai = error.errors()[0], request.url.path.startswith(OPENAI)
         place = ".".join(str(part) for part in first["loc"][1:])
-        no_json = first["type"] == "json_invalid"
-        if path.startswith(OPENAI):
-            no_object = no_json or not place
-            said = "The body must be a JSON object." if no_object else f"{place}: {first['msg']}."
-            refused = unfit(said, None if no_object else place)
-        elif no_json:
-            refused = RequestRefused(400, "The body is not valid JSON.", "Send one JSON object.")
-        else:
-            place = place or "the body"
-            refused = RequestRefused(422, f"{place}: {first['msg']}.", f"Correct {place}.")
+        no_object = first["type"] == "json_invalid" or not place
+        said = "The body must be a JSON object." if no_object else f"{place}: {first['msg']}."
+        remedy = "Send one." if no_object else f"Correct {place}."
+        status = HTTPStatus.BAD_REQUEST if openai or no_object else HTTPStatus.UNPROCESSABLE_ENTITY
+        refused = RequestRefused(status, said, "" if openai else remedy, place or None)
         return await ours(request, refused)
 
     @app.exception_handler(HTTPException)
@@ -307,13 +293,6 @@ def sole_server(data_dir: Path) -> AbstractContextManager[None]:
     return hold_lock(data_dir / LOCK_FILE_NAME, busy)
 
 
-TOKENLESS = "Warning: without a token every user of this machine can do everything here."
-WARNING = (
-    "Warning: others can reach this server. Whoever has its token can do everything here, and "
-    "without TLS whoever is on the way can read the token."
-)
-
-
 def outward_address(host: str) -> str:
     """Where others open a server on `host`: this machine's own address if it is on all of them."""
     number = address_in(host)
@@ -330,57 +309,48 @@ def outward_address(host: str) -> str:
     return "::1" if six else "127.0.0.1"
 
 
-def announce(
-    security: Security, place: str, kept: Path, made: bool, terminal: bool
-) -> Iterator[str]:
-    """What the server prints when it starts, line by line.
+WARNING = (
+    "Warning: others can reach this server. Whoever has its token can do everything here, and "
+    "without TLS whoever is on the way can read the token."
+)
 
-    `place`: its URL; `kept`: the file of its token; `made`: whether the token is new, and so is
-    shown this once; `terminal`: whether a person reads it, and no log keeps it.
+
+def announce(
+    security: Security, place: str, data_dir: Path, made: bool, terminal: bool
+) -> Iterator[str]:
+    """What the server prints when it starts at the URL `place`, line by line.
+
+    `made`: its token is new, and so is shown this once; `terminal`: a person reads it, and no log
+    keeps it.
     """
     yield f"Serving on {place} (^C stops it; unfinished runs continue at its next start)"
     if security.token is None:
-        yield TOKENLESS
+        yield "Warning: without a token every user of this machine can do everything here."
         return
-    if made and terminal:
-        yield f"Token: {security.token} (it is stored in {kept})"
-    else:
-        yield f"A token is required; it is stored in {kept}"
+    kept = f"stored in {data_dir / TOKEN_FILE_NAME}"
+    token = f"Token: {security.token} (it is {kept})"
+    yield token if made and terminal else f"A token is required; it is {kept}"
     if terminal:
         yield f"This link logs one browser in, within the hour: {place}#token={security.ticket()}"
     if not security.alone and place.startswith("http:"):
         yield WARNING
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """How a server is operated, the same for all its users."""
-
-    log_level: LogLevel = "warning"
-    certificate: Path | None = None
-    """PEM, with the chain up to its issuer; None: no TLS"""
-    key: Path | None = None
-
-    @property
-    def scheme(self) -> str:
-        return "https" if self.certificate else "http"
-
-    def encryption(self) -> dict[str, str]:
-        """TLS arguments for uvicorn; SettingsError if the files cannot be used."""
-        if self.certificate is None:
-            return {}
-        key = self.key or self.certificate
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                self.certificate, key, password=lambda: b""
-            )
-        except OSError as error:  # ssl's own among them
-            why = error.strerror or str(error)
-            raise SettingsError(
-                f"TLS cannot be served with {self.certificate} and the key in {key}: {why}.",
-                "Name PEM files that belong together and can be read: --tls-cert, --tls-key.",
-            ) from error
-        return {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(key)}
+def encryption(certificate: Path | None, key: Path | None) -> dict[str, str]:
+    """TLS arguments for uvicorn, of PEM files; SettingsError if they cannot be used."""
+    if certificate is None:
+        return {}
+    key = key or certificate
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except OSError as error:  # ssl's own among them
+        raise SettingsError(
+            f"TLS cannot be served with {certificate} and the key in {key}: "
+            f"{error.strerror or error}.",
+            "Name PEM files that belong together and can be read: --tls-cert, --tls-key.",
+        ) from error
+    return {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
 
 
 class PageServer(uvicorn.Server):
@@ -400,36 +370,39 @@ async def run_server(
     settings: Settings,
     host: str,
     port: int,
-    open_page: bool,
-    results: Sequence[Path] = (),
     *,
-    with_token: bool = True,
-    proxies: tuple[str, ...] = (),
-    operation: Operation | None = None,
+    open_page: bool,
+    results: Sequence[Path],
+    with_token: bool,
+    proxies: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    log_level: LogLevel,
 ) -> None:
-    """Serve until ^C; unfinished runs continue when the next server starts."""
-    operation = operation or Operation()
+    """Serve until ^C; unfinished runs continue when the next server starts.
+
+    `certificate`: PEM, with the chain up to its issuer, and the `key` unless that is given; None:
+    no TLS.
+    """
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     setup_of(settings).sources.check()
-    encryption = operation.encryption()
+    encrypted = encryption(certificate, key)
     listening = bind(host, port)
-    port = listening.getsockname()[1]
-    with sole_server(settings.data_dir):
+    port, data_dir = listening.getsockname()[1], settings.data_dir
+    with sole_server(data_dir):
         shown = outward_address(host)
-        place = f"{operation.scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-        users = Users(settings.data_dir)
-        wanted = Security(host, port=port, proxies=proxies, users=users)
-        security, made = secure(settings.data_dir, wanted, with_token)
+        shown = f"[{shown}]" if ":" in shown else shown
+        place = f"{'https' if encrypted else 'http'}://{shown}:{port}/"
+        wanted = Security(host, port=port, proxies=proxies, users=Users(data_dir))
+        security, made = secure(data_dir, wanted, with_token)
         desk = RunDesk(settings)
-        hidden = secrets_in(settings) | ({security.token} if security.token else set())
-        log_to(sys.stderr, operation.log_level, hidden)
+        log_to(sys.stderr, log_level, {*secrets_in(settings), *filter(None, [security.token])})
         app = create_app(desk, security, results)
-        config = security.config(app, lifespan="on", **encryption)
-        kept = settings.data_dir / TOKEN_FILE_NAME
-        for line in announce(security, place, kept, made, sys.stdout.isatty()):
+        config = security.config(app, lifespan="on", **encrypted)
+        for line in announce(security, place, data_dir, made, sys.stdout.isatty()):
             click.echo(line)
-        with doorway(settings.data_dir, place, security) as address:
+        with doorway(data_dir, place, security) as address:
             if open_page:
                 await asyncio.to_thread(webbrowser.open, address)
             await PageServer(config, desk).serve([listening])

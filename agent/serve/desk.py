@@ -1,18 +1,13 @@
 """The desk: all runs of this server, whoever asked for them and whoever watches.
 
 A run is a task of its own, independent of any connection: it is started, stopped, answered and
-resumed by its key, and its events go to its event log. Runs beyond the limit of simultaneous ones
-wait for a place. Runs that a previous server left unfinished are resumed from their journals by the
-next one: nothing that was finished is done again.
+resumed by its key, and its events go to its event log. Runs that a previous server left unfinished
+are resumed from their journals by the next one.
 
 A model is opened by the first question that names it and stays open; there is one researcher for
-each way to answer, and each set of sources is opened once. Messages from sources go to the run in
-progress. With a server's model, the desk learns from its runs in the background, otherwise when
-asked to: runs wait in their folders, as those of `rubricem ask` do. Runs of another model are left
-to `rubricem learn`, since a model reflects on what it wrote itself.
-
-Runs, open models and lessons are one module, above 600 lines, since they have to end in one order
-with the server.
+each way to answer. With a server's model, the desk learns from its runs in the background,
+otherwise when asked to. Runs of another model are left to `rubricem learn`, since a model reflects
+on what it wrote itself.
 """
 
 import asyncio
@@ -41,20 +36,8 @@ from rubricem.agent.record.history import History
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
-from rubricem.agent.serve import feed
-from rubricem.agent.serve.requests import (
-    Answered,
-    BudgetsAsked,
-    Remark,
-    RunAsked,
-    check_known,
-    conflict,
-    lead_of,
-    missing,
-    read_request,
-    refuse_as,
-    too_many,
-)
+from rubricem.agent.serve import feed, requests
+from rubricem.agent.serve.requests import conflict, missing, refuse_as, too_many
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.settings.ledger import SpendingLedger
@@ -100,15 +83,17 @@ class Work:
     state: WorkState = "waiting"
     task: asyncio.Task[None] | None = None
     trajectory: Trajectory | None = None
+    outcome: dict[str, Any] = field(default_factory=dict)
+    """`status` and `reason`, once it has ended"""
 
     def __post_init__(self) -> None:
         self.stop = asyncio.Event()
         self.steering = Steering(self.hear)
-        self.telling = feed.Telling(self.run)
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """the current question to a person: its id, its kind, and the future of the decision"""
         self._coalescer = feed.Coalescer(self._tell)
+        self.telling = feed.Telling(self.run, self._coalescer.put)
         self._loops_thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
 
@@ -139,9 +124,9 @@ class Work:
 
     def hear(self, event: Event) -> None:
         if threading.get_ident() == self._loops_thread:
-            self._hear(event)
+            self.telling.hear(event)
         else:
-            self._loop.call_soon_threadsafe(self._hear, event)
+            self._loop.call_soon_threadsafe(self.telling.hear, event)
 
     async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Ask a watcher; meanwhile another run may take its place."""
@@ -166,7 +151,7 @@ class Work:
         self.be("running")
         return decision
 
-    def answer(self, answered: Answered) -> None:
+    def answer(self, answered: requests.Answered) -> None:
         """Accept a person's answer; raises Refused (409) if nothing waits for it."""
         if self._asked is None or self._asked[0] != answered.id or self._asked[2].done():
             raise conflict(
@@ -181,14 +166,11 @@ class Work:
         for name, data in said:
             self._coalescer.put(name, data)
         self._coalescer.finish()
+        self.outcome = said[-1][1]
 
     def end(self) -> None:
         self.state = "ended"
         self._tell(feed.END, {})
-
-    def _hear(self, event: Event) -> None:
-        for said in self.telling.of(event):
-            self._coalescer.put(*said)
 
     def _tell(self, name: str, data: dict[str, Any]) -> None:
         self.log.append(name, {"t": round(self.seconds, 3), **data})
@@ -474,7 +456,6 @@ class RunDesk:
         if shared is not None:
             shared.users.append(self)
             self.on_end, self._places = shared.on_end, shared._places
-        self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["RunDesk"]:
@@ -525,7 +506,7 @@ class RunDesk:
         for each in reversed(former):  # users', which share the first
             await each.retire()
 
-    async def start(self, asked: RunAsked) -> Work:
+    async def start(self, asked: requests.RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
@@ -543,11 +524,11 @@ class RunDesk:
             return await self._begin(run, ask, setup, follows.id, attended=asked.attended)
 
     async def resume(
-        self, run: str, budgets: BudgetsAsked | None = None, attended: bool = False
+        self, run: str, budgets: requests.BudgetsAsked | None = None, attended: bool = False
     ) -> Work:
         """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
         await asyncio.to_thread(self.check_run, run)
-        if lead_of(self.store, run):
+        if requests.lead_of(self.store, run):
             raise conflict("This is a part of a larger research.", "Go on with the whole of it.")
         if run in self.live:
             raise conflict("The run is in progress already.", "Watch its events.")
@@ -557,7 +538,7 @@ class RunDesk:
         if await asyncio.to_thread(self.store.running, run):
             raise conflict("Another process is working on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
-        setup, ask = await asyncio.to_thread(read_request, self.settings, request, budgets)
+        setup, ask = await asyncio.to_thread(requests.read_request, self.settings, request, budgets)
         follows = await asyncio.to_thread(self.conversations.of_run, run)
         async with self._granting:
             wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}
@@ -594,12 +575,12 @@ class RunDesk:
             work.task.cancel()
         return {"run": run}
 
-    async def answer(self, run: str, answered: Answered) -> dict[str, Any]:
+    async def answer(self, run: str, answered: requests.Answered) -> dict[str, Any]:
         """Pass on a person's answer; Refused (409) if it was answered before."""
         (await self.at_work(run)).answer(answered)
         return {"run": run, "id": answered.id}
 
-    async def remark(self, run: str, remark: Remark) -> dict[str, Any]:
+    async def remark(self, run: str, remark: requests.Remark) -> dict[str, Any]:
         """Tell a lead something; Refused (409) where nobody would hear it."""
         work, said = await self.at_work(run), storable(remark.text).strip()
         if not work.leads:
@@ -636,9 +617,20 @@ class RunDesk:
             await log.wait_for_news(after)
 
     async def log(self, run: str) -> feed.EventLog:
-        """The events of a run; Refused (404) if there is none."""
+        """The events of a run; Refused (404) if there is none.
+
+        One that ended elsewhere is told by its end; Refused (409) if it has not.
+        """
         await asyncio.to_thread(self.check_run, run)
-        return await self.logs.of(run)
+        log = await self.logs.of(run)
+        if log.last == 0 and run not in self.live:
+            if not await asyncio.to_thread(self.store.has_ended, run):
+                raise conflict("This run has no events here.", "Resume it to continue it here.")
+            ended = await asyncio.to_thread(self.store.load, run)
+            said = await asyncio.to_thread(feed.last_events, ended)
+            if log.last == 0:  # nobody else looked meanwhile
+                log.end(said)
+        return log
 
     async def at_work(self, run: str) -> Work:
         """A run that this process works on; Refused if it does not."""
@@ -650,7 +642,7 @@ class RunDesk:
     def check_run(self, run: str) -> None:
         """Raise Refused (404) if no run has this key. Reads files."""
         if run not in self.live:
-            check_known(self.store, run)
+            requests.check_known(self.store, run)
 
     def conversation(self, identifier: str) -> Conversation:
         """The conversation of this name; Refused (404) if there is none. Reads files."""
@@ -677,9 +669,7 @@ class RunDesk:
             except RubricemError as error:
                 # It stays as it is, and can be resumed by whoever wants it.
                 said = [feed.end_event(Status.FAILED.value, error.told())]
-            log = await self.logs.of(run)
-            for name, data in [*said, (feed.END, {})]:
-                log.append(name, data)
+            (await self.logs.of(run)).end(said)
 
     async def _begin(
         self,
@@ -693,21 +683,13 @@ class RunDesk:
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
-        async with self._lock:
-            if run in self.live:
-                raise conflict("The run is in progress already.", "Watch its events.")
-            granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0, self._ledger)
-            work = self.live[run] = Work(
-                run,
-                conversation,
-                log,
-                began,
-                self._places,
-                setup.model,
-                granted,
-                ask.leads,
-                attended,
-            )
+        if run in self.live:
+            raise conflict("The run is in progress already.", "Watch its events.")
+        budgets, model = ask.budgets, setup.model
+        granted = Granted(budgets.tokens or 0, budgets.cost or 0.0, self._ledger)
+        work = self.live[run] = Work(
+            run, conversation, log, began, self._places, model, granted, ask.leads, attended
+        )
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
         return work
@@ -737,7 +719,7 @@ class RunDesk:
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
         work.end()
-        self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
+        self.on_end(work.run, str(work.outcome["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)
 

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -136,8 +136,7 @@ class StageSpans:
     stage in which it began. Its tags show where the next one begins.
     """
 
-    turn: Stage | None = None
-    within: Stage | None = None
+    within: Stage = Stage.RESEARCH
     held: str = ""
     """the beginning of a possible tag; its stage is not known yet"""
 
@@ -145,28 +144,19 @@ class StageSpans:
         """The parts of a piece, each with its stage; `stage` is the one in which its turn began."""
         if stage is not Stage.RESEARCH:
             return [*self.rest(), (stage, text)]
-        if self.turn is None:
-            self.turn = self.within = stage
-        text, self.held = self.held + text, ""
-        if (tag := _MAY_OPEN.search(text)) is not None:
-            text, self.held = text[: tag.start()], tag[0]
-        return list(self._parts(text))
+        text, self.held, parts, at = self.held + text, "", list[tuple[Stage, str]](), 0
+        if (begun := _MAY_OPEN.search(text)) is not None:
+            text, self.held = text[: begun.start()], begun[0]
+        for tag in _OPENS.finditer(text):
+            parts.append((self.within, text[at : tag.start()]))
+            at, self.within = tag.start(), STAGE_OF[tag[1].lower()] or self.within
+        return [(s, t) for s, t in (*parts, (self.within, text[at:])) if t]
 
     def rest(self) -> list[tuple[Stage, str]]:
         """What is held back, at the end of the turn."""
-        rest = [(self.within, self.held)] if self.within and self.held else []
-        self.turn, self.within, self.held = None, None, ""
+        rest = [(self.within, self.held)] if self.held else []
+        self.within, self.held = Stage.RESEARCH, ""
         return rest
-
-    def _parts(self, text: str) -> Iterator[tuple[Stage, str]]:
-        within, at = self.within or Stage.RESEARCH, 0
-        for tag in _OPENS.finditer(text):
-            if tag.start() > at:
-                yield within, text[at : tag.start()]
-            at, within = tag.start(), STAGE_OF[tag[1].lower()] or within
-        self.within = within
-        if text[at:]:
-            yield within, text[at:]
 
 
 _LAST = (Stage.REVIEW, Stage.ANSWER)
@@ -178,7 +168,9 @@ LOOKED_AT = 20_000
 class Telling:
     """Converts the events of one run; remembers what it has seen of the plan and the review."""
 
-    run: str = ""
+    run: str
+    tell: Callable[[str, dict[str, Any]], None]
+    """is given the name and the data of each event for watchers"""
     plan: str = ""
     review: str = ""
     answer: str = ""
@@ -196,62 +188,62 @@ class Telling:
     """the investigations of a lead"""
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
-    def of(self, event: events.Event) -> list[SaidEvent]:
-        """The events for watchers, if any, that report an event of the agent."""
-        if isinstance(event, events.TextWritten):
-            parts = self.spans.of(event.stage, event.text)
-            return [said for part in parts for said in self._write(*part)]
-        if isinstance(event, events.InvestigationEvent):
-            return self._report_part(event)
-        if isinstance(event, events.SourceProgress):
-            return [("note", {"message": one_line(event.message)})]
-        if isinstance(event, events.TurnRetried):
-            self.plan, self.review, self.answer, self.spans = "", "", "", StageSpans()
-            return [("retry", {"reason": event.reason})]
-        rest = [said for part in self.spans.rest() for said in self._write(*part)]
-        return [*rest, *self._report(event)]
+    def hear(self, event: events.Event) -> None:
+        """Report an event of the agent."""
+        match event:
+            case events.TextWritten(stage, text):
+                self._write_all(self.spans.of(stage, text))
+            case events.InvestigationEvent():
+                self._report_part(event)
+            case events.SourceProgress(message):
+                self.tell("note", {"message": one_line(message)})
+            case events.TurnRetried(reason):
+                self.plan, self.review, self.answer, self.spans = "", "", "", StageSpans()
+                self.tell("retry", {"reason": reason})
+            case _:
+                self._write_all(self.spans.rest())
+                self._report(event)
 
-    def _report(self, event: events.Event) -> list[SaidEvent]:
+    def _report(self, event: events.Event) -> None:
         match event:
             case events.StageStarted(stage):
-                return self._begin(stage)
+                self._begin(stage)
             case events.ToolCalled(name, query, number):
                 self.calls = number
                 self.open.append(number)
-                tool = {"number": number, "name": name, "query": query}
-                return [*self._report_plan(query), ("tool", tool)]
+                self._report_plan(query)
+                self.tell("tool", {"number": number, "name": name, "query": query})
             case events.ToolReturned(sources, seconds, error):
+                number = self.open.popleft() if self.open else self.calls
                 found = [
                     {"id": s.id, "title": one_line(s.title), "url": one_line(s.location)}
                     for s in sources
                 ]
                 taken = {"seconds": round(seconds, 3), "error": error}
-                number = self.open.popleft() if self.open else self.calls
-                return [("results", {"number": number, "sources": found, **taken})]
+                self.tell("results", {"number": number, "sources": found, **taken})
             case events.BudgetSet(limits, budgets, usual):
                 self.limits, self.usual = list(limits), usual
-                return [("budget", {"limits": self.limits, "left": left_of(budgets)})]
+                self.tell("budget", {"limits": self.limits, "left": left_of(budgets)})
             case events.Remarked(remarks, heard):
-                return [("remarks", {"said": list(remarks), "heard": heard})]
+                self.tell("remarks", {"said": list(remarks), "heard": heard})
             case events.LessonsRecalled(count, own):
-                return [("recalled", {"count": count, "own": own})]
+                self.tell("recalled", {"count": count, "own": own})
             case events.UsageCounted(usage, left):
                 calls = sum(part.calls for part in self.parts.values()) or self.calls
                 self.usage = usage_of(usage, calls) | {"left": left_of(left)}
-                return [("usage", self.usage)]
+                self.tell("usage", self.usage)
             case events.PersonAsked(waiting=True) | events.RunFinished():
-                return self._report_plan()
-            case _:
-                return []
+                self._report_plan()
 
-    def _report_part(self, told: events.InvestigationEvent) -> list[SaidEvent]:
+    def _report_part(self, told: events.InvestigationEvent) -> None:
         """An investigation as it stands, if what is shown of it changed."""
         begun = events.InvestigationProgress(told.number, told.question)
         part = self.parts.setdefault(told.number, begun)
         before = self._shown_part(part)
         part.hear(told.event)
         shown = self._shown_part(part)
-        return [("investigation", shown)] if shown != before or part is begun else []
+        if shown != before or part is begun:
+            self.tell("investigation", shown)
 
     def _shown_part(self, part: events.InvestigationProgress) -> dict[str, Any]:
         doing = part.doing
@@ -268,51 +260,49 @@ class Telling:
             "passages": part.passages,
         }
 
-    def _begin(self, stage: Stage) -> list[SaidEvent]:
-        told = self._report_plan()
+    def _begin(self, stage: Stage) -> None:
+        self._report_plan()
         if stage is Stage.PLAN:
             self.plan, self.plan_told = "", False
         # A turn that went on into review and answer has had them told by its text.
-        if self.stage in _LAST and stage in _LAST[: _LAST.index(self.stage) + 1]:
-            return told
-        return [*told, *self._enter(stage)]
+        if self.stage not in _LAST or stage not in _LAST[: _LAST.index(self.stage) + 1]:
+            self._enter(stage)
 
-    def _enter(self, stage: Stage) -> list[SaidEvent]:
-        self.stage = stage
+    def _enter(self, stage: Stage) -> None:
+        self.stage, self.answer = stage, ""
         if stage is Stage.REVIEW:
             self.review = ""
-        self.answer = ""
-        return [("stage", {"stage": stage.value})]
+        self.tell("stage", {"stage": stage.value})
 
-    def _write(self, stage: Stage, text: str) -> list[SaidEvent]:
-        """A piece of a stage, and the checklist if the piece completed a part of it."""
-        said = [] if stage is self.stage else self._enter(stage)
-        said.append(("text", {"stage": stage.value, "text": text}))
-        if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
-            self.plan += text
-        elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
-            self.review += text
-        else:
-            self.answer += text if stage is Stage.ANSWER else ""
-            return said
-        whole = self.review if stage is Stage.REVIEW else self.plan
-        ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
-        return [*said, *(self._report_checklist() if ends else [])]
+    def _write_all(self, parts: Iterable[tuple[Stage, str]]) -> None:
+        """Pieces of stages, and the checklist where a piece completed a part of it."""
+        for stage, text in parts:
+            if stage is not self.stage:
+                self._enter(stage)
+            self.tell("text", {"stage": stage.value, "text": text})
+            whole = ""
+            if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
+                whole = self.plan = self.plan + text
+            elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
+                whole = self.review = self.review + text
+            elif stage is Stage.ANSWER:
+                self.answer += text
+            if ">" in text and "</rubric" in whole[-len(text) - 20 :]:
+                self._report_checklist()
 
-    def _report_checklist(self) -> list[SaidEvent]:
+    def _report_checklist(self) -> None:
         rubric = checklist(self.plan + self.review)
-        if not rubric or rubric == self.rubric:
-            return []
-        self.rubric = rubric
-        return [("rubric", {"items": rubric})]
+        if rubric and rubric != self.rubric:
+            self.rubric = rubric
+            self.tell("rubric", {"items": rubric})
 
-    def _report_plan(self, query: str = "") -> list[SaidEvent]:
+    def _report_plan(self, query: str = "") -> None:
         """The plan, once what follows it begins."""
-        if self.plan_told or not self.plan:
-            return []
-        self.plan_told = True
-        plan = ShownPlan.of(self.plan, query)
-        return [*self._report_checklist(), ("plan", {"text": plan.research_plan})]
+        if self.plan and not self.plan_told:
+            self.plan_told = True
+            plan = ShownPlan.of(self.plan, query)
+            self._report_checklist()
+            self.tell("plan", {"text": plan.research_plan})
 
 
 PAUSE = 0.25
@@ -421,6 +411,11 @@ class EventLog:
             self.lost = not self.path.parent.exists()
         self.wake()
 
+    def end(self, said: Iterable[SaidEvent]) -> None:
+        """Append the last events of a run that nobody works on."""
+        for name, data in (*said, (END, {})):
+            self.append(name, data)
+
     def read(self, after: int) -> list[LoggedEvent]:
         """The events after a number, at most `BATCH`; empty if there are none yet."""
         after = max(after, self.begins - 1)
@@ -429,8 +424,10 @@ class EventLog:
     async def wait_for_news(self, after: int) -> None:
         """Return when there is an event after the number, at the next `wake`, or after a while."""
         if self.last <= after:
+            # Not by `wait_for`, which loses a cancellation that comes with the news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), HEARTBEAT)
+                async with asyncio.timeout(HEARTBEAT):
+                    await self._news.wait()
 
     def wake(self) -> None:
         self._news.set()

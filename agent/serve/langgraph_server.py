@@ -1,8 +1,7 @@
 """The graph for `langgraph dev` and LangGraph servers: `langgraph.json` names `research`.
 
 The server brings its own checkpointer. The clients are built at the first question, from the same
-settings as on the command line, and live as long as the process. A question goes in, a report with
-its status comes out.
+settings as on the command line, and live as long as the process.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from typing import Any
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 
@@ -45,18 +44,16 @@ async def _open(chosen: dict[str, Any]) -> Researcher:
     """A researcher of these choices; model and sources are opened once for all."""
     first = next(iter(_OPENED.values()), None)
 
-    def settle() -> Any:
-        return setup_of(with_default_source(load_settings(chosen, arguments=True)))
-
     async def policy() -> Policy:
         assert first is not None
         return first.policy
 
+    def settle() -> Setup:
+        return setup_of(with_default_source(load_settings(chosen, arguments=True)))
+
     setup = await asyncio.to_thread(settle)
     opening = open_researcher(
-        setup,
-        policy=policy if first else None,
-        search_tool=first.search_tool if first else None,
+        setup, policy=policy if first else None, search_tool=first.search_tool if first else None
     )
     opened = await _STACK.enter_async_context(opening)
     opened.template = replace(opened.template, budgets=setup.budgets)

@@ -1,16 +1,13 @@
 """OpenAI's interface: `/v1/models` and `/v1/chat/completions`, for text.
 
 The last message is the question. What a run cannot do - call the caller's tools, look at pictures,
-answer several times over - is refused by name. How the text is sampled is this server's own
-setting, so `temperature` and its like are accepted and ignored; messages of `system` and
-`developer` are instructions to a chat model and are skipped, as are earlier pictures and calls of
-tools. What chat programs ask for a conversation's title, tags or next questions goes to the model
-as it is, without research.
+answer several times over - is refused by name; `temperature` and its like are ignored, and messages
+of `system` and `developer`, earlier pictures and calls of tools are skipped. What chat programs ask
+for a conversation's title, tags or next questions goes to the model as it is, without research.
 
 During a run its progress is sent as reasoning; the report comes whole once its citations are
-checked, in pieces if it is streamed. It is Markdown: what a reader has to know first, the answer
-with its marks, the sources. `citations` has an address for each number of a mark, in order;
-`annotations` say where in the content each mark is.
+checked, in pieces if it is streamed. `citations` has an address for each number of a mark, in
+order; `annotations` say where in the content each mark is.
 
 A run belongs to its request: if the client disconnects, the run ends with what it has found, since
 clients retry by themselves and each retry costs a run. Its results are kept, and it can be resumed.
@@ -28,7 +25,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.reports.cited import Cited, CitedAnswer, bracket_marks, cited_answer
+from rubricem.agent.reports.cited import Cited, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.research.researcher import new_thread
 from rubricem.agent.serve.desk import RunDesk, Work
@@ -74,12 +71,11 @@ class SaidTurn(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dialogue:
+class Dialogue(NamedTuple):
     """A question and the messages before it, the latest last."""
 
     question: str
-    earlier: tuple[SaidTurn, ...] = ()
+    earlier: tuple[SaidTurn, ...]
 
     def as_question(self) -> str:
         """The question with the earlier messages as text, if no run is known for them."""
@@ -152,13 +148,11 @@ class ChatAsked(BaseModel):
 
     def run(self, question: str, conversation: str | None) -> RunAsked:
         """The requested run; nobody can be asked to approve its plan."""
-        options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
-        options["attended"] = False
-        conversation = conversation or options.get("thread")
+        options = self.rubricem or {}
+        nobody = {"approve_plan": False, "clarify": False, "attended": False}
+        asked = {"question": question, "thread": conversation or options.get("thread")}
         try:
-            return RunAsked.model_validate(
-                {**options, "question": question, "thread": conversation}
-            )
+            return RunAsked.model_validate({**options, **nobody, **asked})
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(["rubricem", *map(str, first["loc"])])
@@ -190,20 +184,6 @@ class Answer:
 
 def answer_of(trajectory: Trajectory, conversation: str | None) -> Answer:
     cited = cited_answer(trajectory)
-    content, annotations = _content(trajectory, cited)
-    return Answer(
-        run=trajectory.thread,
-        conversation=conversation,
-        status=trajectory.status.value,
-        reason=one_line(trajectory.reason),
-        content=content,
-        annotations=annotations,
-        citations=tuple(one_line(source.location) for source in cited.sources),
-        usage=trajectory.usage,
-    )
-
-
-def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dict[str, Any], ...]]:
     content = "".join(f"{literal(note)}\n\n" for note in notes(trajectory, cited))
     annotations: list[dict[str, Any]] = []
     for part in parts_in(cited, prose) if cited.pieces else [NO_ANSWER]:
@@ -213,13 +193,22 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dic
             told = [(c.source.title, c.source.location) for c in part.citations]
             annotations += [{**span, "title": one_line(t), "url": one_line(u)} for t, u in told]
         content += text
-    sources = [
-        f"{number}. {link(source.title, source.location)} ({literal(one_line(source.location))})"
-        for number, source in enumerate(cited.sources, start=1)
-    ]
-    listed = ["**Sources**", "\n".join(sources)] if sources else []
-    parts = [content, *listed, prose(cited.bare)]
-    return "\n\n".join(filter(None, parts)), tuple(annotations)
+    places = tuple(one_line(source.location) for source in cited.sources)
+    sources = "\n".join(
+        f"{number}. {link(source.title, source.location)} ({literal(place)})"
+        for number, (source, place) in enumerate(zip(cited.sources, places, strict=True), start=1)
+    )
+    listed = ["**Sources**", sources] if sources else []
+    return Answer(
+        run=trajectory.thread,
+        conversation=conversation,
+        status=trajectory.status.value,
+        reason=one_line(trajectory.reason),
+        content="\n\n".join(filter(None, [content, *listed, prose(cited.bare)])),
+        annotations=tuple(annotations),
+        citations=places,
+        usage=trajectory.usage,
+    )
 
 
 def _frame(value: Mapping[str, Any]) -> bytes:
@@ -315,21 +304,14 @@ class OpenAIRuns:
 
     async def answer(self, work: Work) -> Answer:
         """The result of an ended run. Raises PolicyError for a failed one."""
-        run, store = work.run, self._desk.store
         if work.state != "ended":
             raise RequestRefused(503, "This server ends; the run goes on when it starts again.")
-        if await asyncio.to_thread(store.has_ended, run):
-            trajectory = await asyncio.to_thread(store.load, run)
-            if trajectory.status is Status.FAILED:
-                raise PolicyError(trajectory.reason)
-            return await asyncio.to_thread(answer_of, trajectory, work.conversation)
-        last = [
-            event.data for event in work.log.read(work.log.last - 2) if event.name == "finished"
-        ]
-        status, reason = (last[-1]["status"], last[-1]["reason"]) if last else ("failed", "")
+        status, reason = work.outcome["status"], work.outcome["reason"]
         if status == Status.FAILED.value:
             raise PolicyError(reason)
-        return Answer(run, work.conversation, status, reason)
+        if work.trajectory is None:
+            return Answer(work.run, work.conversation, status, reason)
+        return await asyncio.to_thread(answer_of, work.trajectory, work.conversation)
 
     def _before(self, said: Dialogue) -> str | None:
         """The run whose answer is the last report in the dialogue; None: none is known here."""

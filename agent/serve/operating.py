@@ -4,14 +4,12 @@
     /readyz        200 while runs can be begun and kept, else 503 with what prevents it
     /metrics       counts in Prometheus' text format, behind the token
 
-The first two are for machines that have no token, and reveal nothing of anybody's runs. A log has
-addresses without their queries, never a header or a body, and every key of the settings is removed
-from it, whoever wrote the line.
+The first two need no token. A log has addresses without their queries, never a header or a body,
+and every key of the settings is removed from it, whoever wrote the line.
 """
 
 import asyncio
 import logging
-import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
@@ -50,14 +48,7 @@ class LogFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._hidden: set[str] = set()
-        self.hide(secrets)
-
-    def hide(self, secrets: Iterable[str]) -> None:
-        """Remove these, too, from now on."""
-        self._hidden |= set(secrets)
-        longest = sorted(self._hidden, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, longest))) if longest else None
+        self.hidden = set(secrets)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -68,7 +59,8 @@ class LogFormatter(logging.Formatter):
                 each.partition("?")[0] if isinstance(each, str) else each for each in record.args
             )
         text = super().format(record)
-        text = self._secrets.sub("***", text) if self._secrets else text
+        for secret in sorted(self.hidden, key=len, reverse=True):
+            text = text.replace(secret, "***")
         return "\n".join(map(printable, text.split("\n")))
 
 
@@ -85,7 +77,7 @@ def hide(secrets: Collection[str]) -> None:
     """Remove keys, which came while the server runs, from what is logged from now on."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, LogFormatter):
-            handler.formatter.hide(secrets)
+            handler.formatter.hidden |= set(secrets)
 
 
 SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
@@ -162,18 +154,18 @@ def router(desks: Mapping[str, RunDesk], tally: ServerCounts) -> APIRouter:
     """The routes of one server; `desks` by the names of their users, the server's own first."""
     routes = APIRouter(include_in_schema=False)
 
-    async def alive() -> Response:
-        return JSONResponse({"alive": True})
+    @routes.get("/healthz")
+    async def alive() -> dict[str, bool]:
+        return {"alive": True}
 
+    @routes.get("/readyz")
     async def ready() -> Response:
         found = await asyncio.to_thread(hindrances, desks[""])
         status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
         return JSONResponse({"ready": not found, "hindrances": found}, status)
 
+    @routes.get("/metrics")
     async def metrics() -> Response:
         return Response(tally.exposition(desks.values()), media_type=CONTENT_TYPE_LATEST)
 
-    routes.get("/healthz")(alive)
-    routes.get("/readyz")(ready)
-    routes.get("/metrics")(metrics)
     return routes

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,19 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import models_on_offer, setup_of_run, sources_of
-from rubricem.agent.sources.choice import (
-    AUTO,
-    COLLECTION,
-    HISTORY,
-    PAPERS,
-    PYTHON,
-    UPLOADED,
-    UPLOADS,
-    WEB,
-    WIKIPEDIA,
-    is_folder,
-    kept_name,
-)
+from rubricem.agent.sources import choice
+from rubricem.agent.sources.choice import UPLOADED, UPLOADS, is_folder, kept_name
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
@@ -56,17 +46,13 @@ class RequestRefused(RubricemError):
     ) -> None:
         """`param` and `code` are for clients of OpenAI's: the invalid field, and the error."""
         super().__init__(message, remedy)
-        self.status = status
-        self.param = param
-        self.code = code
+        self.status, self.param, self.code = status, param, code
 
 
-def missing(message: str, remedy: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.NOT_FOUND, message, remedy)
-
-
-def forbidden(message: str, remedy: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.FORBIDDEN, message, remedy)
+forbidden = partial(RequestRefused, HTTPStatus.FORBIDDEN)
+missing = partial(RequestRefused, HTTPStatus.NOT_FOUND)
+conflict = partial(RequestRefused, HTTPStatus.CONFLICT)
+too_many = partial(RequestRefused, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 def check_known(store: RunStore, run: str) -> None:
@@ -93,36 +79,25 @@ def refuse_as(status: int) -> Iterator[None]:
         raise RequestRefused(status, str(error), error.remedy) from error
 
 
-def conflict(message: str, remedy: str = "") -> RequestRefused:
-    return RequestRefused(HTTPStatus.CONFLICT, message, remedy)
-
-
-def too_many(message: str, remedy: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, message, remedy)
-
-
 def unfit(
-    message: str,
-    param: str | None = None,
-    code: str | None = None,
-    status: int = HTTPStatus.BAD_REQUEST,
+    message: str, param: str | None = None, code: str | None = None, status: int = 400
 ) -> RequestRefused:
-    """The refusal of a request that has no meaning for this server."""
+    """The refusal of a request of OpenAI's interface that has no meaning for this server."""
     return RequestRefused(status, message, param=param, code=code)
 
 
 def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
     """The body and status of the response to a failed request of this path."""
-    status: int = HTTPStatus.BAD_GATEWAY
-    if isinstance(error, RequestRefused):
-        status = error.status
-    elif isinstance(error, SettingsError):
-        # What cannot be asked has one status in OpenAI's interface.
-        openai = path.startswith(OPENAI)
-        status = HTTPStatus.BAD_REQUEST if openai else HTTPStatus.UNPROCESSABLE_ENTITY
-    elif isinstance(error, StoreError):
-        status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if not path.startswith(OPENAI):
+    openai, status = path.startswith(OPENAI), int(HTTPStatus.BAD_GATEWAY)
+    match error:
+        case RequestRefused():
+            status = error.status
+        case SettingsError():
+            # What cannot be asked has one status in OpenAI's interface.
+            status = HTTPStatus.BAD_REQUEST if openai else HTTPStatus.UNPROCESSABLE_ENTITY
+        case StoreError():
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if not openai:
         return {"error": str(error), "remedy": error.remedy}, status
     kind = "server_error" if status >= 500 else "invalid_request_error"
     kind = "rate_limit_error" if status == HTTPStatus.TOO_MANY_REQUESTS else kind
@@ -130,7 +105,9 @@ def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
     return {"error": {"message": error.told(), "type": kind, **known}}, status
 
 
-BUILT_IN = (PYTHON, WEB, *PAPERS, WIKIPEDIA, HISTORY, AUTO)
+BUILT_IN = (
+    choice.PYTHON, choice.WEB, *choice.PAPERS, choice.WIKIPEDIA, choice.HISTORY, choice.AUTO
+)  # fmt: skip
 MOST_SOURCES = 8
 DEFAULTS = {
     "effort", "verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values(),
@@ -265,7 +242,7 @@ def sources(settings: Settings) -> dict[str, str]:
         for path in sorted(folder.glob("*"))
         if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
     }
-    rest = (*(COLLECTION + name for name in settings.collections), *BUILT_IN)
+    rest = (*(choice.COLLECTION + name for name in settings.collections), *BUILT_IN)
     return {**named, **{name: name for name in rest}, **uploads}
 
 

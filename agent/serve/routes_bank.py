@@ -22,11 +22,6 @@ BY = "web page"
 _BATCH = 500
 
 
-def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:
-    found = {} if similarity is None else {"similarity": similarity}
-    return item.as_json() | found
-
-
 async def with_words(
     bank: RubricBank, words: str, standing: Standing, limit: int, before: int
 ) -> list[BankItem]:
@@ -81,7 +76,7 @@ class _BankDesk:
         if words and state in ("current", "active") and before == NEVER:
             try:
                 near = [
-                    item_json(item, match.similarity)
+                    item.as_json() | {"similarity": match.similarity}
                     for match in await self._bank.search(words, limit)
                     if (item := await self._bank.item(match.reflection.id))
                 ]
@@ -90,7 +85,7 @@ class _BankDesk:
                 note = f"Found by its words alone: {error.told()}"
         items = await with_words(self._bank, words, state, limit + 1, before)
         more = str(items[limit - 1].added) if len(items) > limit else ""
-        return {"items": [item_json(i) for i in items[:limit]], "next": more, "note": note}
+        return {"items": [item.as_json() for item in items[:limit]], "next": more, "note": note}
 
     async def stats(self) -> dict[str, Any]:
         return asdict(await self._bank.stats())
@@ -98,8 +93,8 @@ class _BankDesk:
     async def show(self, identifier: str) -> dict[str, Any]:
         item = await self._item(identifier)
         history = await self._bank.history(item.reflection.question)
-        others = [item_json(i) for i in history if i.added != item.added]
-        return item_json(item) | {"history": others}
+        others = [each.as_json() for each in history if each.added != item.added]
+        return item.as_json() | {"history": others}
 
     async def change(self, identifier: str, change: Change) -> dict[str, Any]:
         async with self._deciding:
@@ -112,8 +107,8 @@ class _BankDesk:
             item = await self._current(identifier)
             with refuse_as(HTTPStatus.CONFLICT):
                 done = await self._bank.release(item.reflection.id, BY)
-        instead = item_json(done.instead) if done.instead else None
-        return item_json(done.item) | {"instead": instead}
+        instead = done.instead.as_json() if done.instead else None
+        return done.item.as_json() | {"instead": instead}
 
     async def remove(self, identifier: str) -> dict[str, Any]:
         async with self._deciding:
@@ -150,9 +145,9 @@ class _BankDesk:
                 "Say in words what is to be learnt.",
             )
         if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
-            return item_json(item) | {"warnings": []}
+            return item.as_json() | {"warnings": []}
         warnings = list(clean.flags)
         if (clean.rubrics, clean.takeaways) != (rubrics.strip(), takeaways.strip()):
             warnings.insert(0, "Some of it was taken out or cut; see what is kept.")
         new = await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY)
-        return item_json(new) | {"warnings": warnings}
+        return new.as_json() | {"warnings": warnings}

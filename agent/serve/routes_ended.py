@@ -10,7 +10,6 @@ Judging is done in the background, one run after another; clients poll until it 
 import asyncio
 import os
 import re
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -76,20 +75,19 @@ def router(settings: Callable[[], Settings], judge: Judge, gate: Gate) -> APIRou
 
 
 class _EndedRuns:
-    """The handlers."""
-
     def __init__(self, settings: Callable[[], Settings], jobs: "JudgingJobs", gate: Gate) -> None:
-        self.jobs, self._gate = jobs, gate
-        self._settings = settings
+        self.jobs, self._gate, self._settings = jobs, gate, settings
         self._store = RunStore(settings().data_dir)
         # A page set on paper takes a processor for a second: one at a time.
-        self._turn = threading.Lock()
+        self._turn = asyncio.Lock()
 
-    def export(self, run: str, kind: Kind) -> Response:
-        trajectory = self._load_ended(run)
-        with self._turn:
-            shown = for_others(trajectory, self._settings())
-            return as_file(render(shown, f".{kind}"), run, kind)
+    async def export(self, run: str, kind: Kind) -> Response:
+        async with self._turn:
+            return await asyncio.to_thread(self._export, run, kind)
+
+    def _export(self, run: str, kind: Kind) -> Response:
+        shown = for_others(self._load_ended(run), self._settings())
+        return as_file(render(shown, f".{kind}"), run, kind)
 
     def judgement(self, run: str) -> dict[str, Any]:
         trajectory, folder = self._load_ended(run), self._store.folder_of(run)
@@ -191,12 +189,9 @@ def _stage(score: StageScore) -> dict[str, Any]:
 def _criterion(verdict: Verdict) -> dict[str, Any]:
     """`points` from 0, absent, to 2, full; for a flaw, how much of the flaw there is."""
     criterion, told = verdict.criterion, {"title", "weight", "positive", "persistent"}
-    return criterion.model_dump(include=told) | {
-        "text": criterion.description,
-        "points": verdict.points,
-        "why": verdict.justification,
-        "by": verdict.justified_by,
-    }
+    said = {"why": verdict.justification, "by": verdict.justified_by}
+    shown = criterion.model_dump(include=told) | {"text": criterion.description}
+    return shown | {"points": verdict.points, **said}
 
 
 def as_file(content: str | bytes, run: str, kind: Kind) -> Response:

@@ -6,8 +6,8 @@ on.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any
@@ -41,8 +41,7 @@ def router(desk: RunDesk) -> APIRouter:
         from rubricem.agent.mcp.server import http_app_of, server_of
 
         async with DeskBench(desk) as bench:
-            with _logging_kept():
-                server = server_of(bench)
+            server = server_of(bench)
             opened.append(http_app_of(server))
             async with server.session_manager.run():
                 yield
@@ -63,18 +62,6 @@ def router(desk: RunDesk) -> APIRouter:
     return routes
 
 
-@contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Restores the logging of the process, which the SDK configures as a whole."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-
-
 class DeskBench(Workbench):
     """Research as a run of the desk: it waits for its place, and is shown on the page.
 
@@ -93,11 +80,9 @@ class DeskBench(Workbench):
             async for line in self._runs.progress(work):
                 tell(line)
         answer = await self._runs.answer(work)
-        store = self._desk.store
-        if not await asyncio.to_thread(store.has_ended, work.run):
+        if work.trajectory is None:
             raise RubricemError(answer.reason)
-        trajectory = await asyncio.to_thread(store.load, work.run)
-        return await asyncio.to_thread(for_others, trajectory, self._desk.settings)
+        return await asyncio.to_thread(for_others, work.trajectory, self._desk.settings)
 
     async def _sources(self) -> SearchTool:
         if self._setup is not self._desk.setup:  # others were chosen on the page

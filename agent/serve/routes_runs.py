@@ -10,63 +10,31 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
 from rubricem.agent.record.history import dependents, remove
+from rubricem.agent.reports import report
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
-from rubricem.agent.reports.report import (
-    end_notes,
-    end_reason,
-    markdown,
-    notes,
-    quotes,
-    stage_texts,
-)
+from rubricem.agent.serve import feed, requests
 from rubricem.agent.serve.desk import STATES, RunDesk, Work
-from rubricem.agent.serve.feed import (
-    BEAT,
-    END,
-    FILE_NAME,
-    EventLog,
-    LoggedEvent,
-    calls_of,
-    checklist,
-    citations_of,
-    event_stream,
-    last_events,
-    left_of,
-    usage_of,
-)
-from rubricem.agent.serve.requests import (
-    DEFAULTS,
-    BudgetsAsked,
-    RequestBody,
-    RequestRefused,
-    RunAsked,
-    check_known,
-    conflict,
-    kept_sources,
-    lead_of,
-    refuse_as,
-    shown_name,
-    sources,
-)
+from rubricem.agent.serve.requests import RequestBody, check_known, conflict, lead_of, refuse_as
 from rubricem.agent.serve.routes_ended import as_file, for_others
 from rubricem.agent.serve.routes_settings import is_chosen, lacking
-from rubricem.agent.serve.security import BOUND, CSRF_HEADER, Security
+from rubricem.agent.serve.security import BOUND, Security
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, models_on_offer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
-from rubricem.memory.schema import AnswerFormat, Source, Trajectory
+from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
 
@@ -103,7 +71,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     return routes
 
 
-MOST_DIGITS = 15
 SOON = 0.2
 """seconds in which a list reads what changed; it reports how many runs are left"""
 
@@ -123,7 +90,7 @@ class _Runs:
     looking: threading.Lock = field(default_factory=threading.Lock)
     """held by the current scan of the runs: two at once would both take twice as long"""
 
-    async def ask(self, asked: RunAsked) -> dict[str, Any]:
+    async def ask(self, asked: requests.RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
         return {"run": work.run, "thread": work.conversation}
 
@@ -147,7 +114,7 @@ class _Runs:
         threads = {run: each.id for each in listing.conversations for run in each.own_runs}
         for run in past.page(q, tag, before, limit):
             # One that is deleted meanwhile is not listed.
-            with suppress(RequestRefused):
+            with suppress(requests.RequestRefused):
                 runs.append(summary(desk, run.thread, threads) | {"preview": run.preview(q)})
         shown, first = {run["thread"] for run in runs}, not (before or q or tag)
         described = {
@@ -168,7 +135,7 @@ class _Runs:
         found = await dependents(self.desk.setup.stores, run)
         return {**asdict(found), "said": found.describe()}
 
-    def delete(self, run: str) -> Response:
+    def delete(self, run: str) -> None:
         """Delete a run permanently. Refused (409) while it is in progress."""
         self.desk.check_run(run)
         if run in self.desk.live:
@@ -177,17 +144,16 @@ class _Runs:
             raise conflict("This is a part of a larger research.", "Delete the whole of it.")
         with refuse_as(HTTPStatus.CONFLICT):
             remove(self.desk.setup.stores, run)
-        return Response(status_code=HTTPStatus.NO_CONTENT)
 
     def one(self, run: str) -> dict[str, Any]:
         """The run, and those of its sources that a question may name here."""
         self.desk.check_run(run)
         own = self.desk.conversations.of_run(run)
-        known, names = sources(self.desk.settings), list[str]()
+        known, names = requests.sources(self.desk.settings), list[str]()
         with suppress(RubricemError, KeyError, TypeError):
             kept = self.desk.store.request(run)["choices"]["source"]
-            held = {name: kept_sources(self.desk.settings, each) for name, each in known.items()}
-            names = [name for name in known if held[name] <= {*kept}]
+            stored = partial(requests.kept_sources, self.desk.settings)
+            names = [name for name, each in known.items() if stored(each) <= {*kept}]
         return summary(self.desk, run, {run: own.id} if own else {}) | {"source": names}
 
     def report(self, run: str) -> dict[str, Any]:
@@ -214,46 +180,29 @@ class _Runs:
     async def events(
         self,
         run: str,
-        after: str = "0",
-        last_event_id: Annotated[str | None, Header()] = None,
+        after: Annotated[int, Query(ge=0, lt=10**15)] = 0,
+        last_event_id: Annotated[int, Header(ge=0, lt=10**15)] = 0,
     ) -> Response:
-        sent = last_event_id or after
-        if not (sent.isascii() and sent.isdigit() and len(sent) <= MOST_DIGITS):
-            raise SettingsError(
-                f"{sent[:40]!r} is not the number of an event.",
-                "Send the last id that was received, or none.",
-            )
-        number, log = int(sent), await self.desk.log(run)
+        """What is told of a run after the event of a number, as it comes."""
+        number, log = last_event_id or after, await self.desk.log(run)
         if log.ended and number >= log.last:
             # An EventSource of a program's that is told this does not come back.
             return Response(status_code=HTTPStatus.NO_CONTENT)
         if number > log.last:
             # Of another run, or lost with the machine: whoever sends it has nothing of this run.
             number = 0
-        if log.last == 0:
-            frames = await asyncio.to_thread(self._past_events, run)
-            return Response(frames, media_type="text/event-stream")
 
         async def frame_events() -> AsyncIterator[bytes]:
             async for events in self.desk.follow(run, number):
-                yield b"".join(event.frame for event in events) or BEAT
+                yield b"".join(event.frame for event in events) or feed.BEAT
 
-        return event_stream(frame_events())
+        return feed.event_stream(frame_events())
 
-    async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> dict[str, Any]:
+    async def resume(
+        self, run: str, budgets: requests.BudgetsAsked | None = None
+    ) -> dict[str, Any]:
         work = await self.desk.resume(run, budgets, attended=True)  # by whoever pressed the button
         return {"run": work.run, "thread": work.conversation}
-
-    def _past_events(self, run: str) -> bytes:
-        """The end of a run asked elsewhere, as events; Refused (409) if it has not ended."""
-        if not self.desk.store.has_ended(run):
-            raise conflict("This run has no events here.", "Resume it to continue it here.")
-        trajectory = self.desk.store.load(run)
-        told = [*last_events(trajectory), (END, {})]
-        return b"".join(
-            LoggedEvent(number, name, {"t": trajectory.seconds, **held}).frame
-            for number, (name, held) in enumerate(told, start=1)
-        )
 
 
 LONGEST_PASSAGE = 4000
@@ -262,17 +211,17 @@ LONGEST_PASSAGE = 4000
 def report_of(trajectory: Trajectory) -> dict[str, Any]:
     """The whole report; takes a while for a long one."""
     answer, checks = cited_answer(trajectory), trajectory.verification
-    stages = stage_texts(trajectory)
+    stages = report.stage_texts(trajectory)
     return {
         "question": trajectory.question,
         "status": trajectory.status.value,
-        "reason": end_reason(trajectory),
-        "notes": [*notes(trajectory, answer), *end_notes(trajectory, answer)],
+        "reason": report.end_reason(trajectory),
+        "notes": [*report.notes(trajectory, answer), *report.end_notes(trajectory, answer)],
         "answered": bool(answer.pieces),
         "html": answer_html(answer),
-        "markdown": markdown(trajectory),
+        "markdown": report.markdown(trajectory),
         "sources": [_source(answer, source) for source in answer.sources],
-        "citations": citations_of(trajectory),
+        "citations": feed.citations_of(trajectory),
         "verified": checks.model_dump(mode="json") if checks else None,
         "recalled": [
             item.model_dump(mode="json")
@@ -282,7 +231,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "stages": [
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()
         ],
-        "rubric": checklist(trajectory.transcript()),
+        "rubric": feed.checklist(trajectory.transcript()),
         "investigations": [
             {
                 "number": number,
@@ -305,7 +254,7 @@ def _source(answer: CitedAnswer, source: Source) -> dict[str, Any]:
         "url": one_line(source.location),
         "place": one_line(source.place),
         "passage": printable(source.text)[:LONGEST_PASSAGE],
-        "quotes": quotes(answer, source),
+        "quotes": report.quotes(answer, source),
         "copies": list(source.copies),
     }
 
@@ -355,7 +304,7 @@ def summary(desk: RunDesk, run: str, threads: Mapping[str, str]) -> dict[str, An
         reason = "another process is working on it"
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
     said = {"status": UNFINISHED, "reason": ""}
-    log = EventLog(store.folder_of(run) / FILE_NAME)
+    log = feed.EventLog(store.folder_of(run) / feed.FILE_NAME)
     for event in log.read(max(log.last - 2, 0)):
         if event.name == "finished":
             said = {name: str(event.data.get(name, "")) for name in said}
@@ -387,7 +336,7 @@ def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
         "ended_by": BUDGETS.get(trajectory.ended_by, trajectory.ended_by),
         "seconds": round(trajectory.seconds, 1),
         "model": trajectory.policy,
-        "usage": usage_of(trajectory.usage, calls_of(trajectory)),
+        "usage": feed.usage_of(trajectory.usage, feed.calls_of(trajectory)),
         "cost": trajectory.usage.cost,
         "tool_calls": trajectory.tool_calls,
     }
@@ -466,7 +415,7 @@ class _Conversations:
         self.desk.conversation(thread)
         return _describe(self.desk, self.desk.conversations.rename(thread, titled.title))
 
-    def delete(self, thread: str, runs: bool = False) -> Response:
+    def delete(self, thread: str, runs: bool = False) -> None:
         """Forget a thread, and with `runs` delete its own for good.
 
         Refused (409) while one of them is in progress, and then nothing is deleted.
@@ -481,7 +430,6 @@ class _Conversations:
                     remove(desk.setup.stores, run)
         with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
             desk.conversations.delete(thread)
-        return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 def _describe(desk: RunDesk, conversation: Conversation) -> dict[str, Any]:
@@ -498,14 +446,11 @@ def _describe(desk: RunDesk, conversation: Conversation) -> dict[str, Any]:
     }
 
 
-VERIFY = ("off", "mark", "repair")
 MONTH = 30 * 86400
 
 
-class Login(BaseModel):
+class Login(RequestBody):
     """The token, as somebody typed it."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     token: str = Field(max_length=200)
 
@@ -516,7 +461,7 @@ def _efforts(settings: Settings, embedded: bool) -> dict[str, dict[str, float]]:
     for effort in [settings.effort] if embedded else Effort:
         named = settings.model_copy(update={"effort": effort})
         calls = settings.tool_calls or (SMALL if embedded else LIMITS[effort]).tool_calls
-        found[effort.value] = {"tool_calls": calls, **left_of(budgets_of(named))}
+        found[effort.value] = {"tool_calls": calls, **feed.left_of(budgets_of(named))}
     return found
 
 
@@ -536,19 +481,16 @@ class _Server:
             "version": version("rubricem"),
             "model": policy.name if policy else model,
             "models": list(models_on_offer(settings)),
-            "sources": list(sources(settings)),
-            "source": [shown_name(name) for name in settings.source],
+            "sources": list(requests.sources(settings)),
+            "source": [requests.shown_name(name) for name in settings.source],
             "efforts": _efforts(settings, desk.setup.model.embedded),
             "usual": [{"effort": e, "format": f, **asdict(u)} for (e, f), u in usual],
             "priced": bool(settings.prices),
-            "formats": [each.value for each in AnswerFormat],
-            "verify": list(VERIFY),
-            "defaults": settings.model_dump(include=DEFAULTS)
+            "defaults": settings.model_dump(include=requests.DEFAULTS)
             | {"format": settings.answer_format.value},
             "memory": settings.memory,
             "ready": desk.user != "" or is_chosen(settings) or not lacking(desk.setup.model),
             "user": desk.user,
-            "csrf": CSRF_HEADER,
             "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in STATES},
@@ -556,7 +498,7 @@ class _Server:
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
         if (who := self.security.enters(given.token)) is None:
-            raise RequestRefused(
+            raise requests.RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "That is not the token of this server.",
                 "It is in serve-token of the data directory of rubricem serve.",

@@ -44,10 +44,7 @@ from rubricem.memory.schema import Message, Sampling
 from rubricem.memory.text import one_line
 
 ASKED = DEFAULTS | {"answer_format", "model", "source"}
-NEARBY = {
-    "Ollama": "http://127.0.0.1:11434/v1",
-    "LM Studio": "http://127.0.0.1:1234/v1",
-}
+NEARBY = {"Ollama": "http://127.0.0.1:11434/v1", "LM Studio": "http://127.0.0.1:1234/v1"}
 """model servers as people install them, where they listen by themselves"""
 NEARBY_SECONDS, TEST_SECONDS, TEST_TOKENS = 2.0, 40.0, 16
 LLAMA = "xllamacpp"
@@ -70,11 +67,8 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
 
 
 class _SettingsPage:
-    """The handlers."""
-
     def __init__(self, desk: RunDesk, security: Security) -> None:
-        self._desk = desk
-        self._security = security
+        self._desk, self._security = desk, security
         self._turn = asyncio.Lock()
 
     def shown(self) -> dict[str, Any]:
@@ -125,10 +119,10 @@ class _SettingsPage:
 
     async def nearby(self) -> dict[str, Any]:
         self._check({})
-        names = await asyncio.gather(*map(_listed, NEARBY.values()))
-        found = zip(NEARBY.items(), names, strict=True)
-        told = [{"name": n, "base_url": url, "models": models} for (n, url), models in found]
-        return {"servers": [each for each in told if each["models"] is not None]}
+        found = await asyncio.gather(*map(_listed, NEARBY.values()))
+        told = zip(NEARBY.items(), found, strict=True)
+        servers = [{"name": n, "base_url": u, "models": m} for (n, u), m in told if m is not None]
+        return {"servers": servers}
 
     def _why_not(self) -> str:
         """Why nothing can be changed here; "" where it can."""
@@ -137,9 +131,8 @@ class _SettingsPage:
         if self._security.token is None:
             return "This server asks for no token, so it does not know who may change settings."
         if page_file() is None:
-            return (
-                f"The settings are those of {settings_file()}, which was named; change them there."
-            )
+            named = settings_file()
+            return f"The settings are those of {named}, which was named; change them there."
         return ""
 
     def _check(self, values: Mapping[str, Any]) -> None:
@@ -205,12 +198,12 @@ async def _listed(base_url: str) -> list[str] | None:
 
 def _embedded(settings: Settings) -> list[dict[str, Any]]:
     """The models of the catalogue that answer, with what is still to be fetched of each."""
-    store, found = WeightsStore(settings.weights_dir), []
-    for name in ("1.5b", "0.5b"):
-        if (weights := lookup(name)) is not None:
-            lacks = store.lacks_model(weights.name)
-            found.append({"name": name, "bytes": weights.size, "lacking": lacks})
-    return found
+    store = WeightsStore(settings.weights_dir)
+    return [
+        {"name": name, "bytes": weights.size, "lacking": store.lacks_model(weights.name)}
+        for name in ("1.5b", "0.5b")
+        if (weights := lookup(name)) is not None
+    ]
 
 
 def _origin(settings: Settings, name: str) -> str:

@@ -35,6 +35,7 @@ from rubricem.agent.sources.readers.encoding import encoding_of
 from rubricem.memory.errors import SettingsError, SourceError, StoreError
 from rubricem.memory.runs import writable, write_atomically
 
+_too_much = partial(RequestRefused, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 NAME_BYTES = 180
 """of a name in UTF-8; most file systems allow 255"""
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|]|^[. ]|[. ]$|^$')
@@ -260,10 +261,6 @@ def _is_wide(beginning: bytes) -> bool:
 
 def _unknown(what: str) -> RequestRefused:
     return missing(f"There is no such {what}.", "Load the page again.")
-
-
-def _too_much(message: str, remedy: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, remedy)
 
 
 def _malformed_upload(what: str) -> RequestRefused:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -132,12 +131,11 @@ class Security:
         self._check_form(method, path, headers)
         who = self._who(headers)
         if who is None and path not in OPEN:
-            raise RequestRefused(
-                HTTPStatus.UNAUTHORIZED,
-                "This server requires its token.",
+            remedy = (
                 "Log in with the token in serve-token of the data directory, "
-                "or send it as Authorization: Bearer.",
+                "or send it as Authorization: Bearer."
             )
+            raise RequestRefused(401, "This server requires its token.", remedy)
         if who and path.startswith(OWNERS):
             raise forbidden("Only whoever runs the server may do this.", "Ask them for it.")
         if path.startswith((*OWNERS, *OPEN)):
@@ -171,11 +169,8 @@ class Security:
         if path.startswith(PROGRAMS):
             kind = headers.get("content-type", "").partition(";")[0].strip().casefold()
             if method == "POST" and kind != "application/json":
-                raise RequestRefused(
-                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                    "The body is not declared as JSON.",
-                    "Send Content-Type: application/json.",
-                )
+                said = "The body is not declared as JSON."
+                raise RequestRefused(415, said, "Send Content-Type: application/json.")
         elif method not in SAFE and headers.get(CSRF_HEADER.casefold()) != "1":
             raise forbidden(
                 f"The header {CSRF_HEADER} is missing.",
@@ -246,8 +241,7 @@ class Guard:
     """Passes on the requests that `Security` allows, and adds our headers to every response."""
 
     def __init__(self, app: ASGIApp, security: Security) -> None:
-        self._app = app
-        self._security = security
+        self._app, self._security = app, security
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

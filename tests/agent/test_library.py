@@ -35,7 +35,7 @@ from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
 from tests.support.bank_cli import CALLS, QUESTION, Server, kept
 from tests.support.policies import RUN, SUPPORTED, plan
-from tests.support.scripted_server import Fault, Hang, ScriptedServer
+from tests.support.scripted_server import Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
 
 
@@ -103,17 +103,6 @@ async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: P
             await asked
     assert not RunStore(here / "data").has_ended("mine")
     assert not RunStore(here / "data").running("mine")
-
-
-async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path):
-    with ScriptedServer([RUN[0], Fault(401), *RUN[1:], SUPPORTED]) as server:
-        options = {"thread": "mine", "source": "documents", "base_url": server.base_url}
-        failed = await research(QUESTION, **options)
-        report = await research(QUESTION, **options)
-    assert failed.status is Status.PARTIAL and "API key" in failed.reason
-    assert failed.citations, "what was found is quoted"
-    assert report.status is Status.FINISHED
-    assert len(server.requests) == 5, "the plan was written once"
 
 
 async def test_what_cannot_be_asked_is_a_settings_error(here: Path):

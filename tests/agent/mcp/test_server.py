@@ -19,7 +19,7 @@ from rubricem import research
 from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.events import Event, ToolCalled
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Author, Status
+from rubricem.memory.schema import Status
 from tests.conftest import COMMAND, ROOT, rubricem
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan, search
 from tests.support.scripted_server import Fault, Script, Scripted, ScriptedServer
@@ -216,19 +216,6 @@ async def test_what_a_tool_returned_is_a_source_that_the_answer_cites_and_only_i
     system = contents(model.requests[0].body)[0][1]
     assert '  - wiki.page {title: string} - "The text of a page of the wiki."' in system
     assert "wiki.find" not in system, "it is not on the list of what is allowed"
-
-
-async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, address: str):
-    script = (calling("wiki.page", "hostile"), answer("Nothing <cite id='S1'>is known</cite>."))
-    report, model, _ = await researched(
-        documents, *script, mcp_servers=wiki(address, "page"), verify="off"
-    )
-    shown = [s for s in report.trajectory.segments if s.author is Author.TOOL]
-    assert "Owned." in shown[0].text and "<answer" not in shown[0].text
-    assert shown[0].text.count("</tool_output>") == 1
-    assert report.sources[0].text == PAGES["hostile"], "kept as it came"
-    assert "Owned" not in report.text
-    assert len(model.requests) == 2
 
 
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"

@@ -148,21 +148,6 @@ def test_the_chosen_segment_stands_out_from_its_track(
     assert contrast >= 3
 
 
-def test_the_report_its_rubric_and_its_scores_stand_on_one_page_with_the_same_numbers(
-    page: Page, site: pages.Site
-):
-    run = pages.finished(site)["run"]
-    page.goto(f"{site.url}{pages.run_address(run)}")
-    expect(page.get_by_role("article")).to_be_visible()
-    rubric = page.get_by_role("complementary", name="Rubric and limits")
-    expect(rubric.get_by_text("[1]").first).to_be_visible()
-    expect(rubric.get_by_text("S1")).to_have_count(0)
-    page.get_by_role("link", name="Scores").click()
-    expect(page.get_by_role("button", name="Judge this run")).to_be_visible()
-    pages.has_heading(page, pages.QUESTION)
-    expect(rubric.get_by_text("2 of 3 met")).to_be_visible()
-
-
 def test_an_export_that_cannot_be_made_says_why_and_one_that_can_is_saved(
     page: Page, site: pages.Site
 ):

@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
-from rubricem.agent.serve import routes_settings
 from rubricem.agent.serve.app import (
     TOKEN_FILE_NAME,
     WARNING,
@@ -19,12 +17,12 @@ from rubricem.agent.serve.app import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.security import Security
-from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
 from tests.conftest import ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
-from tests.support.pages import begun_server, served
+from tests.support.pages import begun_server
 from tests.support.values import run_of
 from tests.support.waiting import wait_for
 
@@ -62,33 +60,6 @@ async def test_everything_is_there_behind_the_guards_headers(tmp_path: Path):
             assert "default-src 'none'" in reply.headers["content-security-policy"]
             foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
             assert foreign.status_code == 403
-
-
-async def test_settings_say_where_they_come_from_and_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RUBRICEM_API_KEY", "sk-secret-of-mine")
-    monkeypatch.setenv("RUBRICEM_BASE_URL", "http://me:word@127.0.0.1:9/v1?key=hidden-in-query")
-    (tmp_path / "mine.toml").write_text("tool_calls = 7\n")
-    monkeypatch.setenv("RUBRICEM_CONFIG", "mine.toml")
-    settings = load_settings({"data_dir": tmp_path / "data", "max_seconds": 60})
-    async with served(routes_settings.router(RunDesk(settings), Security())) as http:
-        told = (await http.get("/api/settings")).json()
-    found = {one["name"]: one for one in told["settings"]}
-    assert found.keys() == Settings.model_fields.keys()
-    assert (found["tool_calls"]["value"], found["tool_calls"]["origin"]) == (
-        "7",
-        str(tmp_path / "mine.toml"),
-    )
-    assert told["file"] == str(tmp_path / "mine.toml")
-    assert found["max_seconds"]["origin"] == "--max-seconds"
-    assert found["api_key"]["value"] == "set, and not shown"
-    assert found["api_key"]["origin"] == "RUBRICEM_API_KEY"
-    assert not found["seed"]["set"] and found["seed"]["value"] == "0"
-    assert all(one["meaning"] for one in found.values())
-    assert found["memory"]["asked"] and not found["data_dir"]["asked"]
-    assert not any(word in str(told) for word in ("sk-secret", "word@", "hidden-in-query"))
 
 
 def test_what_others_wrote_of_the_page_is_what_its_list_says_it_is():

@@ -216,18 +216,6 @@ async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: R
     assert (over.status_code, over.json()["error"]) == (409, "The run has ended.")
 
 
-async def test_a_follow_up_knows_its_thread(here: RunSite, model: ScriptedServer):
-    first = await here.ask()
-    await here.ended(first)
-    thread = (await here.one(first))["thread"]
-    second = await here.ask("And with 128?", thread=thread)
-    await here.ended(second)
-    assert "an unbounded cache [S1]" in str(model.requests[-2].body["messages"])
-    found = (await here.http.get(f"/api/threads/{thread}")).json()
-    assert [run["run"] for run in found["runs"]] == [first, second]
-    assert found["title"] == QUESTION
-
-
 async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
     async with scripted_site([Hang()] * 3, tmp_path, capacity=Capacity(1, waiting=1)) as here:
         first, second = await here.ask("One?"), await here.ask("Two?")

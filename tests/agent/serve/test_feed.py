@@ -134,8 +134,11 @@ def pieces(stage: Stage, text: str, size: int) -> list[events.Event]:
 
 
 def told(heard: list[events.Event]) -> list[tuple[str, dict[str, Any]]]:
-    telling = feed.Telling()
-    return [said for event in heard for said in telling.of(event)]
+    said: list[tuple[str, dict[str, Any]]] = []
+    telling = feed.Telling("", lambda name, data: said.append((name, data)))
+    for event in heard:
+        telling.hear(event)
+    return said
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])

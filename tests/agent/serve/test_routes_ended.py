@@ -135,6 +135,7 @@ async def test_a_report_is_a_file_of_its_kind(
 async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
     client: httpx.AsyncClient, settings: Settings, store: RunStore, kind: str
 ):
+    assert {"api_key", "tavily_key"} <= set(KEYS)
     told = f"{settings.data_dir}/uploads/x and {Path.home()}/y {HIDDEN} but Bearer stays"
     source = Source(id="S1", title=told, location=told, text=told, tool=told, query=told)
     answer = f'<answer>It is <cite id="S1">in {told}</cite>.</answer>'
@@ -167,12 +168,6 @@ def test_short_folders_are_cut_where_they_are_whole_and_what_looks_like_one_stay
         "/annabel, FOLDER, FOLDER/plan.md and FOLDER/b.md"
     )
     assert told.sources[0].location == "FOLDER/plan.md"
-
-
-def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Settings):
-    assert {"api_key", "tavily_key"} <= set(KEYS)
-    left = for_others(run_of().model_copy(update={"question": HIDDEN}), settings)
-    assert set(left.question.split()) == {"***"}
 
 
 PATHS = ("judgement", "judge", "export/md")

@@ -210,17 +210,6 @@ def test_a_model_is_tried_before_it_is_kept(
     assert json.dumps(owner.shown()["base_url"]["value"]) == '""'
 
 
-def test_servers_of_this_machine_are_found_where_they_answer(
-    owner: Owner, monkeypatch: pytest.MonkeyPatch
-):
-    with ScriptedServer([], ("qwen3:8b", "gemma3")) as ollama:
-        gone = {"Ollama": ollama.base_url, "LM Studio": "http://127.0.0.1:9/v1"}
-        monkeypatch.setattr(routes_settings, "NEARBY", gone)
-        found = owner.ask("GET", "settings/nearby").json()["servers"]
-    models = ["qwen3:8b", "gemma3"]
-    assert found == [{"name": "Ollama", "base_url": ollama.base_url, "models": models}]
-
-
 def test_runs_in_progress_end_as_they_began_and_users_get_the_new_model(
     owner: Owner, model: ScriptedServer, notes: Path
 ):

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,16 +33,30 @@ class Asking:
     def __init__(self, address: str, users: Users, tokens: dict[str, str]) -> None:
         self.users, self._address, self._tokens = users, address, tokens
 
-    def ask(self, name: str, method: str, path: str, **more: object) -> httpx.Response:
-        given = {"Authorization": f"Bearer {self._tokens[name]}", "X-Rubricem": "1"}
-        headers = given | more.pop("headers", {})  # type: ignore[operator]
-        return httpx.request(
-            method,
-            self._address + path,
-            headers=headers,
-            timeout=PATIENCE,
-            **more,  # type: ignore[arg-type]
-        )
+    def ask(
+        self, name: str, method: str, path: str, json: Any = None, headers: Any = ()
+    ) -> httpx.Response:
+        given = {
+            "Authorization": f"Bearer {self._tokens[name]}",
+            "X-Rubricem": "1",
+            **dict(headers),
+        }
+        address = self._address + path
+        return httpx.request(method, address, headers=given, json=json, timeout=PATIENCE)
+
+    def grant(self, name: str, **budget: int) -> None:
+        """Give a user another budget, and so another token."""
+        self._tokens[name] = self.users.put(name, UserBudget.model_validate(budget))
+
+    def spent(self, name: str) -> Outlay:
+        return SpendingLedger(self.users.folder(name), UserBudget).spent()
+
+    def judged(self, name: str, run: str) -> str:
+        """Have a run judged; returns why it was not, or ""."""
+        path = f"/api/runs/{run}/judge"
+        assert self.ask(name, "POST", path).status_code == 202
+        wait_for(lambda: self.ask(name, "GET", path).json()["state"] in ("done", "failed"))
+        return str(self.ask(name, "GET", path).json()["error"])
 
     def runs(self, name: str, **headers: str) -> list[str]:
         found = self.ask(name, "GET", "/api/runs", headers=headers).json()["runs"]
@@ -121,14 +136,13 @@ def test_one_who_gets_the_name_of_a_removed_user_sees_nothing_of_theirs(server: 
     run = asked(server, "anna", QUESTION)
     folder = server.users.folder("anna")
     assert server.users.drop("anna") == folder and (folder / "runs" / run).is_dir()
-    server._tokens["anna"] = server.users.put("anna", UserBudget())
+    server.grant("anna")
     assert server.runs("anna") == [] and server.runs("", **{"X-Rubricem-User": "anna"}) == []
     assert server.ask("anna", "GET", f"/api/runs/{run}/report").status_code == 404
     assert server.users.folder("anna").parent == folder.parent != server.users.folder("anna")
-    again = server.users.put("anna", UserBudget())
-    server._tokens["anna"] = again  # another token for the same person
+    server.grant("anna")  # another token for the same person
     asked(server, "anna", QUESTION)
-    server._tokens["anna"] = server.users.put("anna", UserBudget())
+    server.grant("anna")
     assert server.runs("anna") == [QUESTION]
 
 
@@ -172,52 +186,31 @@ def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
 
 
 def test_what_is_deleted_was_paid_and_whatever_calls_a_model_is_counted(server: Asking):
-    server.users.put("anna", UserBudget(day_runs=2))
-    server._tokens["anna"] = server.users.put("anna", UserBudget())
-    ledger = SpendingLedger(server.users.folder("anna"), UserBudget)
+    server.grant("anna", day_runs=2)
     run = asked(server, "anna", QUESTION)
     assert server.ask("anna", "DELETE", f"/api/runs/{run}").status_code == 204
-    ledger.__post_init__()
-    first = ledger.spent()
-    assert first.runs == 1 and first.tokens > 0
+    assert server.spent("anna").runs == 1 and server.spent("anna").tokens > 0
     kept = asked(server, "anna", QUESTION)
-    for method, path in (
-        ("POST", "/api/runs"),
-        ("POST", f"/api/runs/{kept}/judge"),
-        ("POST", "/api/learning"),
-    ):
-        body = {"json": {"question": QUESTION}} if path == "/api/runs" else {}
-        refused = server.ask("anna", method, path, **body)
+    for path in ("/api/runs", f"/api/runs/{kept}/judge", "/api/learning"):
+        refused = server.ask("anna", "POST", path, {"question": QUESTION})
         assert refused.status_code == 429 and "for a day" in refused.json()["error"], path
-    server.users.put("anna", UserBudget(day_runs=3))
-    server._tokens["anna"] = server.users.put("anna", UserBudget())
-    ledger.__post_init__()
-    before = ledger.spent()
-    assert server.ask("anna", "POST", f"/api/runs/{kept}/judge").status_code == 202
-    wait_for(
-        lambda: (
-            server.ask("anna", "GET", f"/api/runs/{kept}/judge").json()["state"]
-            in ("done", "failed")
-        )
-    )
-    ledger.__post_init__()
-    assert ledger.spent().runs == 3 and ledger.spent().tokens > before.tokens
+    server.grant("anna", day_runs=3)
+    before = server.spent("anna")
+    server.judged("anna", kept)
+    assert server.spent("anna").runs == 3 and server.spent("anna").tokens > before.tokens
     assert server.ask("anna", "POST", f"/api/runs/{kept}/judge").status_code == 429
     assert server.ask("ben", "POST", "/api/runs", json={"question": QUESTION}).status_code == 201
 
 
 def test_no_call_is_made_once_a_day_is_spent_whatever_it_is_for(server: Asking):
     kept = asked(server, "anna", QUESTION)
-    folder, path = server.users.folder("anna"), f"/api/runs/{kept}/judge"
-    before = SpendingLedger(folder, UserBudget).spent().tokens
-    calls = (folder / "ledger.jsonl").read_text().count('"runs": 0')
-    server._tokens["anna"] = server.users.put("anna", UserBudget(day_tokens=before + 1))
-    assert server.ask("anna", "POST", path).status_code == 202
-    wait_for(lambda: server.ask("anna", "GET", path).json()["state"] in ("done", "failed"))
-    assert "for a day" in server.ask("anna", "GET", path).json()["error"]
-    assert SpendingLedger(folder, UserBudget).spent().tokens > before + 1
-    assert (folder / "ledger.jsonl").read_text().count('"runs": 0') == calls + 1
-    assert server.ask("anna", "POST", path).status_code == 429
+    entered = server.users.folder("anna") / "ledger.jsonl"
+    before, calls = server.spent("anna").tokens, entered.read_text().count('"runs": 0')
+    server.grant("anna", day_tokens=before + 1)
+    assert "for a day" in server.judged("anna", kept)
+    assert server.spent("anna").tokens > before + 1
+    assert entered.read_text().count('"runs": 0') == calls + 1
+    assert server.ask("anna", "POST", f"/api/runs/{kept}/judge").status_code == 429
 
 
 async def test_a_ledger_reads_what_a_kill_left_and_is_not_refunded_by_a_clock_set_back(
