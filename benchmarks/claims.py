@@ -34,7 +34,7 @@ from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls
 from rubricem.agent.reports.cited import DOUBTS, cited_answer
 from rubricem.agent.reports.rules import Pair, likely_finding
-from rubricem.agent.reports.verifier import AnswerVerifier, ChoiceChecker
+from rubricem.agent.reports.verifier import AnswerVerifier, ChoiceChecker, finding_at
 from rubricem.agent.settings import load_settings
 from rubricem.judge.evaluation.report import share
 from rubricem.memory.runs import Journal
@@ -116,8 +116,12 @@ async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
     async with EmbeddedChoice(model, settings.weights_dir).open_tokens() as opened:
         checker = ChoiceChecker(opened)
         for case in cases:
-            said = await checker.check([case.pair])
-            [found], [probability] = said.each, said.chances
+            if case.pair.fault() or case.pair.verbatim():
+                [found] = (await checker.check([case.pair])).each
+                probability = float(found.verdict == "supported")
+            else:
+                probability, _ = await checker.probability(case.pair)
+                found = finding_at(case.pair, probability)
             judged.append(Judged(case, found.verdict, found.reason, probability))
             print(f"{model} {probability:.2f} {case.kind:6} {case.pair.claim}", flush=True)
     return judged

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rubricem.agent.reports.cited import (
     DOUBTS,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _OFF = ["reference", "html_block", "html_inline", "entity", "code"]
 _TASK = re.compile(r"\[([ xX])\]\s+")
 _BOXES = {" ": "\u2610 ", "x": "\u2611 "}
-_URL_UNSAFE = re.compile(r"[\s<>\"'\\^`{|}()]|[^\x21-\x7e]")
 PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
 """placeholder of a mark while the text is escaped: noncharacters, which no text keeps"""
 
@@ -63,11 +62,7 @@ def web_address(location: str) -> str | None:
         return None
     if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
         return None
-    return _URL_UNSAFE.sub(_percent_encode, location.strip())
-
-
-def _percent_encode(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace"))
+    return quote(location.strip(), safe="!#$%&*+,-./:;=?@[]_~", errors="replace")
 
 
 ALIGNED = ("left", "center", "right")

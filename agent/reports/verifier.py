@@ -107,19 +107,18 @@ class ChoiceChecker:
         return f"{self._reader.name} and lexical rules"
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        found, chances = [], []
+        found = []
         with Bill() as bill:
             for pair in pairs:
-                finding, probability = ClaimFinding("unsupported", pair.fault()), 0.0
-                if pair.verbatim():
-                    finding, probability = ClaimFinding("supported"), 1.0
-                elif not finding.reason:
+                if fault := pair.fault():
+                    found.append(ClaimFinding("unsupported", fault))
+                elif pair.verbatim():
+                    found.append(ClaimFinding("supported"))
+                else:
                     probability, used = await self.probability(pair)
-                    finding = finding_at(pair, probability)
+                    found.append(finding_at(pair, probability))
                     bill.usage += used
-                found.append(finding)
-                chances.append(probability)
-        return Findings(tuple(found), bill.usage, tuple(chances))
+        return Findings(tuple(found), bill.usage)
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
         """The probability in [0, 1] that the passage says the claim, by rules and model together.
@@ -322,37 +321,6 @@ SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
 THINKING = 4096  # tokens, with which a server's model may think before it writes a sentence
 
 
-async def rewrite(
-    policy: Policy, statement: str, failed: Sequence[Pair], today: str = ""
-) -> tuple[str, Usage]:
-    """A statement of an answer written anew by the policy, its claims in cite tags; "" if nothing.
-
-    `failed`: its claims without support, on every source that the statement cites. The result is a
-    statement like any other, and still has to be checked. A model that exchanges messages is shown
-    the tags and all sources.
-    """
-    said = said_in(statement)
-    if policy.chat:
-        system, sampling = template("rewrite_cited"), replace(SAMPLING, max_tokens=THINKING)
-        told = {"sentence": one_line(statement), "it stands in": failed[0].context or said}
-        told["claims without support"] = "\n".join(dict.fromkeys(p.claim for p in failed))
-        shown = {pair.source.id: passage(pair, REWRITE_CHARACTERS) for pair in failed}
-        told |= {f"passage {source}": text for source, text in shown.items()}
-    else:
-        system, sampling = template("rewrite"), SAMPLING
-        told = {"claim": said, "passage": passage(failed[0], REWRITE_CHARACTERS)}
-    system, message = system + today, fence(told)
-    ids = await policy.render(system, message)
-    asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
-    written = await policy.write(system, [asked], sampling, None, None)
-    _, text = split_thinking(written.text)
-    # The first line; if it is too long, it is no sentence.
-    line = one_line(next((line for line in text.splitlines() if line.strip()), "")).strip("\"'` ")
-    if line.upper().rstrip(".") == "NONE" or len(line) > LONGEST + len(statement):
-        return "", written.usage
-    return _in_place_of(said, cites_only(line), [p.source.id for p in failed]), written.usage
-
-
 _ENDED = re.compile(r"[.!?,;:\s]*(</cite>)?[.!?,;:\s]*$")
 
 
@@ -407,17 +375,40 @@ class _Work:
             return Findings(tuple(map(lexical_finding, pairs)), usage_of_error(error))
 
     async def rewrite(self, statement: str, failed: Sequence[Pair]) -> str:
-        """The statement written anew, still to be checked; "" if there is none."""
-        if self.policy is None:
+        """A statement of the answer written anew by the policy, its claims in cite tags.
+
+        `failed`: its claims without support, on every source that it cites. The result still has
+        to be checked; "": there is none. A model that exchanges messages is shown the tags and all
+        sources.
+        """
+        policy, said = self.policy, said_in(statement)
+        if policy is None:
             return ""
+        if policy.chat:
+            system, sampling = template("rewrite_cited"), replace(SAMPLING, max_tokens=THINKING)
+            told = {"sentence": one_line(statement), "it stands in": failed[0].context or said}
+            told["claims without support"] = "\n".join(dict.fromkeys(p.claim for p in failed))
+            shown = {pair.source.id: passage(pair, REWRITE_CHARACTERS) for pair in failed}
+            told |= {f"passage {source}": text for source, text in shown.items()}
+        else:
+            system, sampling = template("rewrite"), SAMPLING
+            told = {"claim": said, "passage": passage(failed[0], REWRITE_CHARACTERS)}
+        system, message = system + self.today, fence(told)
         try:
-            text, used = await rewrite(self.policy, statement, failed, self.today)
+            ids = await policy.render(system, message)
+            asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
+            written = await policy.write(system, [asked], sampling, None, None)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
             self.usage += usage_of_error(error)
             return ""
-        self.usage += used
-        return text
+        self.usage += written.usage
+        # The first line; if it is too long, it is no sentence.
+        lines = split_thinking(written.text)[1].splitlines()
+        line = one_line(next(filter(str.strip, lines), "")).strip("\"'` ")
+        if line.upper().rstrip(".") == "NONE" or len(line) > LONGEST + len(statement):
+            return ""
+        return _in_place_of(said, cites_only(line), [pair.source.id for pair in failed])
 
 
 def can_tell(policy: Policy) -> bool:

@@ -61,6 +61,7 @@ def test_numbers_are_the_same_however_they_are_written():
         ("two of them", "three of them", ["two"]),
         ("90 hours", "90 days", ["90 hours"]),
         ("a minute of 60 seconds", "1 minute", []),
+        ("every 24 hours", "once a day", []),
         ("8 kB", "blocks of 8192 bytes", []),
         ("281 gigabytes", "281 terabytes", ["281 gigabytes"]),
         ("about three months", "90 days", []),
@@ -90,12 +91,11 @@ def test_a_number_must_be_there_whole_with_its_scale_and_sign(
 
 
 def test_a_quotation_must_stand_there_word_for_word():
-    text = "She said that it was \u201cbetter than expected\u201d, and left."
-    assert missing_quotations('They found it "better than  Expected."', text) == []
+    text = "She said that it was \u201cmuch better than expected\u201d, and left."
+    assert missing_quotations('They found it "much better than  Expected."', text) == []
     assert missing_quotations('"She said \u2026 and left"', text) == []
-    assert missing_quotations('They found it "much better"', text) == ["much better"]
-    assert missing_quotations('"Better Expected"', text) == []
-    assert missing_quotations('"Better Dancing"', text) == ["Better Dancing"]
+    assert missing_quotations('"much better than it was"', text) == ["much better than it was"]
+    assert missing_quotations('It is a "best effort", as in "Better Dancing".', text) == []
     drawn = "An eﬃcient investi-\ngation of the self-\ncontained seal by ＡＢＣ."
     assert missing_quotations('"efficient investigation of the self-contained seal"', drawn) == []
     assert missing_quotations('"efficient investigation of the lid"', drawn) != []
