@@ -16,7 +16,7 @@ from rubricem.agent.models.policy import JournaledCalls, Policy
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import GroupJudge, Reflection
-from rubricem.training.collect.collector import Collector, Memory, Reflecting
+from rubricem.training.collect.collector import Collector, Memory
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.local.learner import Learner
@@ -184,7 +184,7 @@ class Parts:
         self.updates = FileUpdates(folder)
         self.memory: Memory = memory or NamedMemory()
         self.judge: GroupJudge = LengthJudge()
-        self.reflecting: Reflecting = ManyReflections()
+        self.reflecting: Any = ManyReflections()
         self.curriculum = Curriculum(ASKED, per_round, windows)
         self.config = RoundsConfig(questions="q", rounds=rounds, ahead=ahead)
         self.policy = policy or (lambda number: ScriptedPolicy(two_turns))

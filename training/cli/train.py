@@ -19,7 +19,7 @@ import click
 from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
 from rubricem.memory.errors import import_extra
-from rubricem.memory.text import pluralise
+from rubricem.memory.text import pluralise, printable
 
 if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rubricem.training.judge_training.grpo import JudgeTrained
     from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
-    from rubricem.training.rounds.rounds import RoundsDone
+    from rubricem.training.rounds.update import RoundsEnded
 
 T = TypeVar("T")
 PARTIAL = 3
@@ -70,19 +70,13 @@ def run(
 
 def tell(line: str) -> None:
     """Print a line on standard error that a terminal takes for nothing else."""
-    from rubricem.memory.text import printable
-
     echo(printable(line), err=True)
 
 
 def echo(text: str, err: bool = False) -> None:
     """Of the processes that torchrun starts, the first tells."""
-    if is_first():
+    if os.environ.get("RANK", "0") == "0":
         click.echo(text, err=err)
-
-
-def is_first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
 
 
 PATH = click.Path(path_type=Path)
@@ -152,13 +146,16 @@ def _distil(config: Path, overrides: Sequence[str], rows_only: bool, as_json: bo
         work = partial(train, job, "sft", weights_dir=settings.weights_dir)
         trained = show_training(as_json, STEP, work)
     if as_json:
-        rows = {"rows_file": job.rows[0], **asdict(found)}
+        rows = {"rows_file": job.rows[0], **found.model_dump()}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
-    else:
-        click.echo(_describe_distilled(found, job.rows[0]))
-        if trained is not None:
-            done = pluralise(len(trained.steps), "step")
-            click.echo(f"{done} done\n{_JUDGE.format(trained.checkpoint)}")
+        return
+    click.echo(f"{found.kept} traces kept of {found.pairs} pairs, {found.redone} of them redone")
+    for why, count in found.dropped.items():
+        click.echo(printable(f"{count} pairs dropped: {why}"))
+    click.echo(f"{found.rows} rows in {job.rows[0]}; calls cost {found.cost:.2f} US dollars")
+    if trained is not None:
+        click.echo(f"{pluralise(len(trained.steps), 'step')} done")
+        click.echo(_JUDGE.format(trained.checkpoint))
 
 
 def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) -> None:
@@ -173,19 +170,8 @@ def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) ->
     _tell(done, as_json, lines, _JUDGE)
 
 
-def _describe_distilled(found: "Distilled", rows: Path) -> str:
-    from rubricem.memory.text import printable
-
-    lines = [
-        f"{found.kept} traces kept of {found.pairs} pairs, {found.redone} of them redone",
-        *(f"{count} pairs dropped: {printable(why)}" for why, count in found.dropped.items()),
-        f"{found.rows} rows in {rows}; calls cost {found.cost:.2f} US dollars",
-    ]
-    return "\n".join(lines)
-
-
 def _tell(
-    done: "Trained | JudgeTrained | RoundsDone", as_json: bool, lines: Sequence[str], use: str
+    done: "Trained | JudgeTrained | RoundsEnded", as_json: bool, lines: Sequence[str], use: str
 ) -> None:
     """Print what a training gave, in lines with what may be done with its last checkpoint."""
     if as_json:

@@ -10,10 +10,10 @@ Rollouts start only when a place is free, and a finished one is held in memory o
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
@@ -37,7 +37,6 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
     TrajectoryGroup,
-    Usage,
     Value,
 )
 from rubricem.memory.text import pluralise, seed_of
@@ -57,18 +56,6 @@ from rubricem.training.extras import Pace, lasting
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 TELL_EVERY = 60.0
-
-
-class Reflecting(Protocol):
-    """Reflects on one trajectory; raises RubricemError if it cannot."""
-
-    async def __call__(
-        self,
-        trajectory: Trajectory,
-        judgement: Judgement | None,
-        seed: int,
-        beside: Trajectory | None = None,
-    ) -> Reflected: ...
 
 
 class GroupWriter(Protocol):
@@ -116,22 +103,7 @@ class Memory(Protocol):
     async def put(self, reflection: Reflection) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    thread: str
-    trajectory_id: str
-    recalled: tuple[str, ...]
-    failure: str = ""
-    usage: Usage = NO_USAGE
-
-    @classmethod
-    def of(cls, ended: Trajectory) -> "Rollout":
-        failure = ended.reason if ended.failed else ""
-        return cls(ended.thread, ended.id, ended.recalled, failure, ended.usage)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """What a step keeps in memory of one question; the rest is on disk under its name."""
 
     record: GroupRecord
@@ -164,7 +136,7 @@ class Collector:
     buffers: BufferStore
     gate: RunGate
     judge: GroupJudge | None = None
-    reflecting: Reflecting | None = None
+    reflecting: Reflector | None = None
     memory: Memory | None = None
     at_once: int = 1
     judged_at_once: int | None = None
@@ -177,6 +149,8 @@ class Collector:
     prices: tuple[Price | None, Price | None] = (None, None)
     """of the policy and of the judge"""
     tell: Callable[[str], None] = lambda line: None
+    before_put: Callable[[], Awaitable[None]] | None = None
+    """awaited before a reflection enters the bank"""
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
     """called at every milestone of a group, also for those reached before a restart"""
 
@@ -228,49 +202,44 @@ class Collector:
         await asyncio.to_thread(self._commit, step, records, threads)
 
     async def _collect_groups(self, step: int, batch: QuestionBatch) -> list[Group]:
-        groups = []
         async with asyncio.TaskGroup() as tasks:
+            groups = []
             for number, question in enumerate(batch.questions):
                 record = GroupRecord(
-                    id=group_name(step, number),
-                    step=step,
-                    question_id=question.id,
-                    question=question.question,
-                    trajectories=(),
-                    replay_of=batch.replay_of,
-                )
-                # Here, since it waits for places: the rollouts begin in the order of the questions.
-                rollouts = await self._begin_rollouts(tasks, record, question)
-                groups.append(tasks.create_task(self._finish(record, question, rollouts)))
+                    id=group_name(step, number), step=step, question_id=question.id,
+                    question=question.question, trajectories=(), replay_of=batch.replay_of,
+                )  # fmt: skip
+                groups.append(await self._begin(tasks, record, question))
         return [group.result() for group in groups]
 
     async def collect_group(self, record: GroupRecord, question: Question) -> Group:
         async with asyncio.TaskGroup() as tasks:
-            rollouts = await self._begin_rollouts(tasks, record, question)
-            finishing = tasks.create_task(self._finish(record, question, rollouts))
-        return finishing.result()
+            group = await self._begin(tasks, record, question)
+        return group.result()
 
-    async def _begin_rollouts(
+    async def _begin(
         self, tasks: asyncio.TaskGroup, record: GroupRecord, question: Question
-    ) -> "asyncio.Future[list[Rollout]]":
-        """Start the rollouts of a question, each as soon as there is a place for it."""
+    ) -> "asyncio.Task[Group]":
+        """Start a group, each rollout as soon as there is a place: they begin in their order."""
         shown = await self._scaffolds(record, question)
         threads = [thread_of(record.id, member) for member in range(len(shown))]
         before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
-        for _ in filter(None, before):
-            self._pace.done += 1
+        self._pace.done += sum(map(bool, before))
+        rolling: Awaitable[Sequence[Trajectory]]
         if self.elsewhere is not None and not self._is_complete(record, before):
-            return tasks.create_task(self._roll_elsewhere(self.elsewhere, record, question))
-        rolling: list[asyncio.Future[Rollout]] = []
-        for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
-            if ended is None:
-                await self._places.acquire()
-                work = self._roll(threads[member], question, member, scaffold, record.id)
-                rolling.append(tasks.create_task(work))
-            else:
-                rolling.append(asyncio.get_running_loop().create_future())
-                rolling[-1].set_result(ended)
-        return asyncio.gather(*rolling)
+            rolling = tasks.create_task(self._roll_elsewhere(self.elsewhere, record, question))
+        else:
+            rollouts: list[asyncio.Future[Trajectory]] = []
+            for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
+                if ended is None:
+                    await self._places.acquire()
+                    work = self._roll(threads[member], question, member, scaffold, record.id)
+                    rollouts.append(tasks.create_task(work))
+                else:
+                    rollouts.append(asyncio.get_running_loop().create_future())
+                    rollouts[-1].set_result(ended)
+            rolling = asyncio.gather(*rollouts)
+        return tasks.create_task(self._finish(record, question, rolling))
 
     async def _scaffolds(self, record: GroupRecord, question: Question) -> list[Scaffold]:
         """One for each member; criteria are saved first, so that a resumed step shows the same."""
@@ -286,13 +255,13 @@ class Collector:
         seed = f"{manifest.seed}:{record.id}"
         return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
-    def _load_ended(self, thread: str) -> Rollout | None:
+    def _load_ended(self, thread: str) -> Trajectory | None:
         if not self.run.store.has_ended(thread):
             return None
         trajectory = self.run.store.load(thread)
-        return None if trajectory.failed else Rollout.of(trajectory)
+        return None if trajectory.failed else _in_outline(trajectory)
 
-    def _is_complete(self, record: GroupRecord, before: Sequence[Rollout | None]) -> bool:
+    def _is_complete(self, record: GroupRecord, before: Sequence[Trajectory | None]) -> bool:
         if not all(before) or self.judge is not None or not self._manifest.judge:
             return all(before)
         judged = self.run.judgement_of(record.step, record.id)
@@ -301,15 +270,15 @@ class Collector:
 
     async def _roll_elsewhere(
         self, elsewhere: GroupWriter, record: GroupRecord, question: Question
-    ) -> list[Rollout]:
-        ended = [Rollout.of(each) for each in await elsewhere.collect(record, question)]
+    ) -> list[Trajectory]:
+        ended = [_in_outline(each) for each in await elsewhere.collect(record, question)]
         for _ in ended:
             self._pace.advance()
         return ended
 
     async def _roll(
         self, thread: str, question: Question, member: int, scaffold: Scaffold, group: str
-    ) -> Rollout:
+    ) -> Trajectory:
         """Run one rollout to its end, in the place that was acquired for it."""
         seed, form = seed_of(self._manifest.seed, group, member), question.answer_format
         ask = ask_under(self.rollouts.template, question.question, form, seed, scaffold)
@@ -322,19 +291,16 @@ class Collector:
         why = f" ({trajectory.reason})" if trajectory.reason else ""
         searches = pluralise(trajectory.tool_calls, "search")
         self.tell(f"{thread}: {trajectory.status}, {searches}{why}")
-        return Rollout.of(trajectory)
+        return _in_outline(trajectory)
 
     async def _finish(
-        self,
-        record: GroupRecord,
-        question: Question,
-        rollouts: "asyncio.Future[list[Rollout]]",
+        self, record: GroupRecord, question: Question, rolling: Awaitable[Sequence[Trajectory]]
     ) -> Group:
-        step, name, ended = record.step, record.id, await rollouts
-        members = [rollout for rollout in ended if not rollout.failure]
-        failed = [rollout for rollout in ended if rollout.failure]
+        step, name, ended = record.step, record.id, await rolling
+        members = [rollout for rollout in ended if not rollout.failed]
+        failed = [rollout for rollout in ended if rollout.failed]
         threads = tuple(rollout.thread for rollout in members)
-        failures = tuple(rollout.failure for rollout in failed)
+        failures = tuple(rollout.reason for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:
             judged = self.run.judgement_of(step, name)
@@ -356,7 +322,7 @@ class Collector:
             if runs and reflecting:
                 reflected = await self._reflect(record, runs, judged, reflecting)
         found = {
-            "trajectories": tuple(rollout.trajectory_id for rollout in members),
+            "trajectories": tuple(rollout.id for rollout in members),
             "failures": failures,
             "lost": sum((rollout.usage for rollout in failed), NO_USAGE),
             "rubric_version": judged.judgements[0].rubric_version if judged else "",
@@ -385,7 +351,7 @@ class Collector:
         record: GroupRecord,
         runs: TrajectoryGroup,
         judged: GroupJudgement | None,
-        reflecting: Reflecting,
+        reflecting: Reflector,
     ) -> Reflected:
         """Reflect on the best run beside the worst; on one drawn at random where none is better."""
         part = self.run.reflection_part(record.id)
@@ -419,6 +385,8 @@ class Collector:
                 record = record.model_copy(update={"notes": notes})
         reflected = self.run.reflection_of(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
+            if self.before_put is not None:
+                await self.before_put()
             await self.memory.put(reflected.reflection)
         return record
 
@@ -442,6 +410,11 @@ class Collector:
             told = f"{pace.done} of {pace.of} rollouts"
             told += f", {cost:.2f} US dollars so far" if cost else ""
             self.tell(told + (f", about {lasting(pace.left)} left" if pace.left else ""))
+
+
+def _in_outline(run: Trajectory) -> Trajectory:
+    """A run without what it wrote and read, which is on disk."""
+    return run.model_copy(update={"segments": (), "sources": ()})
 
 
 LEAST_APART = 0.1

@@ -14,7 +14,7 @@ beyond the sizes given there was never committed: it is not read, and cut off at
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 
@@ -46,7 +46,7 @@ from rubricem.training.collect.questions import Question, Selection
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
-PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
+PRODUCTS: tuple[Product, ...] = get_args(Product)
 JOURNAL = "journal.jsonl"
 BRANCHED = "ec15fe0e"
 """the last version that sampled branches"""
@@ -210,8 +210,7 @@ class RunDirectory:
     def judgements_now(self) -> list[GroupJudgement]:
         """Of the groups that are judged of the step that is worked on."""
         paths = sorted(self._step(self.finished_steps()).glob(f"{self.judgement_part('*')}.json"))
-        found = (value_in(path, GroupJudgement, _REMEDY) for path in paths)
-        return [judged for judged in found if judged is not None]
+        return list(filter(None, (value_in(path, GroupJudgement, _REMEDY) for path in paths)))
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())

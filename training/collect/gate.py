@@ -76,8 +76,8 @@ class Purse:
     empty: RubricemError | None = None
     """why no run that shares it begins a call any more"""
     in_flight: int = 0
-    waiting: set[asyncio.Future[None]] = field(default_factory=set)
-    """of all runs that share it, each set when something has changed"""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """set, and replaced by a new one, when something has changed of a run that shares it"""
     _meters: dict[Path, Meter] = field(default_factory=dict)
 
     def share(self, journal: Path, meter: Meter) -> None:
@@ -115,14 +115,10 @@ MEND = "Fix that and run the same command again; finished work is not repeated."
 class RunStopped(RubricemError):
     """The run was ended before its end, by a person or by its limit of money."""
 
-    by_person = False
-
-    @classmethod
-    def by_a_person(cls, sentence: str) -> "RunStopped":
-        """Of ^C, or of whoever else sets a run's event to stop."""
-        stopped = cls(sentence, GO_ON)
-        stopped.by_person = True
-        return stopped
+    def __init__(self, sentence: str, remedy: str = GO_ON, *, by_person: bool = False) -> None:
+        """`by_person`: by ^C, or by whoever else sets a run's event to stop."""
+        super().__init__(sentence, remedy)
+        self.by_person = by_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +165,20 @@ class RunGate:
         self._ended_by = self.ended_by or why
         self._tell_change()
 
-    async def over(self) -> None:
-        await self._until(
-            lambda: (
-                self.ended_by is not None and self.in_flight == 0 and self._parked == self._rollouts
-            )
-        )
-
     async def through(self, work: Awaitable[T], stop: asyncio.Event | None = None) -> T:
         """What the work gives; raises RunStopped where `stop` or the limit of money ended it."""
 
         async def wait_for_stop() -> None:
             if stop is not None:
                 await stop.wait()
-                self.end(RunStopped.by_a_person(f"{self.name} was interrupted."))
+                self.end(RunStopped(f"{self.name} was interrupted.", by_person=True))
 
-        doing, over = asyncio.ensure_future(work), asyncio.ensure_future(self.over())
+        def is_over() -> bool:
+            idle = self.in_flight == 0 and self._parked == self._rollouts
+            return self.ended_by is not None and idle
+
+        doing = asyncio.ensure_future(work)
+        over = asyncio.ensure_future(self._until(is_over))
         stopping = asyncio.ensure_future(wait_for_stop())
         try:
             await asyncio.wait({doing, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -231,12 +225,14 @@ class RunGate:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Calls that other processes make are in flight inside."""
-        self._count(1)
+        """A call, or those that other processes make, is in flight inside."""
+        self.in_flight += 1
+        self.purse.in_flight += 1
         try:
             yield
         finally:
-            self._count(-1)
+            self.in_flight -= 1
+            self.purse.in_flight -= 1
             self._tell_change()
 
     async def call(
@@ -258,16 +254,12 @@ class RunGate:
                     self._parked -= of_rollout
             # Waiting for money is no waiting for the server.
             began = began or time.monotonic()
-            self._count(1)
-            try:
-                made = await self._make(server, make)
-                return made
-            except (PolicyError, JudgeError) as error:
-                tried += 1
-                self._bear(error, server, began)
-            finally:
-                self._count(-1)
-                self._tell_change()
+            with self.job():
+                try:
+                    return await self._make(server, make)
+                except (PolicyError, JudgeError) as error:
+                    tried += 1
+                    self._bear(error, server, began)
             await self._until(lambda: self.ended_by is not None, self.patience.wait(tried))
 
     def _affordable(self) -> bool:
@@ -281,10 +273,6 @@ class RunGate:
             )
             self._tell_change()
         return False
-
-    def _count(self, calls: int) -> None:
-        self.in_flight += calls
-        self.purse.in_flight += calls
 
     async def _make(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -327,17 +315,11 @@ class RunGate:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():
-                    change = asyncio.get_running_loop().create_future()
-                    self.purse.waiting.add(change)
-                    try:
-                        await change
-                    finally:
-                        self.purse.waiting.discard(change)
+                    await self.purse.changed.wait()
 
     def _tell_change(self) -> None:
-        for change in self.purse.waiting:
-            if not change.done():
-                change.set_result(None)
+        self.purse.changed.set()
+        self.purse.changed = asyncio.Event()
 
 
 class GatedPolicy(BesidePolicy):
@@ -348,13 +330,9 @@ class GatedPolicy(BesidePolicy):
         self._gate = gate
 
     async def write(
-        self,
-        system: str,
-        transcript: Sequence[Segment],
-        sampling: Sampling,
-        stop: StopPredicate | None,
-        on_text: OnText | None,
-    ) -> Completion:
+        self, system: str, transcript: Sequence[Segment], sampling: Sampling,
+        stop: StopPredicate | None, on_text: OnText | None,
+    ) -> Completion:  # fmt: skip
         return await self._gate.call(
             self.name,
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),

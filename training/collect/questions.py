@@ -9,6 +9,7 @@ what similar questions taught, then with what they taught themselves (RubricEM, 
 section 3.4 and appendix D, with K = 3). A step's batch follows from its number alone.
 """
 
+import codecs
 import hashlib
 import json
 import random
@@ -70,100 +71,93 @@ class Selected:
     selection: Selection | None = None
 
 
+_REMEDIES = (
+    'Write it as {"question": "..."}, name what holds the question: column=NAME, or drop it.',
+    'Write criteria as ["says ...", {"criterion": "names ...", "points": -5}] with points from -10 '
+    f"to 10, answer_format as one of {', '.join(AnswerFormat)}, and facts as an object.",
+)
+
+
 def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
     """All questions of a file; raises SettingsError that names the line or row at fault."""
-    path = Path(named)
-    rows = _rows(path, column)
-    found = [_question(fields, place, n, column) for n, (place, fields) in enumerate(rows)]
+    path, found = Path(named), list[Question]()
+    for place, row in _rows(path):
+        try:
+            found.append(_question(_fields(row, path, column), len(found), column))
+        except ValidationError as cause:
+            first = cause.errors()[0]
+            said = f"its {first['loc'][0]} cannot be {str(first['input'])[:80]!r}: {first['msg']}"
+            raise SettingsError(f"{place}: {said}.", _REMEDIES[1]) from cause
+        except (ValueError, RecursionError) as cause:
+            raise SettingsError(f"{place}: {cause}", _REMEDIES[0]) from cause
     if not found:
         raise SettingsError(f"{path} holds no question.", "Write one question a line.")
     return found
 
 
-def _rows(path: Path, column: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    kind = path.suffix.lower()
+def _rows(path: Path) -> Iterator[tuple[str, bytes | dict[str, Any]]]:
+    """The rows of a file, with their places: lines that are not blank, or what Parquet holds."""
+    if (kind := path.suffix.lower()) not in KINDS:
+        raise SettingsError(
+            f"{path} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file.", "Name such a file."
+        )
     if kind == ".parquet":
         parquet = import_extra("pyarrow.parquet", "data")
         with boundary(SettingsError, f"reading {path}"):
             listed = parquet.read_table(path).to_pylist()
         yield from ((f"row {number} of {path}", row) for number, row in enumerate(listed, 1))
-    elif kind in KINDS:
-        for place, line in _lines(path):
-            if line.strip():
-                yield place, {column: line} if kind == ".txt" else _object(line, place)
-    else:
-        raise SettingsError(
-            f"{path} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file.", "Name such a file."
-        )
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a UTF-8 file with their places; a byte order mark is no part of them."""
+        return
     try:
-        written = path.read_bytes()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
     except OSError as cause:
         raise SettingsError(
             f"{path} cannot be read: {cause.strerror or cause}.", "Name a file of questions."
         ) from cause
-    for number, line in enumerate(written.split(b"\n"), start=1):
-        place = f"line {number} of {path}"
-        try:
-            yield place, line.decode("utf-8-sig")
-        except UnicodeDecodeError as cause:
-            raise SettingsError(
-                f"{place} is no UTF-8: byte {line[cause.start]:#04x} at {cause.start}.",
-                "Save the file as UTF-8.",
-            ) from cause
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"line {number} of {path}", line
 
 
-def _object(line: str, place: str) -> dict[str, Any]:
-    fields, fault = None, ""
+def _fields(row: bytes | dict[str, Any], path: Path, column: str) -> dict[str, Any]:
+    """A row as an object. Raises ValueError with a clause about it."""
+    if isinstance(row, dict):
+        return row
     try:
-        fields = json.loads(line)
+        text = row.decode()
+    except UnicodeDecodeError as cause:
+        raise ValueError(f"it is no UTF-8, at {cause.start}") from cause
+    if path.suffix.lower() == ".txt":
+        return {column: text}
+    try:
+        fields = json.loads(text)
     except (ValueError, RecursionError) as cause:
-        fault = f": {cause}"
+        raise ValueError(f"it is no JSON object: {cause}") from cause
     if not isinstance(fields, dict):
-        raise SettingsError(
-            f"{place} is no JSON object{fault}.", 'Write it as {"question": "..."}.'
-        )
+        raise ValueError("it is no JSON object")
     return fields
 
 
-def _question(fields: Mapping[str, Any], place: str, number: int, column: str) -> Question:
+def _question(fields: Mapping[str, Any], number: int, column: str) -> Question:
+    """Raises ValueError with a clause about the row."""
+    text, identifier = fields.get(column), fields.get("id")
+    criteria = fields.get("criteria") or ()
     if column not in fields:
-        raise SettingsError(
-            f"{place} has no {column!r}; it has {', '.join(map(str, fields))[:200]}.",
-            "Name what holds the question: column=NAME.",
-        )
-    text, identifier = fields[column], fields.get("id")
-    criteria, form = fields.get("criteria") or (), fields.get("answer_format") or None
-    try:
-        if not isinstance(text, str):
-            raise SettingsError(f"its {column} is no text", "")
-        if isinstance(criteria, list):
-            criteria = [storable(one) if isinstance(one, str) else one for one in criteria]
-        if any(isinstance(one, str) and not one.strip() for one in criteria):
-            raise SettingsError("one of its criteria is empty", "")
-        return Question.model_validate(
-            {
-                "id": storable(str(number if identifier is None else identifier)),
-                "question": check_question(text),
-                "criteria": criteria,
-                "answer_format": form,
-                "facts": fields.get("facts") or None,
-            }
-        )
-    except ValidationError as cause:
-        first = cause.errors()[0]
-        said = f"its {first['loc'][0]} cannot be {str(first['input'])[:80]!r}: {first['msg']}"
-        raise SettingsError(
-            f"{place}: {said}.",
-            'Write criteria as ["says ...", {"criterion": "names ...", "points": -5}] with points '
-            f"from -10 to 10, answer_format as one of {', '.join(AnswerFormat)}, and facts as an "
-            "object.",
-        ) from cause
-    except SettingsError as cause:
-        raise SettingsError(f"{place}: {cause}", "Correct it, or leave the row out.") from cause
+        raise ValueError(f"it has no {column!r}; it has {', '.join(map(str, fields))[:200]}")
+    if not isinstance(text, str):
+        raise ValueError(f"its {column} is no text")
+    if isinstance(criteria, list):
+        criteria = [storable(one) if isinstance(one, str) else one for one in criteria]
+    if any(isinstance(one, str) and not one.strip() for one in criteria):
+        raise ValueError("one of its criteria is empty")
+    return Question.model_validate(
+        {
+            "id": storable(str(number if identifier is None else identifier)),
+            "question": check_question(text),
+            "criteria": criteria,
+            "answer_format": fields.get("answer_format") or None,
+            "facts": fields.get("facts") or None,
+        }
+    )
 
 
 def select_questions(

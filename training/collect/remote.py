@@ -17,7 +17,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -65,15 +65,15 @@ class GroupJob:
     question: Question
     buffer: RubricBuffer
     recalled: Recall | None
-    parts: dict[str, Value]
-    replies: dict[CallKey, Reply]
+    parts: Mapping[str, Value]
+    """what is on disk of the group, by its names there"""
+    replies: Mapping[CallKey, Reply]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDone:
     trajectories: tuple[Trajectory, ...]
-    judged: GroupJudgement | None
-    reflected: Reflected | None
+    parts: Mapping[str, Value]
 
 
 Said = tuple[CallKey, Reply] | str | GroupDone | RubricemError
@@ -148,12 +148,12 @@ async def collect_here(
     job: GroupJob, researcher: Researcher, model: Any, report: Report
 ) -> GroupDone:
     """Collect a group by open models in a temporary folder."""
-    step, name, policy = job.record.step, job.record.id, researcher.policy
+    name, policy = job.record.id, researcher.policy
     with tempfile.TemporaryDirectory(prefix="rubricem-") as place:
         run, folder = RunDirectory(Path(place)), Path(place)
         run.begin(job.manifest, [job.question])
         for part, value in job.parts.items():
-            run.save_part(step, part, value)
+            run.save_part(job.record.step, part, value)
         buffers = BufferStore(folder / "buffers")
         if job.buffer.version:
             buffers.save(job.buffer)
@@ -176,8 +176,18 @@ async def collect_here(
                 collector.judge, collector.reflecting = judges
             await gate.through(collector.collect_group(job.record, job.question))
         threads = [thread_of(name, member) for member in range(job.manifest.group_size)]
-        runs = tuple(map(run.store.load, threads))
-        return GroupDone(runs, run.judgement_of(step, name), run.reflection_of(step, name))
+        return GroupDone(tuple(map(run.store.load, threads)), parts_of(run, job.record))
+
+
+def parts_of(run: RunDirectory, record: GroupRecord) -> dict[str, Value]:
+    """What is on disk of a group beside its rollouts, by name."""
+    kinds: dict[str, type[Value]] = {
+        run.criteria_part(record.id): InForce,
+        run.judgement_part(record.id): GroupJudgement,
+        run.reflection_part(record.id): Reflected,
+    }
+    parts = {name: run.part(record.step, name, kind) for name, kind in kinds.items()}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 @dataclass
@@ -197,48 +207,37 @@ class RemoteGroups:
 
     async def collect(self, record: GroupRecord, question: Question) -> Sequence[Trajectory]:
         """The group's rollouts; it never returns where the run has ended."""
-        gate = self.collector.gate
+        gate, lives = self.collector.gate, LIVES
         async with self._places:
-            for _ in range(LIVES if gate.ended_by is None else 0):
+            while gate.ended_by is None:
                 try:
                     with gate.job():
                         done = await self._collect(await self._job(record, question))
                 except self.lost as why:
                     self.collector.tell(f"a worker ended: {_in_a_sentence(why)}")
-                    continue
+                    if lives := lives - 1:
+                        continue
+                    done = PolicyError(
+                        f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
+                        f"See that each has enough memory, or use fewer. {GO_ON}",
+                    )
                 if isinstance(done, GroupDone):
                     return await self._keep(record, done)
                 gate.end(done)
-                break
-            else:
-                told = f"{LIVES} workers ended, one after another, while they wrote {record.id}."
-                remedy = f"See that each has enough memory, or use fewer. {GO_ON}"
-                gate.end(PolicyError(told, remedy))
         await asyncio.Event().wait()
         raise AssertionError("the run has ended")
 
     async def _job(self, record: GroupRecord, question: Question) -> GroupJob:
         run, recaller = self.collector.run, self.researcher.recaller
         manifest, journal = run.manifest(), self.collector.gate.journal
-        kinds: dict[str, type[Value]] = {
-            run.criteria_part(record.id): InForce,
-            run.judgement_part(record.id): GroupJudgement,
-            run.reflection_part(record.id): Reflected,
-        }
-        parts = {name: run.part(record.step, name, kind) for name, kind in kinds.items()}
         rollouts = (thread_of(record.id, member) for member in range(manifest.group_size))
-        calls = (journal.replies_of(name).items() for name in (*rollouts, *kinds))
+        calls = (*rollouts, run.judgement_part(record.id), run.reflection_part(record.id))
         return GroupJob(
-            self.setup.absolute(),
-            self.judging,
-            manifest,
-            record,
-            question,
+            self.setup.absolute(), self.judging, manifest, record, question,
             await asyncio.to_thread(self.collector.buffers.load, question.question),
-            await recaller.recall(question.question) if recaller else None,
-            {name: part for name, part in parts.items() if part is not None},
-            dict(chain.from_iterable(calls)),
-        )
+            await recaller.recall(question.question) if recaller else None, parts_of(run, record),
+            dict(chain.from_iterable(journal.replies_of(name).items() for name in calls)),
+        )  # fmt: skip
 
     async def _collect(self, job: GroupJob) -> GroupDone | RubricemError:
         gate = self.collector.gate
@@ -264,12 +263,8 @@ class RemoteGroups:
             request = request_of(ask, self.researcher.choices)
             await asyncio.to_thread(run.store.create, each.thread, request)
             kept.append(await self.researcher.keep(each))
-        for name, part in (
-            (run.judgement_part(record.id), done.judged),
-            (run.reflection_part(record.id), done.reflected),
-        ):
-            if part is not None:
-                await asyncio.to_thread(run.save_part, record.step, name, part)
+        for name, part in done.parts.items():
+            await asyncio.to_thread(run.save_part, record.step, name, part)
             self.collector.gate.journal.forget(name)
         return kept
 
@@ -310,7 +305,14 @@ async def connect(workers: int) -> AsyncIterator[Any]:
         folder = tempfile.mkdtemp(prefix="ray-")
     try:
         ray = import_extra("ray", "ray")
-        await asyncio.to_thread(_init, ray, workers, address, folder)
+        try:
+            await asyncio.to_thread(_init, ray, workers, address, folder)
+        except Exception as error:  # of a node that is too slow to start Ray raises a bare one
+            doing = "started here" if folder else f"reached at {address}"
+            raise SettingsError(
+                f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
+                "Collect without ray_workers, or name a running cluster in RAY_ADDRESS.",
+            ) from error
         try:
             yield ray
         finally:
@@ -323,25 +325,13 @@ async def connect(workers: int) -> AsyncIterator[Any]:
 def _init(ray: Any, workers: int, address: str | None, folder: str | None) -> None:
     where: dict[str, Any] = {"address": address}
     if folder:
-        where = {
-            "address": "local",
-            "num_cpus": workers,
-            "num_gpus": 0,
-            "object_store_memory": 80 * 2**20,  # little more than Ray's minimum
-            "include_dashboard": False,
-            "_temp_dir": folder,
-        }
-    try:
-        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-        if host and port.isdigit():  # Ray itself would try for a quarter of an hour
-            socket.create_connection((host, int(port)), 10.0).close()
-        ray.init(**where, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # of a node that is too slow to start Ray raises a bare one
-        doing = "started here" if folder else f"reached at {address}"
-        raise SettingsError(
-            f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
-            "Collect without ray_workers, or name a running cluster in RAY_ADDRESS.",
-        ) from error
+        # Little more than Ray's minimum of memory for objects.
+        where = {"address": "local", "num_cpus": workers, "num_gpus": 0, "_temp_dir": folder,
+                 "include_dashboard": False, "object_store_memory": 80 * 2**20}  # fmt: skip
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():  # Ray itself would try for a quarter of an hour
+        socket.create_connection((host, int(port)), 10.0).close()
+    ray.init(**where, log_to_driver=False, logging_level="ERROR")
 
 
 def _in_a_sentence(error: Exception) -> str:

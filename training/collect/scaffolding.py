@@ -33,13 +33,9 @@ def ask_under(
 ) -> Ask:
     """What a rollout is asked; `form` None: the template's."""
     return replace(
-        template,
-        question=question,
-        answer_format=form or template.answer_format,
-        seed=seed,
-        scaffold=shown.text,
-        criteria_shown=shown.shown,
-    )
+        template, question=question, answer_format=form or template.answer_format, seed=seed,
+        scaffold=shown.text, criteria_shown=shown.shown,
+    )  # fmt: skip
 
 
 class ScaffoldRule(Value):

@@ -119,14 +119,9 @@ def check_options(setup: Setup, options: CollectOptions) -> None:
 
 @asynccontextmanager
 async def open_collector(
-    settings: Settings,
-    options: CollectOptions,
-    run: RunDirectory,
-    asked: Selected,
-    tell: Tell,
-    purse: Purse | None = None,
-    policy: OpenPolicy | None = None,
-) -> AsyncIterator[Collector]:
+    settings: Settings, options: CollectOptions, run: RunDirectory, asked: Selected, tell: Tell,
+    purse: Purse | None = None, policy: OpenPolicy | None = None,
+) -> AsyncIterator[Collector]:  # fmt: skip
     """A collector that begins or continues a run; `policy`: as for `open_researcher`.
 
     Raises SettingsError if the folder contains another run, StoreError if another process is
@@ -153,13 +148,16 @@ async def open_collector(
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
         run.begin(manifest, asked.questions, asked.held_out, (*CHOICES, *SHAPING, *SHOWN))
+        # As many groups as could fill the judge's server; None: they share the rollouts' places.
+        size = 1 if judged_by.embedded else options.group_size
+        groups = None if setup.model.embedded else math.ceil(judged_by.at_once / size)
         collector = Collector(
             run=run, rollouts=researcher, gate=gate, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             at_once=setup.model.at_once,
             prices=(getattr(getattr(opened.policy, "model", None), "price", None),
                     getattr(model, "price", None)),
-            judged_at_once=_groups_at_once(setup.model, judged_by, options.group_size),
+            judged_at_once=groups,
         )  # fmt: skip
         if setup.memory != "off":
             bank = setup.stores.open_bank(quietly)
@@ -197,13 +195,9 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
     calls = TOOL_CALLS if settings.tool_calls is None else settings.tool_calls
     template = replace(setup.template, **given, tool_calls=calls, length=0)
     return replace(
-        setup,
-        model=model,
-        attempts=1,
-        short=options.short,
-        template=template,
+        setup, model=model, attempts=1, short=options.short, template=template,
         choices={**setup.choices, **given, **({"system_prompt": "short"} if options.short else {})},
-    )
+    )  # fmt: skip
 
 
 def _open_journal(run: RunDirectory, meter: Meter) -> Journal:
@@ -228,13 +222,6 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
         reflections=options.reflections,
         reflection_tokens=setup.reflection_tokens,
     )
-
-
-def _groups_at_once(policy: PolicyChoice, judge: PolicyChoice, group_size: int) -> int | None:
-    """As many groups as could fill the judge's server; None: they share the rollouts' places."""
-    if policy.embedded:
-        return None
-    return judge.at_once if judge.embedded else math.ceil(judge.at_once / group_size)
 
 
 def without_repeats(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
@@ -264,12 +251,8 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
 
 
 def _manifest(
-    setup: Setup,
-    options: CollectOptions,
-    researcher: Researcher,
-    judge: str,
-    asked: Selected,
-) -> Manifest:
+    setup: Setup, options: CollectOptions, researcher: Researcher, judge: str, asked: Selected,
+) -> Manifest:  # fmt: skip
     template = setup.template
     shaping = (template.answer_format.value, template.max_tokens, setup.model.context_tokens)
     return Manifest(

@@ -10,11 +10,9 @@ with, so once it has begun no row is made any more.
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -36,9 +34,9 @@ from rubricem.judge.pairwise import (
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, TokenPolicy, Value
+from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, Value
 from rubricem.memory.text import cut, fence, fill, prompt
-from rubricem.training.collect.gate import RunGate, check_priced
+from rubricem.training.collect.gate import check_priced
 from rubricem.training.judge_training.pairs import (
     LIMIT,
     MessagesOf,
@@ -58,6 +56,7 @@ from rubricem.training.local.local_config import (
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 from rubricem.training.rows.compile import write_rows
+from rubricem.training.rows.credit import Compiled, separate_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.training import RECORD
@@ -133,29 +132,21 @@ class Trace(Value):
     """rewritten by the second teacher, who knew the verdict"""
 
 
-@dataclass(frozen=True, slots=True)
-class Teachers:
-    """The writers of traces: models that answer messages, or continue token ids."""
-
-    first: JudgeModel
-    second: JudgeModel | None = None
-
-    async def trace(self, pair: ShownPair) -> Trace | str:
-        """The trace of a pair, or the reason why it has none."""
-        asked = pair.messages
-        try:
-            said = await _write(self.first, asked)
-            if not (wrong := _wrong(said, pair.better)):
-                return _trace(pair, said, self.first)
-            if self.second is None:
+async def trace_of(pair: ShownPair, first: JudgeModel, second: JudgeModel | None) -> Trace | str:
+    """The trace of a pair, or the reason why it has none."""
+    try:
+        by, said = first, await _write(first, pair.messages)
+        if wrong := _wrong(said, pair.better):
+            if second is None:
                 return wrong
-            again = partial(_redoing, asked, said.text, wrong, pair.better)
-            said = await _write(self.second, again)
-        except (PolicyError, JudgeError) as error:
-            return f"{FAILED}: {error}"
-        if still := _wrong(said, pair.better):
-            return f"{still}, also when it was redone"
-        return _trace(pair, said, self.second, redone=True)
+            again = partial(_redoing, pair.messages, said.text, wrong, pair.better)
+            by, said = second, await _write(second, again)
+            if still := _wrong(said, pair.better):
+                return f"{still}, also when it was redone"
+    except (PolicyError, JudgeError) as error:
+        return f"{FAILED}: {error}"
+    text = said.text[: verdict_end(said.text)].rpartition("</think>")[2].strip()
+    return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.name, redone=bool(wrong))
 
 
 async def _write(model: JudgeModel, messages_of: MessagesOf) -> Completion:
@@ -177,11 +168,6 @@ def _wrong(said: Completion, better: Side) -> str:
     return "" if verdict == better else "named the other reply"
 
 
-def _trace(pair: ShownPair, said: Completion, by: JudgeModel, redone: bool = False) -> Trace:
-    text = said.text[: verdict_end(said.text)].rpartition("</think>")[2].strip()
-    return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.name, redone=redone)
-
-
 def _redoing(
     asked: MessagesOf, trace: str, fault: str, better: Side, characters: int
 ) -> list[Message]:
@@ -197,8 +183,7 @@ def _redoing(
 REPORT = "report.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Distilled:
+class Distilled(Value):
     """Results of the teachers' traces."""
 
     pairs: int
@@ -227,23 +212,22 @@ async def distil(
     RunStopped if a person or the limit on cost ended it.
     """
     folder = config.rows[0].parent
-    report = folder / REPORT
     if (config.out / RECORD).exists():
         tell("training on these rows has begun: they stand as they are, and no teacher is asked")
-        with boundary(StoreError, f"reading {report}"):
-            held = json.loads(report.read_text(encoding="utf-8"))
-            return Distilled(**{name: held[name] for name in Distilled.__dataclass_fields__})
+        with boundary(StoreError, f"reading {folder / REPORT}"):
+            return Distilled.model_validate_json((folder / REPORT).read_bytes())
     shown = show_once(await asyncio.to_thread(read_pairs, told.pairs), config.seed)
     async with AsyncExitStack() as stack:
         gate = stack.enter_context(open_gate(folder, tell, told.max_run_cost))
-        first = await _open(stack, gate, told, settings, told.teacher)
-        second = told.second_teacher
-        again = None
-        if second is not None:
-            same = second == told.teacher
-            again = first if same else await _open(stack, gate, told, settings, second)
-        work = _trace_all(Teachers(first, again), shown, tell)
-        found = await gate.through(work, stop)
+        models = dict[TeacherConfig, JudgeModel]()
+        for teacher in filter(None, dict.fromkeys((told.teacher, told.second_teacher))):
+            chosen = model_of(settings.model_copy(update=teacher.model_dump()))
+            model = await stack.enter_async_context(chosen.open_judge())
+            if told.max_run_cost is not None:
+                check_priced(model, limit=LIMIT)
+            models[teacher] = gate.with_journal(model)
+        second = models[told.second_teacher] if told.second_teacher else None
+        found = await gate.through(_trace_all(shown, models[told.teacher], second, tell), stop)
         cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
     reasons = [reason for reason in found if isinstance(reason, str)]
@@ -254,35 +238,19 @@ async def distil(
         )
     # Failures differ in their words and are one kind.
     dropped = Counter(FAILED if reason.startswith(FAILED) else reason for reason in reasons)
-    write_atomically(folder / "traces.jsonl", (t.model_dump_json() + "\n" for t in traces))
-    rows, unfit = await _rows(config, settings, shown, traces)
-    write_rows(config.rows[0], rows)
+    write_rows(folder / "traces.jsonl", traces)
+    rows = await _rows(config, settings, shown, traces)
+    write_rows(config.rows[0], rows.rows)
     done = Distilled(
-        pairs=len(shown),
-        kept=len(traces),
-        redone=sum(trace.redone for trace in traces),
-        dropped=dict(dropped + unfit),
-        cost=cost,
-        rows=len(rows),
-    )
-    write_atomically(report, json.dumps(asdict(done), indent=1))
+        pairs=len(shown), kept=len(traces), redone=sum(trace.redone for trace in traces),
+        dropped=dict(dropped + Counter(rows.dropped)), cost=cost, rows=len(rows.rows),
+    )  # fmt: skip
+    write_atomically(folder / REPORT, done.model_dump_json(indent=1))
     return done
 
 
-async def _open(
-    stack: AsyncExitStack, gate: RunGate, told: DistilConfig, settings: Settings,
-    teacher: TeacherConfig,
-) -> JudgeModel:  # fmt: skip
-    chosen = settings.model_copy(update=teacher.model_dump())
-    model = await stack.enter_async_context(model_of(chosen).open_judge())
-    if told.max_run_cost is not None:
-        check_priced(model, limit=LIMIT)
-    opened: JudgeModel = gate.with_journal(model)
-    return opened
-
-
 async def _trace_all(
-    teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
+    shown: Sequence[ShownPair], first: JudgeModel, second: JudgeModel | None, tell: Tell
 ) -> list[Trace | str]:
     """For each pair its trace, or the reason why it has none."""
     done = 0
@@ -290,7 +258,7 @@ async def _trace_all(
     async def trace(pair: ShownPair) -> Trace | str:
         nonlocal done
         with call_scope(pair.id):
-            found = await teachers.trace(pair)
+            found = await trace_of(pair, first, second)
         done += 1
         if done % 25 == 0 or done == len(shown):
             tell(f"{done} of {len(shown)} pairs compared by teachers")
@@ -300,34 +268,23 @@ async def _trace_all(
 
 
 async def _rows(
-    config: TrainConfig,
-    settings: Settings,
-    shown: Sequence[ShownPair],
-    traces: Sequence[Trace],
-) -> tuple[list[TrainRow], Counter[str]]:
-    """The rows of the traces, as read by the model that is trained."""
+    config: TrainConfig, settings: Settings, shown: Sequence[ShownPair], traces: Sequence[Trace]
+) -> Compiled:
+    """The rows of the traces, as the model that is trained would have written them."""
     choice = model_of(settings.model_copy(update={"model": config.model, "base_url": None}))
     asked = {pair.id: pair for pair in shown}
-    rows, unfit = [], Counter[str]()
     async with choice.open_judge() as student:
         assert isinstance(student, LocalModel)
-        for trace in traces:
-            row = await _trace_row(student, asked[trace.pair], trace)
-            if isinstance(row, str):
-                unfit[row] += 1
-            else:
-                rows.append(row)
-    return rows, unfit
+        end = await end_of_turn(student)
 
+        async def row(trace: Trace) -> TrainRow | str:
+            try:
+                _, prefix = await fit_messages(student, asked[trace.pair].messages, CHAIN_TOKENS)
+            except JudgeError as error:
+                return f"too long for the student: {error}"
+            ids = (*prefix, *await student.encode(trace.text), *end)
+            mask = [int(place >= len(prefix)) for place in range(len(ids))]
+            stages = [NO_STAGE] * len(ids)
+            return TrainRow.imitation(trace.pair, trace.teacher, ids, len(prefix), mask, stages)
 
-async def _trace_row(student: TokenPolicy, pair: ShownPair, trace: Trace) -> TrainRow | str:
-    """The trace as the student would have written it, with the end of its turn."""
-    try:
-        _, prefix = await fit_messages(student, pair.messages, CHAIN_TOKENS)
-    except JudgeError as error:
-        return f"too long for the student: {error}"
-    written = (*await student.encode(trace.text), *await end_of_turn(student))
-    before = len(prefix)
-    mask = (0,) * before + (1,) * len(written)
-    stages = (NO_STAGE,) * len(mask)
-    return TrainRow.imitation(pair.id, trace.teacher, (*prefix, *written), before, mask, stages)
+        return separate_rows([await row(trace) for trace in traces])

@@ -12,25 +12,25 @@ a clipped ratio and a divergence from the first judge (RM-R1, arXiv:2505.02387, 
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from rubricem.agent.models.opening import PolicyChoice, in_tokens
+from rubricem.agent.models.opening import in_tokens
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.base import fit_messages, outcome
-from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
+from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.evaluation.run import compare_all, tasks_of
-from rubricem.judge.pairwise import ChainComparer, Side, reward, verdict_end, verdict_of
+from rubricem.judge.pairwise import ChainComparer, reward, verdict_end, verdict_of
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
@@ -65,8 +65,8 @@ from rubricem.training.rounds.update import (
 )
 from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import NO_STAGE
-from rubricem.training.show.events import StepTaken, Watch, watch_nothing
+from rubricem.training.show.console import StepTaken, Watch
+from rubricem.training.statistics import share_if_any
 
 BETA = 1e-3
 
@@ -123,72 +123,48 @@ NOT_SAMPLED = "unscored: the model failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One comparison written by the judge in training."""
-
-    verdict: Side | None = None
-    reward: float = np.nan
-    """1, -1, or NaN if it is unscored"""
-    unscored: str = NOT_SAMPLED
-    """why"""
-    ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] | None = None
-
-    @classmethod
-    def of(cls, said: Completion, better: Side) -> "Sample":
-        """A rewarded text: a missing verdict is wrong, but a cut off text is unscored."""
-        cut_off = said.stop_reason == "length"
-        return cls(
-            verdict=verdict_of(said.text),
-            reward=np.nan if cut_off else float(reward(said.text, better)),
-            unscored=CUT_OFF if cut_off else "",
-            ids=said.token_ids or (),
-            logprobs=None if said.retokenised else said.logprobs,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class SampledPair:
-    """All samples of one pair, from the same prompt ids."""
+    """All samples of one pair, from the same prompt ids; an error where the model failed."""
 
     pair: ShownPair
     prefix: tuple[int, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[Completion | JudgeError | PolicyError, ...]
     version: str
     """of the judge that wrote them"""
 
     @property
+    def scored(self) -> list[Completion]:
+        """Those that were not cut off: without a verdict they are wrong, cut off they may be."""
+        return [
+            one for one in self.samples
+            if isinstance(one, Completion) and one.stop_reason != "length"
+        ]  # fmt: skip
+
+    @property
     def advantages(self) -> Sequence[float]:
-        """In standard deviations of the group; 0 if nothing is learnt."""
-        rewards = np.array([[sample.reward] for sample in self.samples])
-        values: list[float] = stage_advantages(rewards)[:, 0].tolist()
+        """Of the scored samples, in standard deviations of the group; 0 if nothing is learnt."""
+        rewards = [[reward(sample.text, self.pair.better)] for sample in self.scored]
+        values: list[float] = stage_advantages(np.reshape(rewards, (-1, 1)))[:, 0].tolist()
         return values
 
     def rows(self, name: str) -> Compiled:
         """A row for each sample with a score and token ids; `name` is the group's."""
+        advantages = iter(self.advantages)
 
-        def row(number: int, sample: Sample, advantage: float) -> TrainRow | str:
-            if sample.unscored:
-                return sample.unscored
-            if not sample.ids or sample.logprobs is None:
+        def row(number: int, sample: Completion | JudgeError | PolicyError) -> TrainRow | str:
+            if not isinstance(sample, Completion):
+                return NOT_SAMPLED
+            if sample.stop_reason == "length":
+                return CUT_OFF
+            advantage = next(advantages)
+            if not sample.token_ids or sample.logprobs is None or sample.retokenised:
                 return NO_LOGPROBS
-            before, written = len(self.prefix), len(sample.ids)
-            return TrainRow(
-                id=f"{name}:{number}",
-                group=name,
-                trajectory=f"{name}:{number}",
-                objective="judge",
-                policy_version=self.version,
-                ids=(*self.prefix, *sample.ids),
-                prompt_tokens=before,
-                loss_mask=(0,) * before + (1,) * written,
-                advantages=(0.0,) * before + (advantage,) * written,
-                behaviour_logprobs=(0.0,) * before + sample.logprobs,
-                stages=(NO_STAGE,) * (before + written),
-            )
+            return TrainRow.written(
+                f"{name}:{number}", name, "judge", self.version, self.prefix, sample.token_ids,
+                advantage, sample.logprobs,
+            )  # fmt: skip
 
-        pairs = zip(self.samples, self.advantages, strict=True)
-        return separate_rows(row(n, sample, value) for n, (sample, value) in enumerate(pairs))
+        return separate_rows(row(*one) for one in enumerate(self.samples))
 
 
 METHOD = "judge-grpo"
@@ -218,7 +194,6 @@ class JudgeRounds:
     folders: RoundFolders
     tell: Tell
     stop: asyncio.Event | None = None
-    watch: Watch = watch_nothing
 
     async def run(self) -> tuple[PairReport | None, PairReport | None]:
         """Do the remaining rounds; judges the held-out pairs before and after."""
@@ -230,8 +205,7 @@ class JudgeRounds:
     async def _round(self, number: int) -> None:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
-        found = await self._sample(number, show_once(pairs, seed), seed)
-        sampled = [one for one in found if isinstance(one, SampledPair)]
+        sampled = await self._sample(number, show_once(pairs, seed), seed)
         rows, numbers = round_rows(sampled, number, self.updates.longest)
         if not rows:
             self.tell(
@@ -245,7 +219,7 @@ class JudgeRounds:
             return metrics
 
         metrics = await in_thread(update)
-        self.watch(StepTaken(number + 1, self.grpo.rounds, metrics, "round"))
+        self.updates.watch(StepTaken(number + 1, self.grpo.rounds, metrics, "round"))
 
     async def _measure(self, updates: int) -> PairReport | None:
         """The judge on the held-out pairs after so many rounds; done once, also after a kill."""
@@ -256,7 +230,17 @@ class JudgeRounds:
         report = value_in(path, PairReport)
         if report is None:
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
-            found = await self._compare(folder / f"{updates:03d}", checkpoint)
+            async with self._open(checkpoint, folder / f"{updates:03d}") as (gate, model, at_once):
+                comparer = ChainComparer(model, self.grpo.max_tokens)
+                tasks = tasks_of(self.held_out)
+                with call_scope("compare"):
+                    work = compare_all(comparer, tasks, at_once, lambda comparison: None)
+                    found = await gate.through(work, self.stop)
+            if not any(comparison.text for comparison in found):
+                # A judge that was asked in vain is not one that names no winner.
+                raise PolicyError(
+                    f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
+                )
             report = PairReport.of("held out", f"after {updates} rounds", self.held_out, found)
             write_atomically(path, report.model_dump_json(indent=1))
             right = report.measures.accuracy
@@ -265,10 +249,10 @@ class JudgeRounds:
 
     async def _sample(
         self, number: int, pairs: Sequence[ShownPair], seed: int
-    ) -> list[SampledPair | str]:
-        """For each pair its samples, or why it has none. Raises PolicyError if no pair has any."""
-        choice = await self._choice(self.updates.checkpoint)
-        async with self._open(choice, self.folders.round(number).folder) as (gate, model):
+    ) -> list[SampledPair]:
+        """The samples of each pair that has any. Raises PolicyError if none has."""
+        place = self.folders.round(number).folder
+        async with self._open(self.updates.checkpoint, place) as (gate, model, _):
             work = together(self._pair(model, pair, seed) for pair in pairs)
             found = await gate.through(work, self.stop)
         if failed := [one for one in found if isinstance(one, str)]:
@@ -277,44 +261,23 @@ class JudgeRounds:
             raise PolicyError(
                 f"The judge could compare none of {len(found)} pairs: {failed[0]}", MEND
             )
-        return found
-
-    async def _compare(self, folder: Path, checkpoint: Path | None) -> list[LabelledComparison]:
-        """The held-out pairs in both orders at temperature 0.
-
-        Raises PolicyError if none is compared.
-        """
-        choice = await self._choice(checkpoint)
-        async with self._open(choice, folder) as (gate, model):
-            comparer = ChainComparer(model, self.grpo.max_tokens)
-            tasks = tasks_of(self.held_out)
-            with call_scope("compare"):
-                work = compare_all(comparer, tasks, choice.at_once, lambda comparison: None)
-                found = await gate.through(work, self.stop)
-        if not any(comparison.text for comparison in found):
-            # A judge that was asked in vain is not one that names no winner.
-            raise PolicyError(
-                f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
-            )
-        return found
+        return [one for one in found if isinstance(one, SampledPair)]
 
     @asynccontextmanager
     async def _open(
-        self, choice: PolicyChoice, folder: Path
-    ) -> AsyncIterator[tuple[RunGate, TokenPolicy]]:
+        self, checkpoint: Path | None, folder: Path
+    ) -> AsyncIterator[tuple[RunGate, TokenPolicy, int]]:
+        """The gate to a judge, the judge behind it, and how many calls it takes at once."""
+        grpo, name = self.grpo, str(checkpoint or self.config.model)
+        if grpo.base_url:
+            name = grpo.model or ""
+            if checkpoint is not None:
+                name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
+        chosen = self.settings.model_copy(update={"model": name, "base_url": grpo.base_url})
+        choice = in_tokens(model_of(chosen))
         async with choice.open_tokens() as model:
             with open_gate(folder, self.tell) as gate:
-                yield gate, gate.with_journal(model)
-
-    async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
-        grpo, name = self.grpo, str(checkpoint or self.config.model)
-        chosen = {"model": name, "base_url": grpo.base_url}
-        if grpo.base_url:
-            chosen["model"] = grpo.model
-            if checkpoint is not None:
-                told = await refresh_server(grpo.refresh, checkpoint, "[grpo]")
-                chosen["model"] = told or grpo.model
-        return in_tokens(model_of(self.settings.model_copy(update=chosen)))
+                yield gate, gate.with_journal(model), choice.at_once
 
     async def _pair(self, model: TokenPolicy, pair: ShownPair, seed: int) -> SampledPair | str:
         limit = self.grpo.max_tokens
@@ -322,27 +285,21 @@ class JudgeRounds:
             _, prefix = await fit_messages(model, pair.messages, limit)
         except (PolicyError, JudgeError) as error:
             return str(error)
-
-        async def sample(number: int) -> Sample:
-            sampling = Sampling(max_tokens=limit, seed=seed_of(seed, pair.id, number))
-            return Sample.of(await model.complete(prefix, sampling, verdict_end), pair.better)
-
+        draws = [Sampling(max_tokens=limit, seed=seed_of(seed, pair.id, number))
+                 for number in range(self.grpo.samples)]  # fmt: skip
         with call_scope(pair.id):
-            found = await together(outcome(sample(n)) for n in range(self.grpo.samples))
-        if not any(isinstance(one, Sample) for one in found):
+            found = await together(
+                outcome(model.complete(prefix, draw, verdict_end)) for draw in draws
+            )
+        if not any(isinstance(one, Completion) for one in found):
             return str(found[0])
-        samples = tuple(one if isinstance(one, Sample) else Sample() for one in found)
-        return SampledPair(pair, prefix, samples, model.version)
+        return SampledPair(pair, prefix, tuple(found), model.version)
 
 
 async def train_judge(
-    config: EngineConfig,
-    grpo: GrpoConfig,
-    settings: Settings,
-    tell: Tell,
-    watch: Watch | None = None,
-    stop: asyncio.Event | None = None,
-) -> JudgeTrained:
+    config: EngineConfig, grpo: GrpoConfig, settings: Settings, tell: Tell,
+    watch: Watch | None = None, stop: asyncio.Event | None = None,
+) -> JudgeTrained:  # fmt: skip
     """Do the remaining rounds; the same call continues after an interruption.
 
     `watch`: receives each event; None: `tell`, with a line for each.
@@ -363,44 +320,38 @@ async def train_judge(
     folders = RoundFolders(config.out, config.out / "data")
     async with open_updates(
         config, folders, grpo.rounds, tell, settings.weights_dir, record, watch, METHOD
-    ) as (updates, seen):
+    ) as updates:
         before = after = None
         if updates.leads:
             rounds = JudgeRounds(
-                config, grpo, settings, pairs, held_out, updates, folders, tell, stop, seen
+                config, grpo, settings, pairs, held_out, updates, folders, tell, stop
             )
             before, after = await rounds.run()
         else:
             await in_thread(updates.follow)
-        updates.dismiss()
-        return JudgeTrained(updates.checkpoint, updates.done, before, after)
+        return JudgeTrained(updates.checkpoint, updates.done, before=before, after=after)
 
 
 def round_rows(
     sampled: Sequence[SampledPair], number: int, max_row_tokens: int
-) -> tuple[list[TrainRow], dict[str, float]]:
+) -> tuple[Sequence[TrainRow], dict[str, float]]:
     """The rows and the numbers of a round; no rows if no sample was better than another.
 
     If the round teaches something, rows without an advantage are kept: the divergence from the
     reference applies to them.
     """
-    rows, dropped = list[TrainRow](), Counter[str]()
-    for one in sampled:
-        found = one.rows(f"r{number:03d}-{one.pair.id}")
-        kept = trainable(found.rows, max_row_tokens)
-        rows += kept.rows
-        dropped.update(found.dropped)
-        dropped.update(kept.dropped)
-    taught = any(row.moves for row in rows)
+    found = sum((one.rows(f"r{number:03d}-{one.pair.id}") for one in sampled), Compiled())
+    kept = trainable(found.each(), max_row_tokens)
+    rows = kept.rows if any(row.moves for row in kept.rows) else ()
     numbers = {
         "round": float(number + 1),
         **_verdicts(sampled),
         "groups": float(len(sampled)),
         "groups/no_spread": float(sum(not any(one.advantages) for one in sampled)),
-        "rows/judge": float(len(rows) if taught else 0),
-        **{f"dropped/{reason}": float(count) for reason, count in dropped.items() if count},
+        "rows/judge": float(len(rows)),
+        **{f"dropped/{reason}": float(count) for reason, count in kept.dropped.items()},
     }
-    return rows if taught else [], numbers
+    return rows, numbers
 
 
 def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
@@ -408,15 +359,17 @@ def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
 
     If none was scored, `unscored` alone.
     """
-    drawn = [(sample, one.pair.better) for one in sampled for sample in one.samples]
-    scored = [(sample, better) for sample, better in drawn if not sample.unscored]
-    unscored = {"unscored": 1 - len(scored) / max(len(drawn), 1)}
-    if not (count := len(scored)):
-        return unscored
-    return unscored | {
-        "reward": float(np.sum([s.reward for s, _ in scored])) / count,
-        "right": sum(s.verdict == better for s, better in scored) / count,
-        "malformed": sum(s.verdict is None for s, _ in scored) / count,
-        "shown_first": sum(s.verdict == "A" for s, _ in scored) / count,
-        "tokens/mean": sum(len(s.ids) for s, _ in scored) / count,
+    drawn = sum(len(one.samples) for one in sampled)
+    scored = [(sample, one.pair.better) for one in sampled for sample in one.scored]
+    verdicts = [verdict_of(sample.text) for sample, _ in scored]
+    right = [verdict == better for verdict, (_, better) in zip(verdicts, scored, strict=True)]
+    numbers = {"unscored": 1 - len(scored) / max(drawn, 1)}
+    if scored:
+        numbers["reward"] = fmean(reward(sample.text, better) for sample, better in scored)
+        numbers["tokens/mean"] = fmean(len(sample.token_ids or ()) for sample, _ in scored)
+    return {
+        **numbers,
+        **share_if_any("right", right),
+        **share_if_any("malformed", (verdict is None for verdict in verdicts)),
+        **share_if_any("shown_first", (verdict == "A" for verdict in verdicts)),
     }

@@ -67,22 +67,29 @@ class Saved:
 
 def write_files(folder: Path, saved: Saved) -> None:
     """Write a checkpoint into an empty folder; the note gets the hash of the weights."""
-    note, kind = saved.note, saved.note.adaptation
-    weights = folder / WEIGHTS[kind]
-    save_file(dict(saved.weights), weights, metadata={"format": "pt"})
-    if kind == "lora" and saved.template is not None:
-        _write_adapter(folder / ADAPTER, saved.template, saved.weights, note.alpha)
-        weights = folder / ADAPTER
+    note, template = saved.note, saved.template
+    hashes = _write_weights(folder, note.adaptation, saved.weights, saved.config, template)
+    if note.adaptation == "lora" and template is not None:
+        _write_adapter(folder / ADAPTER, template, saved.weights, note.alpha)
+        hashes["adapter_sha256"] = hash_of(folder / ADAPTER)
     torch.save(dict(saved.trainer), folder / TRAINER)
-    (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
     (folder / STEP).write_text(json.dumps({"place": saved.place}), encoding="utf-8")
     (folder / CARD).write_text(_card(saved), encoding="utf-8")
-    hashes = {"adapter_sha256": hash_of(weights)}
-    if kind == "full" and saved.template is not None:
-        _write_model(folder / MODEL, saved.template, saved.weights)
+    write_note(folder, note.model_copy(update=hashes))
+
+
+def _write_weights(
+    folder: Path, kind: str, weights: Mapping[str, Tensor], config: Mapping[str, Any],
+    template: Path | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Weights and configuration, all weights for llama.cpp too; returns a note's hashes of them."""
+    save_file(dict(weights), folder / WEIGHTS[kind], metadata={"format": "pt"})
+    (folder / CONFIG[kind]).write_text(json.dumps(config, indent=1), encoding="utf-8")
+    hashes = {"adapter_sha256": hash_of(folder / WEIGHTS[kind])}
+    if kind == "full" and template is not None:
+        _write_model(folder / MODEL, template, weights)
         hashes["model_sha256"] = hash_of(folder / MODEL)
-    note = note.model_copy(update=hashes)
-    write_note(folder, note)
+    return hashes
 
 
 def _card(saved: Saved) -> str:
@@ -100,13 +107,9 @@ def _card(saved: Saved) -> str:
 
 
 def write_whole(
-    out: Path,
-    note: Checkpoint,
-    weights: Mapping[str, Tensor],
-    config: Mapping[str, Any],
-    template: Path | None,
-    beside: Sequence[Path],
-) -> None:
+    out: Path, note: Checkpoint, weights: Mapping[str, Tensor], config: Mapping[str, Any],
+    template: Path | None, beside: Sequence[Path],
+) -> None:  # fmt: skip
     """Write a checkpoint as a model of its own into a new folder.
 
     `template`: the file under whose metadata it is written for llama.cpp. `beside`: additional
@@ -117,19 +120,11 @@ def write_whole(
     with writable(out):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        save_file(dict(weights), temporary / WEIGHTS["full"], metadata={"format": "pt"})
-        (temporary / CONFIG["full"]).write_text(json.dumps(config, indent=1), encoding="utf-8")
-        if template is not None:
-            _write_model(temporary / MODEL, template, weights)
+        hashes = _write_weights(temporary, "full", weights, config, template)
         for path in beside:
             shutil.copy2(path, temporary / path.name)
-        changed = {
-            "adaptation": "full",
-            "adapter_sha256": hash_of(temporary / WEIGHTS["full"]),
-            "model_sha256": hash_of(temporary / MODEL) if template is not None else "",
-            "lineage": (*note.lineage, note.version),
-        }
-        write_note(temporary, note.model_copy(update=changed))
+        changed = {"adaptation": "full", "lineage": (*note.lineage, note.version), **hashes}
+        write_note(temporary, note.model_copy(update={"model_sha256": "", **changed}))
         temporary.rename(out)
 
 

@@ -37,6 +37,8 @@ MAX_GRAD_NORM = 1.0
 Metrics = dict[str, float]
 OnRow = Callable[[int, int], None]
 """Called with parts of the window done, and parts in all, of this rank."""
+Loss = Callable[[Batch, Tensor, Tensor | None], ObjectiveResult]
+"""of a batch, its log-probabilities, and those of the reference if there is one"""
 
 
 class NotFinite(PolicyError):
@@ -47,14 +49,9 @@ class Learner:
     """A model in training, and its optimizer."""
 
     def __init__(
-        self,
-        model: Any,
-        weights: Trainable,
-        config: EngineConfig,
-        ranks: Ranks = ALONE,
-        score: Score | None = None,
-        most_gap: float = math.inf,
-    ) -> None:
+        self, model: Any, weights: Trainable, config: EngineConfig, ranks: Ranks = ALONE,
+        score: Score | None = None, most_gap: float = math.inf,
+    ) -> None:  # fmt: skip
         """`score`: of sharded weights; they are gathered on the way through it.
 
         `most_gap`: mean nats a token between sampler and trainer beyond which rows are another
@@ -74,12 +71,7 @@ class Learner:
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-
-        def take() -> Metrics:
-            batches = self._batches(rows, rows)
-            return self._update(batches, rate, lambda _, *scored: imitation_objective(*scored))
-
-        return self._in_memory(take)
+        return self._step(rows, rows, rate, lambda batch, own, _: imitation_objective(batch, own))
 
     def ss_grpo_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """The update of one window of whole groups.
@@ -90,18 +82,11 @@ class Learner:
         objective = self.config.objective
         moving = objective.with_gradient(rows)
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-
-        def take() -> Metrics:
-            batches = self._batches(rows, moving)
-            references, seconds = self._references(batches)
-
-            def result(number: int, batch: Batch, logprobs: Tensor) -> ObjectiveResult:
-                return clipped_objective(batch, logprobs, None, references.get(number), objective)
-
-            return self._update(batches, rate, result) | seconds
-
         if moving:
-            metrics = self._in_memory(take)
+            metrics = self._step(
+                rows, moving, rate,
+                lambda batch, found, start: clipped_objective(batch, found, None, start, objective),
+            )  # fmt: skip
         return metrics | {"rows_without_gradient": float(len(rows) - len(moving))}
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
@@ -129,31 +114,31 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` gave, on these ranks."""
         optimizer, parameters = state["optimizer"], self.weights.parameters()
-
-        def divide(parameter: Tensor, value: Tensor) -> Tensor:
-            """A moment, as its parameter is; the number of steps is a scalar and stays."""
-            if value.shape == parameter.shape:
-                put(moment := torch.zeros_like(parameter), value)
-                return moment
-            return value
-
-        moments = {
-            number: {name: divide(parameters[number], value) for name, value in held.items()}
-            for number, held in optimizer["state"].items()
-        }
+        moments: dict[int, dict[str, Tensor]] = {}
+        for number, held in optimizer["state"].items():
+            own = moments[number] = dict(held)
+            for name, value in held.items():
+                if value.shape == parameters[number].shape:  # the number of steps is a scalar
+                    put(moment := torch.zeros_like(parameters[number]), value)
+                    own[name] = moment
         self.optimizer.load_state_dict({**optimizer, "state": moments})
         torch.set_rng_state(state["random"]["cpu"])
         if self.ranks.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.ranks.device)
 
-    def _in_memory(self, take: Callable[[], Metrics]) -> Metrics:
-        """A step, in parts of half as many tokens where the GPU does not hold them.
+    def _step(
+        self, rows: Sequence[TrainRow], moving: Sequence[TrainRow], rate: float, loss: Loss
+    ) -> Metrics:
+        """The update of a window; in parts of half as many tokens where the GPU does not hold it.
 
+        `moving`: those of its rows that have a gradient.
         Raises OutOfMemoryError for a single row, and with other ranks, which would wait.
         """
         while True:
             try:
-                return take()
+                batches = self._batches(rows, moving)
+                references, seconds = self._references(batches)
+                return self._update(batches, references, rate, loss) | seconds
             except torch.OutOfMemoryError:
                 self.optimizer.zero_grad(set_to_none=True)
                 if self._rows_at_once == 1 or self.ranks.world > 1:
@@ -185,23 +170,20 @@ class Learner:
         return found, {"reference_seconds": time.perf_counter() - began}
 
     def _update(
-        self,
-        batches: Sequence[Batch],
-        rate: float,
-        result: Callable[[int, Batch, Tensor], ObjectiveResult],
+        self, batches: Sequence[Batch], references: Mapping[int, Tensor], rate: float, loss: Loss
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        mine, loss, tokens, places = LossMetrics(), 0.0, 0, 0
+        mine, total, tokens, places = LossMetrics(), 0.0, 0, 0
         for number, batch in enumerate(batches):
             tokens, places = tokens + int(batch.lengths.sum()), places + batch.ids.numel()
             there = batch.to(self.ranks.device)
-            one = result(number, there, self._score(there))
+            one = loss(there, self._score(there), references.get(number))
             one.loss.backward()  # type: ignore[no-untyped-call]
-            loss += float(one.loss.detach())
+            total += float(one.loss.detach())
             mine += one.metrics
             self.on_row(number + 1, len(batches))
-        report = self._together(mine, loss, tokens, places)
+        report = self._together(mine, total, tokens, places)
         parameters = self.weights.parameters()
         self.ranks.sum_gradients(parameters)
         norm = whole(nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM))

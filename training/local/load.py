@@ -66,21 +66,20 @@ class Base:
         SettingsError for an unknown name, WeightsError for weights that are damaged or cannot be
         fetched.
         """
-        folder = await find_weights(name, weights_dir)
-        if folder.is_file():
-            return cls(name, folder, await WeightsStore.base_sha256(name, folder), folder)
-        gguf = folder / MODEL
+        path = await find_weights(name, weights_dir)
+        gguf = path if path.is_file() else path / MODEL
         if gguf.is_file():
-            return cls(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
+            name = name if path.is_file() else str(gguf)
+            return cls(name, path, await WeightsStore.base_sha256(name, gguf), gguf)
 
         def hash_files() -> str:
             """Hashes of the configuration and the weights, by name."""
             digest = hashlib.sha256()
-            for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-                digest.update(bytes.fromhex(hash_of(path)))
+            for file in sorted([path / "config.json", *path.glob("*.safetensors")]):
+                digest.update(bytes.fromhex(hash_of(file)))
             return digest.hexdigest()
 
-        return cls(name, folder, await asyncio.to_thread(hash_files), None)
+        return cls(name, path, await asyncio.to_thread(hash_files), None)
 
 
 async def find_weights(name: str, weights_dir: Path | None) -> Path:
@@ -112,18 +111,12 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     be read as a model, PolicyError if they do not fit into memory, SettingsError for a GGUF file of
     a kind that cannot be trained.
     """
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     check_decoder(path)
-    cache = _cache_of(path, dtype) if path.is_file() else None
-    if path.is_file() and not (cache and cache.is_dir()):
-        model = _from_gguf(path)
-    else:
-        kind, more = getattr(torch, dtype), {**HERE, "use_safetensors": True}
-        with _reading(str(path)):
-            model = _whole(AutoModelForCausalLM, cache or path, dtype=kind, **more)
+    kind = getattr(torch, dtype)
+    cache = None
+    if path.is_file() and path.stat().st_size >= CACHED_FROM:
+        cache = weights_dir() / "torch" / f"{path.stem}-{hash_of(path)[:16]}-{dtype}"
+    model = _read_whole(cache if cache and cache.is_dir() else path, kind)
     for module in model.modules():
         # Passes over one row must agree, also where a layer is told to train for checkpointing.
         for name, value in vars(module).items():
@@ -133,7 +126,7 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
             module.p = 0.0
     for parameter in model.parameters():
         # Weights alone: the rotary frequencies are buffers, and rounded they put far tokens wrong.
-        parameter.data = parameter.data.to(getattr(torch, dtype))
+        parameter.data = parameter.data.to(kind)
     if cache and not cache.is_dir():
         _keep(model, cache)
     release_memory()
@@ -142,13 +135,6 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
 
 CACHED_FROM = 64 << 20
 """bytes of a GGUF file whose weights are kept as torch reads them; the 0.5B's take 47 s to make"""
-
-
-def _cache_of(path: Path, dtype: str) -> Path | None:
-    """Where a GGUF file's weights are kept, by its content; None: they are not."""
-    if path.stat().st_size < CACHED_FROM:
-        return None
-    return weights_dir() / "torch" / f"{path.stem}-{hash_of(path)[:16]}-{dtype}"
 
 
 def _keep(model: Any, cache: Path) -> None:
@@ -208,20 +194,37 @@ def _gguf_config(path: Path, changed: int, size: int) -> Any:
     return found
 
 
-def _whole(kind: Any, path: Path, **more: Any) -> Any:
-    """The model of a path, all of whose weights were there and of its configuration's shapes."""
-    model, told = kind.from_pretrained(str(path), output_loading_info=True, **more)
-    lacking = sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"])))
-    if lacking:  # they would be drawn at random
-        raise WeightsError(
-            f"{path} lacks {len(lacking)} weights of its own configuration, such as {lacking[0]}.",
-            "Fetch the model from its maker once more.",
-        )
+def _read_whole(path: Path, dtype: torch.dtype) -> Any:
+    """A model all of whose weights are there, in their configured shapes; a GGUF's in float32."""
+    import transformers
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    place, more = path, {**HERE, "use_safetensors": True, "dtype": dtype}
+    if path.is_file():
+        place, more = path.parent, {"gguf_file": path.name, "dtype": torch.float32}
+        more["config"] = config_in(path)
+        # A transformers that can compute with a file's own blocks is to write them out instead.
+        if blocks := getattr(transformers, "GgufConfig", None):
+            more["quantization_config"] = blocks(dequantize=True)
+    # The reader of GGUF files draws a bar of its own that has no switch.
+    with _reading(str(path)), redirect_stderr(StringIO()):
+        kind: Any = transformers.AutoModelForCausalLM
+        model, told = kind.from_pretrained(str(place), output_loading_info=True, **more)
+        if lacking := sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"]))):
+            raise WeightsError(  # they would be drawn at random
+                f"{path} lacks {len(lacking)} weights of its own configuration, such as "
+                f"{lacking[0]}.",
+                "Fetch the model from its maker once more.",
+            )
     return model
 
 
 def check_decoder(path: Path) -> None:
-    """Raises SettingsError for a model that is no decoder of text alone."""
+    """Raises SettingsError for a model that cannot be trained.
+
+    That is one that is no decoder of text alone, or a GGUF file whose kind is not written.
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     with _reading(str(path)), redirect_stderr(StringIO()):
@@ -232,32 +235,13 @@ def check_decoder(path: Path) -> None:
             f"{path} holds a {config.model_type} model, which is no decoder of one text.",
             "Train a decoder, such as Qwen3, Qwen2.5 or Llama.",
         )
-
-
-def _from_gguf(path: Path) -> Any:
-    import transformers
-
-    # A transformers that can compute with a file's own blocks is to write them out instead.
-    blocks = getattr(transformers, "GgufConfig", None)
-    more = {"quantization_config": blocks(dequantize=True)} if blocks else {}
-    # The reader draws a bar of its own that has no switch.
-    with _reading(path.name), redirect_stderr(StringIO()):
-        model = _whole(
-            transformers.AutoModelForCausalLM,
-            path.parent,
-            gguf_file=path.name,
-            config=config_in(path),
-            dtype=torch.float32,
-            **more,
-        )
-    if model.config.model_type not in SERVED:
+    if path.is_file() and config.model_type not in SERVED:
         raise SettingsError(
-            f"{path.name} is a GGUF file of a {model.config.model_type} model, "
+            f"{path.name} is a GGUF file of a {config.model_type} model, "
             "whose tensors are not written for llama.cpp here.",
             f"Name a GGUF file of the kind {', '.join(SERVED)}, such as 0.5b, or a folder of "
             "safetensors; llama.cpp cannot serve what is trained of a folder.",
         )
-    return model
 
 
 @contextmanager
@@ -399,17 +383,17 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     a start adapter that does not suit the configuration.
     """
     full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
+    dtype = getattr(torch, config.dtype)
     model = load_base(path, "float32" if full else config.dtype)
     _check_output(model)
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
     score: Score | None = None
-    dtype = getattr(torch, config.dtype)
-    if not divided:
-        model.to(ranks.device)
-    else:  # block by block, so that no device ever holds all weights
+    if divided:  # block by block, so that no device ever holds all weights
         score = _shard(model, ranks, dtype if full else None)
+    else:
+        model.to(ranks.device)
     # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
     # unlikely as by chance.
     most_gap = math.log(vocabulary_size(model))
@@ -465,14 +449,6 @@ class ShardedScorer(nn.Module):
         return batch_logprobs(self.model, batch)
 
 
-def _blocks_of(model: Any) -> Sequence[nn.Module]:
-    """The decoder's blocks, which are the longest list of modules; without any there are none."""
-    lists: list[Sequence[nn.Module]] = [
-        tuple(m) for m in model.modules() if isinstance(m, nn.ModuleList)
-    ]
-    return max(lists, key=len, default=())
-
-
 def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
     """Divide a model's weights over the ranks, in place; returns the function to call it by.
 
@@ -486,7 +462,9 @@ def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }
-    for block in _blocks_of(model):
+    # The decoder's blocks are the longest list of modules.
+    lists = [tuple(m) for m in model.modules() if isinstance(m, nn.ModuleList)]
+    for block in max(lists, key=len, default=()):
         fully_shard(block, **options)
     fully_shard(scorer, **options)
     for module in scorer.modules():
@@ -505,7 +483,12 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
     Raises WeightsError for a damaged checkpoint or other base weights, SettingsError for a folder
     that exists already.
     """
-    note = await asyncio.to_thread(_note_of_whole, checkpoint)
+    if wrong := await asyncio.to_thread(fault, checkpoint):
+        raise WeightsError(
+            f"{checkpoint} is not a whole checkpoint: {wrong}.",
+            "Name a checkpoint folder that `rubricem train` has written.",
+        )
+    note = note_of(checkpoint)
     if out.exists():
         raise SettingsError(f"{out} exists already.", "Name a new folder.")
     base = await Base.find(note.base, weights_dir)
@@ -529,21 +512,11 @@ def _merge(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
     return found
 
 
-def _note_of_whole(checkpoint: Path) -> Checkpoint:
-    if wrong := fault(checkpoint):
-        raise WeightsError(
-            f"{checkpoint} is not a whole checkpoint: {wrong}.",
-            "Name a checkpoint folder that `rubricem train` has written.",
-        )
-    return note_of(checkpoint)
-
-
 def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     model = load_base(base.path)
     if note.adaptation == "lora":
-        weights = _merge(
-            model, Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
-        )
+        adapter = Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+        weights = _merge(model, adapter)
     else:
         weights = read_weights(checkpoint, "full")
     config = model.config.to_dict() | {"dtype": "float32"}

@@ -22,7 +22,7 @@ from rubricem.judge.composed import RUBRIC
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import with_leaves
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
-from rubricem.training.show.events import Tracker
+from rubricem.training.show.console import Tracker
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]

@@ -24,7 +24,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
+from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.training.objective.batch import Part
 
 T = TypeVar("T")
@@ -93,11 +93,6 @@ class Ranks:
             with self.report_lost():
                 broadcast_object_list(held)
         return held[0]  # type: ignore[return-value]
-
-    def raise_first(self, error: RubricemError | None) -> None:
-        """Raise on all ranks what went wrong on the first; all have to ask."""
-        if (found := self.broadcast(error)) is not None:
-            raise found
 
     @contextmanager
     def report_lost(self) -> Iterator[None]:

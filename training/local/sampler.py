@@ -3,6 +3,8 @@
 All turns under way are rows of one batch, and each pass writes a token of every row. A row keeps
 the keys and values of its tokens. A turn begins in the free row that has read most of its prefix,
 or has that copied from a row that has read more; only the rest is read, by a pass of its own.
+`generate` of transformers lets no turn join a batch that is under way, and keeps nothing of a
+prefix; its continuous batching has one seed for all.
 
 Tokens are drawn from a turn's own generator, so they do not depend on the turns beside it but for
 rounding. Prompts are written and text is encoded by the tokeniser that every other sampler uses.
@@ -11,21 +13,20 @@ rounding. Prompts are written and text is encoded by the tokeniser that every ot
 import asyncio
 import codecs
 import copy
-import queue
-import random
-import threading
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
 from rubricem.agent.models.replies import Piece, TokenReading
@@ -35,9 +36,12 @@ from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, bou
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.load import load_base, memory_told, release_memory, vocabulary_size
+from rubricem.training.local.ranks import CPU
 from rubricem.training.local.weights import Adapter
 
-CPU = torch.device("cpu")
+CONTROL = 3
+"""the kind of a token in a GGUF file that is not text"""
+END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class Vocabulary:
         words = [word.decode(errors="replace") for word in told["tokens"]]
         kinds = array("i", told.get("token_type", b""))
         control = {number for number, kind in enumerate(kinds) if kind == CONTROL}
-        bytes_of = {letter: byte for byte, letter in enumerate(_letters())}
+        told_by = bytes_to_unicode()  # type: ignore[no-untyped-call]
+        bytes_of = {letter: byte for byte, letter in told_by.items()}
         ends = {int.from_bytes(told[n], "little") for n in names[3:] if n in told}
         return cls(
             pieces=tuple(
@@ -76,95 +81,25 @@ class Vocabulary:
         )
 
 
-CONTROL = 3
-"""the kind of a token in a GGUF file that is not text"""
-END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
-
-
-def _letters() -> Iterator[str]:
-    """The letter by which byte-level BPE writes each byte: its own, or one beyond the 255."""
-    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    for byte in range(256):
-        yield chr(byte if byte in shown else next(others))
-
-
-@dataclass(eq=False, slots=True)
-class _OpenTurn:
-    """One text under way."""
-
-    ids: list[int]
-    """its prompt, and what has been written"""
-    prompt: int
-    sampling: Sampling
-    reading: TokenReading
-    end: Callable[[Exception | None], None]
-    draw: random.Random
-    decoder: codecs.IncrementalDecoder
-    cached: int = 0
-    """tokens of the prompt that had been read for another turn"""
-    cancelled: bool = False
-    fault: Exception | None = None
-    """what its own reading raised"""
-
-    @property
-    def over(self) -> bool:
-        return self.cancelled or self.fault is not None or self.reading.complete
-
-    def take(self, token: int, logprob: float, vocabulary: Vocabulary, most: int) -> None:
-        """One token more; `most`: of the prompt and what is written."""
-        self.ids.append(token)
-        try:
-            self._read(token, logprob, vocabulary, most)
-        except Exception as fault:  # such as the caller's predicate: the other turns go on
-            self.fault = fault
-
-    def _read(self, token: int, logprob: float, vocabulary: Vocabulary, most: int) -> None:
-        if token in vocabulary.ends:
-            self.reading.finish = "eos"
-            return
-        # A token may end inside a character; the decoder holds its bytes back until it is whole.
-        said = vocabulary.pieces[token] if token < len(vocabulary.pieces) else b""
-        self.reading.take(Piece(self.decoder.decode(said), (token,), (logprob,)))
-        written = len(self.ids) - self.prompt
-        if not self.reading.complete and (
-            written >= self.sampling.max_tokens or len(self.ids) >= most
-        ):
-            self.reading.finish = "length"
-
-
 ROOM = 512
 """tokens that a row has room for at first; it doubles"""
-
-
-@dataclass(slots=True)
-class _Pass:
-    """Where the pass that is under way writes and reads."""
-
-    rows: slice
-    begin: int = 0
-    """of one row: the place of its first token"""
-    places: Tensor | None = None
-    """of several rows: the place of each one's only token; None: one row"""
-    width: int = 0
-    """tokens that the longest of them has then"""
 
 
 class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
     """The keys and values of one block, (rows, heads, room, width)."""
 
-    def __init__(self, under_way: _Pass, rows: int) -> None:
+    def __init__(self, told: "RowCache") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._pass, self._rows = under_way, rows
+        self._told = told
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **more: Any
     ) -> tuple[Tensor, Tensor]:
-        told = self._pass
+        told = self._told
         if not self.is_initialized:
             self.dtype, self.device = key_states.dtype, key_states.device
             self.keys, self.values = (
-                made.new_zeros(self._rows, made.shape[1], ROOM, made.shape[3])
+                made.new_zeros(len(told.read), made.shape[1], ROOM, made.shape[3])
                 for made in (key_states, value_states)
             )
             self.is_initialized = True
@@ -174,106 +109,66 @@ class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
                 torch.cat([held, torch.zeros_like(held)], dim=2)
                 for held in (self.keys, self.values)
             )
-        keys, values = self.keys[told.rows], self.values[told.rows]
-        if told.places is None:
-            keys[:, :, told.begin : told.width] = key_states
-            values[:, :, told.begin : told.width] = value_states
-        else:
-            rows = torch.arange(len(keys), device=keys.device)
-            keys[rows, :, told.places] = key_states[:, :, 0]
-            values[rows, :, told.places] = value_states[:, :, 0]
-        return keys[:, :, : told.width], values[:, :, : told.width]
+        for held, made in ((self.keys, key_states), (self.values, value_states)):
+            held[told.rows.unsqueeze(1), :, told.places] = made.transpose(1, 2)
+        return self.keys[told.rows, :, : told.width], self.values[told.rows, :, : told.width]
 
     def copy_row(self, source: int, target: int, count: int) -> None:
         """Have the first so many tokens of a row in another one."""
-        if self.is_initialized:
-            for held in (self.keys, self.values):
-                assert held is not None
-                held[target, :, :count] = held[source, :, :count]
-
-    def swap_rows(self, one: int, other: int, count: int) -> None:
-        """Exchange the first so many tokens of two rows."""
-        if self.is_initialized:
-            for held in (self.keys, self.values):
-                assert held is not None
-                held[[one, other], :, :count] = held[[other, one], :, :count]
+        for held in (self.keys, self.values):
+            assert held is not None
+            held[target, :, :count] = held[source, :, :count]
 
 
 class RowCache:
-    """What each row of a model's batch has read; the rows in use are the first ones."""
+    """What each row of a model's batch has read."""
+
+    rows: Tensor
+    """(n,): which rows the pass under way reads more of"""
+    places: Tensor
+    """(n, t): where its tokens stand in their rows"""
+    width: int
+    """tokens that the longest of these rows has then"""
 
     def __init__(self, model: Any, rows: int) -> None:
-        self._model, self._pass = model, _Pass(slice(0, 0))
+        self._model = model
         blocks = model.config.get_text_config().num_hidden_layers
-        self._layers = [_Layer(self._pass, rows) for _ in range(blocks)]
+        self._layers = [_Layer(self) for _ in range(blocks)]
         self._cache = Cache(layers=list(self._layers))
         self.read: list[list[int]] = [[] for _ in range(rows)]
         """the tokens of each row whose keys and values are known"""
 
-    def begin(self, used: int, ids: Sequence[int]) -> int:
-        """Have row `used`, the first free one, begin as these ids do; returns how far it does."""
-        free = range(used, len(self.read))
+    def begin(self, free: Collection[int], ids: Sequence[int]) -> tuple[int, int]:
+        """Have a free row begin as these ids do; returns its number, and how far it does."""
         shared = [_common_length(held, ids) for held in self.read]
         # Of rows that know as little, the one with the least to lose.
         row = max(free, key=lambda n: (shared[n], -len(self.read[n])))
-        self._swap(row, used)
-        shared[row], shared[used] = shared[used], shared[row]
         donor = max(range(len(shared)), key=shared.__getitem__)
-        if shared[donor] > shared[used]:
+        if shared[donor] > shared[row]:
             for layer in self._layers:
-                layer.copy_row(donor, used, shared[donor])
-        self.read[used] = list(ids[: shared[donor]])
-        return shared[donor]
+                layer.copy_row(donor, row, shared[donor])
+        self.read[row] = list(ids[: shared[donor]])
+        return row, shared[donor]
 
-    def end(self, row: int, used: int) -> None:
-        """Free a row: the last one in use takes its place, and what it has read stays known."""
-        self._swap(row, used - 1)
-
-    def _swap(self, one: int, other: int) -> None:
-        if one != other:
-            count = max(len(self.read[one]), len(self.read[other]))
-            for layer in self._layers:
-                layer.swap_rows(one, other, count)
-            self.read[one], self.read[other] = self.read[other], self.read[one]
-
-    def extend(self, row: int, ids: Sequence[int]) -> Tensor:
-        """Read more tokens of one row; returns the last state of each, (n, hidden)."""
-        device, begin = self._model.device, len(self.read[row])
-        width = begin + len(ids)
-        self._tell(slice(row, row + 1), begin, None, width)
-        places = torch.arange(begin, width, device=device)
-        seen = torch.arange(width, device=device) <= places.unsqueeze(1)
-        states = self._through(torch.tensor([ids], device=device), places.unsqueeze(0), seen[None])
-        self.read[row] += ids
-        return states[0]
-
-    def step(self, ids: Sequence[int]) -> Tensor:
-        """Read one token in each of the first rows; returns their last states, (n, hidden)."""
+    def extend(self, rows: Sequence[int], ids: Sequence[Sequence[int]]) -> Tensor:
+        """Read t more tokens of each of n rows; returns the last state of each, (n, hidden)."""
         device = self._model.device
-        places = torch.tensor([len(self.read[row]) for row in range(len(ids))], device=device)
-        width = int(places.max()) + 1
-        self._tell(slice(0, len(ids)), 0, places, width)
-        seen = torch.arange(width, device=device) <= places.unsqueeze(1)
-        tokens = torch.tensor(ids, device=device).unsqueeze(1)
-        states = self._through(tokens, places.unsqueeze(1), seen.unsqueeze(1))
-        for row, token in enumerate(ids):
-            self.read[row].append(token)
-        return states[:, 0]
-
-    def _tell(self, rows: slice, begin: int, places: Tensor | None, width: int) -> None:
-        told = self._pass
-        told.rows, told.begin, told.places, told.width = rows, begin, places, width
-
-    def _through(self, ids: Tensor, places: Tensor, seen: Tensor) -> Tensor:
-        """(rows, n) tokens and places, and what each token sees, (rows, n, width)."""
-        found: Tensor = self._model.base_model(
-            input_ids=ids,
-            position_ids=places,
+        tokens = torch.tensor(ids, device=device)
+        begun = torch.tensor([len(self.read[row]) for row in rows], device=device)
+        self.rows = torch.tensor(rows, device=device)
+        self.places = begun.unsqueeze(1) + torch.arange(tokens.shape[1], device=device)
+        self.width = int(self.places.max()) + 1
+        seen = torch.arange(self.width, device=device) <= self.places.unsqueeze(2)
+        states: Tensor = self._model.base_model(
+            input_ids=tokens,
+            position_ids=self.places,
             attention_mask=seen.unsqueeze(1),
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state
-        return found
+        for row, more in zip(rows, ids, strict=True):
+            self.read[row] += more
+        return states[:, -1]
 
 
 def _common_length(held: Sequence[int], ids: Sequence[int]) -> int:
@@ -286,26 +181,21 @@ def _common_length(held: Sequence[int], ids: Sequence[int]) -> int:
 def check_rows_apart(model: Any) -> None:
     """Raises SettingsError for a model that cannot read rows of uneven lengths side by side."""
     words = vocabulary_size(model)
-    texts = [[n % words for n in range(start, start + 6)] for start in (1, 9, 17)]
-    alone = []
-    for text in texts:
-        ids = torch.tensor([text], device=model.device)
-        alone.append(model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0, -1])
+    one, other = ([n % words for n in range(start, start + 6)] for start in (1, 9))
     try:
-        rows = RowCache(model, 3)
-        for row, text in enumerate(texts):
-            rows.begin(row, text)
-            rows.extend(row, text[: row + 1])
-        together: dict[int, Tensor] = {}
-        for _ in range(5):
-            going = [row for row in range(3) if len(rows.read[row]) < 6]
-            # Rows in use are the first ones, and the shortest is row 0.
-            states = rows.step([texts[row][len(rows.read[row])] for row in going])
-            together |= dict(zip(going, states, strict=True))
-        apart = max(
-            float((together[row] - alone[row]).float().norm() / alone[row].float().norm())
-            for row in range(3)
+        rows = RowCache(model, 2)
+        rows.extend([0], [one[:4]])
+        rows.extend([1], [other[:1]])
+        together = rows.extend([1, 0], [other[1:3], one[4:]])
+        alone = torch.stack(
+            [
+                model.base_model(
+                    input_ids=torch.tensor([text], device=model.device), use_cache=False
+                ).last_hidden_state[0, -1]
+                for text in (other[:3], one)
+            ]
         )
+        apart = float(((together - alone).float().norm(dim=1) / alone.float().norm(dim=1)).max())
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
         apart = 1.0
     if not apart <= torch.finfo(model.dtype).eps ** 0.5:
@@ -313,6 +203,56 @@ def check_rows_apart(model: Any) -> None:
             f"a {model.config.model_type} model cannot write several texts side by side.",
             "Leave `sampler` out under [rounds]: llama.cpp or a server samples from it.",
         )
+
+
+def draw_tokens(
+    logits: Tensor, told: Sequence[Sampling], draws: Sequence[torch.Generator]
+) -> tuple[list[int], list[float]]:
+    """A token of each row of (n, V) float32 logits, and its log-probability at temperature 1.
+
+    With -log of a number of the exponential distribution added to each logit, the largest is one
+    drawn by the probabilities (Gumbel-max). Of `told` the temperature is followed.
+    """
+    heat = torch.tensor([one.temperature or 1.0 for one in told], device=logits.device)
+    waits = torch.ones_like(logits)
+    for row, sampling, draw in zip(waits, told, draws, strict=True):
+        if sampling.temperature:
+            row.exponential_(generator=draw)
+    tokens = (logits / heat.unsqueeze(1) - waits.log_()).argmax(-1)
+    chosen = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(-1)
+    return tokens.tolist(), chosen.tolist()
+
+
+@dataclass(eq=False, slots=True)
+class _OpenTurn:
+    """One text under way."""
+
+    ids: list[int]
+    """its prompt, and what has been written"""
+    prompt: int
+    sampling: Sampling
+    reading: TokenReading
+    draw: torch.Generator
+    done: "asyncio.Future[None]"
+    decoder: codecs.IncrementalDecoder
+    cached: int = 0
+    """tokens of the prompt that had been read for another turn"""
+
+    def take(self, token: int, logprob: float, vocabulary: Vocabulary, most: int) -> None:
+        """One token more; `most`: of the prompt and what is written."""
+        reading = self.reading
+        self.ids.append(token)
+        if token in vocabulary.ends:
+            reading.finish = "eos"
+        else:
+            # One may end inside a character; the decoder holds its bytes back until it is whole.
+            said = vocabulary.pieces[token] if token < len(vocabulary.pieces) else b""
+            reading.take(Piece(self.decoder.decode(said), (token,), (logprob,)))
+            written = len(self.ids) - self.prompt
+            if written >= self.sampling.max_tokens or len(self.ids) >= most:
+                reading.finish = reading.finish or "length"
+        if reading.complete and not self.done.done():
+            self.done.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,156 +269,22 @@ class TorchConfig:
     """None: the physical cores that nothing else keeps busy"""
 
 
-class TorchSampler:
-    """A thread that writes turns by a model of transformers; close it to free memory."""
-
-    def __init__(self, model: Any, vocabulary: Vocabulary, config: TorchConfig) -> None:
-        """Raises SettingsError for a model whose rows cannot be kept apart."""
-        self._model, self._vocabulary, self.config = model, vocabulary, config
-        check_rows_apart(model)
-        self._arriving: queue.SimpleQueue[_OpenTurn | None] = queue.SimpleQueue()
-        self._rows, self._active = RowCache(model, config.slots), list[_OpenTurn]()
-        self._waiting = deque[_OpenTurn]()
-        self._gate, self._closed = threading.Lock(), False
-        self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
-        self._thread.start()
-
-    def submit(self, turn: _OpenTurn) -> None:
-        with self._gate:
-            if not self._closed:
-                self._arriving.put(turn)
-                return
-        turn.end(_closing_error())
-
-    def close(self) -> None:
-        """Blocks until the pass under way has ended; turns that have not are ended by an error."""
-        with self._gate:
-            self._closed = True
-            self._arriving.put(None)
-        self._thread.join()
-
-    @torch.inference_mode()
-    def _work(self) -> None:
-        # A thread has as many threads for its products as there are cores, whatever others set.
-        torch.set_num_threads(self.config.threads or free_cores())
-        while self._take_arrivals():
-            try:
-                with memory_told(self._model.device):
-                    self._leave_ended()
-                    while self._waiting and len(self._active) < self.config.slots:
-                        self._admit(self._waiting.popleft())
-                    if self._active:
-                        self._write()
-            except Exception as error:
-                self._fail(error)
-        self._fail(_closing_error())
-
-    def _take_arrivals(self) -> bool:
-        """Whether to go on; waits where there is nothing to do."""
-        while True:
-            idle = not (self._active or self._waiting)
-            try:
-                turn = self._arriving.get(block=idle)
-            except queue.Empty:
-                return True
-            if turn is None:
-                return False
-            self._waiting.append(turn)
-
-    def _leave_ended(self) -> None:
-        for row in reversed(range(len(self._active))):
-            turn = self._active[row]
-            if turn.over:
-                self._rows.end(row, len(self._active))
-                self._active[row] = self._active[-1]
-                self._active.pop()
-                turn.end(turn.fault)
-
-    def _admit(self, turn: _OpenTurn) -> None:
-        if turn.cancelled:
-            turn.end(None)
-            return
-        row = len(self._active)
-        turn.cached = self._rows.begin(row, turn.ids)
-        self._active.append(turn)
-        if rest := turn.ids[turn.cached : -1]:
-            self._rows.extend(row, rest)
-
-    def _write(self) -> None:
-        """A token of every turn."""
-        states = self._rows.step([turn.ids[-1] for turn in self._active])
-        logits = self._model.get_output_embeddings()(states).float()
-        told = [turn.sampling for turn in self._active]
-        tokens, logprobs = draw_tokens(logits, told, [turn.draw.random() for turn in self._active])
-        for turn, token, logprob in zip(self._active, tokens, logprobs, strict=True):
-            turn.take(token, logprob, self._vocabulary, self.config.context_tokens)
-
-    def _fail(self, error: Exception) -> None:
-        """End all turns by what ended a pass; what the rows have read is not known any more."""
-        turns = [*self._active, *self._waiting]
-        self._active.clear()
-        self._waiting.clear()
-        self._rows = RowCache(self._model, self.config.slots)
-        for turn in turns:
-            turn.end(error)
-
-
-def _closing_error() -> PolicyError:
-    return PolicyError("the sampler was closed.")
-
-
-def draw_tokens(
-    logits: Tensor, told: Sequence[Sampling], luck: Sequence[float]
-) -> tuple[list[int], list[float]]:
-    """A token of each row of (n, V) float32 logits, and its log-probability at temperature 1.
-
-    `luck`: a number of [0, 1) for each, by which its token is found among the cumulated
-    probabilities. Of `told` the temperature is followed.
-    """
-    logprobs = logits.log_softmax(-1)
-    heat = torch.tensor([one.temperature or 1.0 for one in told], device=logits.device)
-    weights = (
-        (logits / heat.unsqueeze(1)).softmax(-1) if bool((heat != 1).any()) else logprobs.exp()
-    )
-    cold = torch.tensor([not one.temperature for one in told], device=logits.device)
-    found = _find(weights, torch.tensor(luck, dtype=torch.float64, device=logits.device))
-    tokens = torch.where(cold, logits.argmax(-1), found)
-    chosen = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return tokens.tolist(), chosen.tolist()
-
-
-BLOCK = 512
-
-
-def _find(weights: Tensor, luck: Tensor) -> Tensor:
-    """(n,): where in each row of (n, V) weights the cumulated ones reach a share of all.
-
-    By blocks first: cumulated as float64, which a share needs, all of them take ten times as long.
-    """
-    blocks = nn.functional.pad(weights, (0, -weights.shape[1] % BLOCK)).view(
-        len(weights), -1, BLOCK
-    )
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-    wanted = luck.unsqueeze(1) * sums[:, -1:]
-    block = torch.searchsorted(sums, wanted, right=True).clamp(max=sums.shape[1] - 1)
-    chosen = blocks.gather(1, block.unsqueeze(-1).expand(-1, -1, BLOCK)).squeeze(1)
-    inside = chosen.cumsum(-1, dtype=torch.float64)
-    rest = wanted - (sums.gather(1, block) - inside[:, -1:])
-    place = torch.searchsorted(inside, rest, right=True)
-    # Sums by another way differ in their last digits: no token without a weight is taken.
-    last = (chosen > 0).cumsum(-1).argmax(-1, keepdim=True)
-    return (block * BLOCK + torch.minimum(place, last)).squeeze(1)
-
-
 class TorchPolicy:
-    """A `TokenPolicy` that a `TorchSampler` writes; its tokeniser is llama.cpp's."""
+    """A `TokenPolicy` over a model of transformers; its tokeniser is llama.cpp's. Close it."""
 
     def __init__(
-        self, sampler: TorchSampler, tokeniser: LlamaPolicy, name: str, version: str
-    ) -> None:
-        self.name, self.version = name, version
-        self.context_tokens = sampler.config.context_tokens
-        self._sampler, self._tokeniser = sampler, tokeniser
+        self, model: Any, vocabulary: Vocabulary, config: TorchConfig, tokeniser: LlamaPolicy,
+        name: str, version: str,
+    ) -> None:  # fmt: skip
+        self.name, self.version, self.context_tokens = name, version, config.context_tokens
+        self._model, self._vocabulary, self._config = model, vocabulary, config
+        self._tokeniser = tokeniser
+        self._rows = RowCache(model, config.slots)
+        self._active, self._waiting = dict[int, _OpenTurn](), deque[_OpenTurn]()
+        self._closed, self._working = False, asyncio.create_task(self._work())
+        # A thread has as many threads for its products as there are cores, whatever others set.
+        threads = (config.threads or free_cores(),)
+        self._thread = ThreadPoolExecutor(1, "sampler", torch.set_num_threads, threads)
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._tokeniser.render(messages)
@@ -500,49 +306,93 @@ class TorchPolicy:
                 f"the context holds {self.context_tokens:,}.",
                 "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
             )
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-
-        def emit(text: str) -> None:
-            if on_text:
-                loop.call_soon_threadsafe(on_text, text)
-
-        def settle(error: Exception | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def end(error: Exception | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                loop.call_soon_threadsafe(settle, error)
-
+        draw = torch.Generator(self._config.device)
+        if sampling.seed is None:
+            draw.seed()
+        else:
+            draw.manual_seed(sampling.seed)
         turn = _OpenTurn(
             ids=list(prefix),
             prompt=len(prefix),
             sampling=sampling,
-            reading=TokenReading(stop, emit),
-            end=end,
-            draw=random.Random(sampling.seed),
+            reading=TokenReading(stop, on_text),
+            draw=draw,
+            done=asyncio.get_running_loop().create_future(),
             decoder=codecs.getincrementaldecoder("utf-8")("replace"),
         )
-        self._sampler.submit(turn)
+        self._waiting.append(turn)
+        if self._working.done():
+            self._working = asyncio.create_task(self._work())
         try:
-            await done
+            await turn.done
         except PolicyError:
             raise
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
             raise PolicyError(f"torch could not sample: {told}") from error
-        finally:
-            turn.cancelled = True
         usage = Usage(
             prompt_tokens=len(prefix), cached_tokens=turn.cached,
             completion_tokens=len(turn.reading.ids), cost=0.0, calls=1,
         )  # fmt: skip
         return turn.reading.completion(usage)
+
+    async def aclose(self) -> None:
+        """Waits until the pass under way has ended; turns that have not are ended by an error."""
+        self._closed = True
+        await self._working
+        self._thread.shutdown()
+
+    async def _work(self) -> None:
+        """Passes as long as there is a turn; what ends one ends all turns."""
+        loop = asyncio.get_running_loop()
+        while self._waiting or self._active:
+            try:
+                if self._closed:
+                    raise PolicyError("the sampler was closed.")
+                for turn, token, logprob in await loop.run_in_executor(self._thread, self._write):
+                    try:
+                        turn.take(token, logprob, self._vocabulary, self.context_tokens)
+                    except Exception as fault:  # such as the caller's predicate
+                        turn.done.set_exception(fault)
+            except Exception as error:
+                for turn in (*self._active.values(), *self._waiting):
+                    if not turn.done.done():
+                        turn.done.set_exception(error)
+                self._waiting.clear()
+                self._rows = RowCache(self._model, self._config.slots)
+            # One that nobody waits for any more is done, too.
+            self._active = {row: t for row, t in self._active.items() if not t.done.done()}
+
+    @torch.inference_mode()
+    def _write(self) -> list[tuple[_OpenTurn, int, float]]:
+        """A token of every turn, in the sampler's thread."""
+        with memory_told(self._model.device):
+            while self._waiting and len(self._active) < self._config.slots:
+                self._admit(self._waiting[0])
+                self._waiting.popleft()
+            turns = list(self._active.values())
+            if not turns:
+                return []
+            states = self._rows.extend(list(self._active), [turn.ids[-1:] for turn in turns])
+            logits = self._model.get_output_embeddings()(states).float()
+            tokens, logprobs = draw_tokens(
+                logits, [turn.sampling for turn in turns], [turn.draw for turn in turns]
+            )
+            return list(zip(turns, tokens, logprobs, strict=True))
+
+    def _admit(self, turn: _OpenTurn) -> None:
+        if turn.done.done():
+            return
+        row, turn.cached = self._rows.begin(
+            set(range(self._config.slots)) - self._active.keys(), turn.ids
+        )
+        self._active[row] = turn
+        if rest := turn.ids[turn.cached : -1]:
+            self._rows.extend([row], [rest])
+
+
+LEAST_CONTEXT = 256
+"""tokens that llama.cpp has room for where it only encodes"""
 
 
 @asynccontextmanager
@@ -557,19 +407,17 @@ async def open_torch(
     files = await WeightsStore(weights_dir).model_files(model)
     told = LlamaConfig(context_tokens=LEAST_CONTEXT, threads=1)
     tokeniser = await LlamaPolicy.load(files.path, files.name, files.version, told)
-
-    def start() -> TorchSampler:
-        with memory_told(config.device):
-            loaded = _load(files.path, Path(model) if is_checkpoint(model) else None, config)
-            return TorchSampler(loaded, Vocabulary.of(files.path), config)
-
     try:
-        sampler = await asyncio.to_thread(start)
+        words = await asyncio.to_thread(Vocabulary.of, files.path)
+        with memory_told(config.device):
+            checkpoint = Path(model) if is_checkpoint(model) else None
+            loaded = await asyncio.to_thread(_load, files.path, checkpoint, config)
+            policy = TorchPolicy(loaded, words, config, tokeniser, files.name, files.version)
         try:
-            yield TorchPolicy(sampler, tokeniser, files.name, files.version)
+            yield policy
         finally:
-            await asyncio.to_thread(sampler.close)
-            del sampler
+            await policy.aclose()
+            del policy, loaded
             await asyncio.to_thread(release_memory)
     finally:
         await tokeniser.aclose()
@@ -578,18 +426,16 @@ async def open_torch(
 def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
     note = checkpoint and note_of(checkpoint)
     if checkpoint and note and note.adaptation == "full":
-        return load_base(checkpoint, config.dtype).to(config.device)
-    told = path.stat()
-    base = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
-    # A model of its own over the weights of a file, which all models over it share.
-    model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
-    if checkpoint and note:
-        Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
-    return model.to(config.device)
-
-
-LEAST_CONTEXT = 256
-"""tokens that llama.cpp has room for where it only encodes"""
+        model = load_base(checkpoint, config.dtype)
+    else:
+        told = path.stat()
+        base = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
+        # A model of its own over the weights of a file, which all models over it share.
+        model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
+        if checkpoint and note:
+            Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+    check_rows_apart(model.to(config.device))
+    return model
 
 
 @lru_cache(maxsize=1)

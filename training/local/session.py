@@ -49,6 +49,7 @@ from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, adapter_config
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
+from rubricem.training.show.console import PlainTraining, Watch, watch_nothing, with_event_files
 from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
@@ -64,14 +65,9 @@ class TrainingSession:
     """One run's model, optimizer and folder. Its methods block: call them from a thread."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        method: Method,
-        tell: Tell,
-        base: Base,
-        ranks: Ranks,
+        self, config: EngineConfig, method: Method, tell: Tell, base: Base, ranks: Ranks,
         memory: SteppedBank | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`config` is one of `settle`. Nothing is loaded before the first step.
 
         `memory`: what is kept with each checkpoint.
@@ -85,6 +81,10 @@ class TrainingSession:
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
         """what `save` was last given as such, with the newest checkpoint"""
+        self.on_row: OnRow = lambda done, total: None
+        """is told of each part of a step's window"""
+        self.watch: Watch = watch_nothing
+        """who is shown what is done, in the first process"""
         self._lines: list[dict[str, Any]] = []
 
     @cached_property
@@ -126,9 +126,7 @@ class TrainingSession:
         self.ranks.check_alike({f"step of the run in {self.config.out}": self.done})
         self.place = self.folder.caller()
 
-    def step(
-        self, rows: Sequence[TrainRow], rate: float, on_row: OnRow = lambda done, total: None
-    ) -> Metrics:
+    def step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One window's update; returns its numbers.
 
         Raises SettingsError for rows that are not for this model, PolicyError when the update
@@ -145,7 +143,7 @@ class TrainingSession:
         if self.ranks.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.ranks.device)
         check_rows(rows, learner.model)
-        learner.on_row = on_row
+        learner.on_row = self.on_row
         take = learner.sft_step if self.method == "sft" else learner.ss_grpo_step
         try:
             with (
@@ -192,19 +190,16 @@ class TrainingSession:
         wrong: RubricemError | None = None
         if self.ranks.first:
             saved = Saved(
-                note=self.note.model_copy(update={"step": self.done}),
-                weights=weights,
-                trainer=trainer,
-                config=config,
-                lines=self._lines,
-                place=self.place,
+                note=self.note.model_copy(update={"step": self.done}), weights=weights,
+                trainer=trainer, config=config, lines=self._lines, place=self.place,
                 template=self.base.gguf if serve or self.config.adaptation == "lora" else None,
-            )
+            )  # fmt: skip
             try:
                 self.folder.save(saved, self.memory)
             except RubricemError as error:
                 wrong = error
-        self.ranks.raise_first(wrong)
+        if (found := self.ranks.broadcast(wrong)) is not None:
+            raise found
         self._lines = []
         return self.folder.newest
 
@@ -239,16 +234,14 @@ def vocabulary_of(path: Path) -> str:
 
 @asynccontextmanager
 async def open_session(
-    config: EngineConfig,
-    method: Method,
-    tell: Tell,
-    weights_dir: Path | None = None,
-    record: Mapping[str, Any] | None = None,
-    memory: SteppedBank | None = None,
-) -> AsyncIterator[TrainingSession]:
+    config: EngineConfig, method: Method, tell: Tell, weights_dir: Path | None = None,
+    record: Mapping[str, Any] | None = None, memory: SteppedBank | None = None,
+    watch: Watch | None = None,
+) -> AsyncIterator[TrainingSession]:  # fmt: skip
     """A session that holds its folder; `record`: what else must be the same when it goes on.
 
-    `memory` as in `TrainingSession`. Raises SettingsError for a configuration or a folder that do
+    `memory` as in `TrainingSession`. `watch`: who is shown each event, as the trackers are; None:
+    `tell`, a line for each. Raises SettingsError for a configuration or a folder that do
     not fit, WeightsError for weights that cannot be had, StoreError for a folder in use.
     """
     ranks = Ranks.join()
@@ -261,26 +254,19 @@ async def open_session(
     config = await settle(config, weights_dir)
     told = tell if ranks.first else lambda line: None
     session = TrainingSession(config, method, told, base, ranks, memory)
-    held = {**_record(session), **(record or {})}
+    note = session.note
+    held = {
+        **config.model_dump(mode="json", exclude=RESUMABLE), "method": method,
+        "base_sha256": note.base_sha256, "start_adapter": list(note.lineage), **(record or {}),
+    }  # fmt: skip
     await asyncio.to_thread(ranks.check_alike, held)
     with session.folder.hold(held) if ranks.first else nullcontext():
         await asyncio.to_thread(session.recover)
-        yield session
+        shown = (watch or PlainTraining(tell)) if ranks.first else watch_nothing
+        trackers = config.trackers if ranks.first else ()
+        with with_event_files(shown, config.out, trackers) as session.watch:
+            yield session
         session.__dict__.pop("learner", None)
-
-
-def _load_note(folder: Path) -> Checkpoint:
-    """The note of a checkpoint to begin with, whose weights for torch are those that were written.
-
-    Whether llama.cpp can answer with it does not matter. Raises WeightsError where one is not.
-    """
-    note = note_of(folder)
-    if wrong := fault(folder, (NOTE, WEIGHTS[note.adaptation])):
-        raise WeightsError(
-            f"{folder} is not a whole checkpoint: {wrong}.",
-            "Go on with the training that wrote it once more, or name another checkpoint.",
-        )
-    return note
 
 
 def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
@@ -288,7 +274,13 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     full = config.adaptation == "full"
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
-        start = _load_note(config.start_adapter)
+        start = note_of(config.start_adapter)
+        # Whether llama.cpp can answer with it does not matter.
+        if wrong := fault(config.start_adapter, (NOTE, WEIGHTS[start.adaptation])):
+            raise WeightsError(
+                f"{config.start_adapter} is not a whole checkpoint: {wrong}.",
+                "Go on with the training that wrote it once more, or name another checkpoint.",
+            )
         mine = (base.sha256, config.rank, config.alpha)
         if (start.base_sha256, start.rank, start.alpha) != mine:
             raise SettingsError(
@@ -304,29 +296,22 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
             )
         lineage = (*start.lineage, start.version)
     return Checkpoint(
-        base=base.name,
-        base_sha256=base.sha256,
-        adapter_sha256="",
-        method=method,
-        step=0,
-        rank=0 if full else config.rank,
-        alpha=0.0 if full else config.alpha,
-        lineage=lineage,
-        adaptation=config.adaptation,
-        served=base.gguf is not None,
-        judge=config.judge,
-    )
-
-
-UNIT = 1 if sys.platform == "darwin" else 1024
-"""bytes in what the system counts a process's memory by"""
+        base=base.name, base_sha256=base.sha256, adapter_sha256="", method=method, step=0,
+        rank=0 if full else config.rank, alpha=0.0 if full else config.alpha, lineage=lineage,
+        adaptation=config.adaptation, served=base.gguf is not None, judge=config.judge,
+    )  # fmt: skip
 
 
 def memory_peak(device: torch.device) -> float:
     """Bytes: on a GPU of its tensors since the step began, else of the process since it began."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+PLACES = {"out", "start_adapter", "rows", "judge"}
+"""settings that may differ between ranks, or are compared by what they name"""
 
 
 async def settle(config: Config, weights_dir: Path | None = None) -> Config:
@@ -336,7 +321,9 @@ async def settle(config: Config, weights_dir: Path | None = None) -> Config:
     were not given the same.
     """
     ranks = Ranks.join()
-    await asyncio.to_thread(ranks.check_alike, _common_facts(config))
+    facts = {name: version(name) for name in ("rubricem", "torch", "transformers")}
+    facts |= config.model_dump(mode="json", exclude=PLACES)
+    await asyncio.to_thread(ranks.check_alike, facts)
     if config.dtype == "auto":
         on_gpu = ranks.device.type == "cuda"
         dtype = str(ranks.gather(await asyncio.to_thread(settle_dtype, config, on_gpu))[0])
@@ -350,16 +337,6 @@ async def settle(config: Config, weights_dir: Path | None = None) -> Config:
             most = await asyncio.to_thread(row_limit, config, path, free, ranks.world)
         config = config.model_copy(update={"max_row_tokens": min(ranks.gather(int(most)))})
     return config
-
-
-PLACES = {"out", "start_adapter", "rows", "judge"}
-"""settings that may differ between ranks, or are compared by what they name"""
-
-
-def _common_facts(config: EngineConfig) -> dict[str, Any]:
-    """What the ranks of a training must have alike before they send each other anything."""
-    packages = {name: version(name) for name in ("rubricem", "torch", "transformers")}
-    return {**config.model_dump(mode="json", exclude=PLACES), **packages}
 
 
 def free_memory(device: torch.device) -> int:
@@ -388,14 +365,3 @@ def settle_dtype(config: EngineConfig, on_gpu: bool = False) -> str:
         fast = on_gpu or any(told.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
         dtype = "bfloat16" if fast else "float32"
     return str(dtype)
-
-
-def _record(session: TrainingSession) -> dict[str, Any]:
-    """What another run in the same folder must agree with."""
-    settings = session.config.model_dump(mode="json", exclude=RESUMABLE)
-    return {
-        **settings,
-        "method": session.method,
-        "base_sha256": session.note.base_sha256,
-        "start_adapter": list(session.note.lineage),
-    }

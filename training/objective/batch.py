@@ -19,17 +19,18 @@ so that the loss is a plain sum over tokens, and does not depend on how a window
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The sizes of a window, or of one of its objectives."""
 
     rows: int
@@ -133,18 +134,13 @@ class Batch:
         advantage or log-probability is not finite.
         """
         _check(rows)
-        lines: dict[str, list[Tensor]] = {}
         weights = window or window_weights(rows)
-        for row in rows:
-            for name, line in _row_tensors(row, weights).items():
-                lines.setdefault(name, []).append(line)
-        width = max(len(row.ids) for row in rows)
-        padded = {}
-        for name, parts in lines.items():
-            fill = {"ids": pad, "stages": -1, "objectives": -1}.get(name, 0)
-            padded[name] = torch.full((len(rows), width), fill, dtype=parts[0].dtype)
-            for line, part in zip(padded[name], parts, strict=True):
-                line[: len(part)] = part
+        lines = [_row_tensors(row, weights) for row in rows]
+        fill = {"ids": pad, "stages": -1, "objectives": -1}
+        padded = {
+            name: pad_sequence([line[name] for line in lines], True, fill.get(name, 0))
+            for name in lines[0]
+        }
         return cls(**padded, lengths=torch.tensor([len(row.ids) for row in rows]))
 
 

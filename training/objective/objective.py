@@ -141,20 +141,14 @@ class ClippedTerms:
     importance: Tensor
     policy: Tensor
     """-w * L(r, A)"""
-    reference: Tensor | None
-    """log-probabilities; None without a reference"""
     divergence: Tensor | None
     """k3; None without a reference"""
 
     @classmethod
     def of(
-        cls,
-        batch: Batch,
-        logprobs: Tensor,
-        old: Tensor | None,
-        reference: Tensor | None,
+        cls, batch: Batch, logprobs: Tensor, old: Tensor | None, reference: Tensor | None,
         config: ObjectiveConfig,
-    ) -> "ClippedTerms":
+    ) -> "ClippedTerms":  # fmt: skip
         """The terms under `logprobs`, which alone get a gradient.
 
         `old` is of the policy before the window's first update; None: `logprobs` serve as `old`.
@@ -165,23 +159,13 @@ class ClippedTerms:
         ratio = _bounded_exp(new - (behaviour if config.importance == "bypass" else before))
         weight = _bounded_exp(before - behaviour).clamp(max=LARGEST_IMPORTANCE)
         importance = torch.ones_like(weight) if config.importance == "bypass" else weight
+        held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
+        clipped = torch.minimum(ratio * batch.advantages, held * batch.advantages)
         start = None if reference is None else _mask_out(reference, batch.mask).detach()
         return cls(
-            new=new.detach(),
-            old=before,
-            behaviour=behaviour,
-            ratio=ratio,
-            importance=importance,
-            policy=-importance * _clip(ratio, batch.advantages, config),
-            reference=start,
-            divergence=None if start is None else _k3(start - new),
-        )
-
-
-def _clip(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
-    """L(r, A) of the equation in the module docstring."""
-    held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
-    return torch.minimum(ratio * advantages, held * advantages)
+            new=new.detach(), old=before, behaviour=behaviour, ratio=ratio, importance=importance,
+            policy=-importance * clipped, divergence=None if start is None else _k3(start - new),
+        )  # fmt: skip
 
 
 def _mask_out(values: Tensor, mask: Tensor) -> Tensor:

@@ -27,8 +27,11 @@ from rubricem.training.local.session import Tell, TrainingSession, open_session,
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import NO_RATIO, Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
-from rubricem.training.show.console import PlainTraining, with_event_files
-from rubricem.training.show.events import RowsDone, StepTaken, Watch, watch_nothing
+from rubricem.training.show.console import (
+    RowsDone,
+    StepTaken,
+    Watch,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,9 @@ class Trained:
 
 
 async def train(
-    config: TrainConfig,
-    method: Method,
-    tell: Tell,
-    weights_dir: Path | None = None,
-    watch: Watch | None = None,
-    stop: asyncio.Event | None = None,
-    rule: RowRule | None = None,
-) -> Trained:
+    config: TrainConfig, method: Method, tell: Tell, weights_dir: Path | None = None,
+    watch: Watch | None = None, stop: asyncio.Event | None = None, rule: RowRule | None = None,
+) -> Trained:  # fmt: skip
     """Train to the end, from the newest checkpoint if there is one.
 
     `watch`: who is shown each step; None: `tell`, a line for each. `stop`, once set, ends the
@@ -73,14 +71,11 @@ async def train(
     selection = await asyncio.to_thread(_select_rows, rows, config, method, tell)
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
-    async with open_session(config, method, tell, weights_dir, record) as session:
-        first = session.ranks.first
-        shown = (watch or PlainTraining(session.tell)) if first else watch_nothing
-        with with_event_files(shown, config.out, config.trackers if first else ()) as told:
-            if session.done < len(plan):
-                stop = stop or asyncio.Event()
-                left = partial(_take_steps, session, config, plan, told, stop.is_set)
-                await in_thread(left, give_up=stop.set)
+    async with open_session(config, method, tell, weights_dir, record, watch=watch) as session:
+        if session.done < len(plan):
+            stop = stop or asyncio.Event()
+            left = partial(_take_steps, session, config, plan, stop.is_set)
+            await in_thread(left, give_up=stop.set)
         if not session.base.gguf:
             session.tell(
                 f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
@@ -106,7 +101,6 @@ def _take_steps(
     session: TrainingSession,
     config: TrainConfig,
     plan: Sequence[Window],
-    watch: Watch,
     stopped: Callable[[], bool],
 ) -> None:
     """The steps that are left; a step's number is all that says which rows it sees.
@@ -118,20 +112,20 @@ def _take_steps(
     def is_stopped() -> bool:
         return any(session.ranks.gather(stopped()))
 
-    def on_row(done: int, rows: int) -> None:
-        watch(RowsDone("step", session.done + 1, total, done, rows))
-
+    watch = session.watch
+    session.on_row = lambda done, rows: watch(RowsDone("step", session.done + 1, total, done, rows))
     ending = is_stopped()
     while session.done < total and not ending:
         step = session.done
-        metrics = session.step(plan[step], rate_at(step, total, config), on_row)
+        metrics = session.step(plan[step], rate_at(step, total, config))
         ending = session.done == total or is_stopped()
         if ending or session.done % config.save_every == 0:
             session.save(serve=session.done == total)
         watch(StepTaken(session.done, total, metrics))
     if (done := session.done) < total:
-        raise RunStopped.by_a_person(
-            f"The training was interrupted; its first {done} of {total} steps are saved."
+        raise RunStopped(
+            f"The training was interrupted; its first {done} of {total} steps are saved.",
+            by_person=True,
         )
 
 

@@ -16,7 +16,7 @@ import json
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import QuestionBatch, Selected
-from rubricem.training.collect.remote import connect
 from rubricem.training.collect.setup import (
     BankMemory,
     CollectOptions,
@@ -51,18 +50,18 @@ from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import TABLE, VLLM, RoundsConfig
 from rubricem.training.rounds.update import (
     RoundFolders,
-    Updates,
     copy_files,
     groups_of_round,
     round_seed,
 )
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.sequences import is_folder
-from rubricem.training.show.events import HeldOutJudged, Watch, watch_nothing
+from rubricem.training.show.console import HeldOutJudged, Watch, watch_nothing
 
 PLACE = "{checkpoint}"
 LOADED_IN = 900.0
 """seconds in which a server takes over a checkpoint, at most"""
+NUMBERS = "numbers.json"
 SERVED = "served"
 """the folder in a training's with the checkpoints that a server reads, by their versions"""
 Tell = Callable[[str], None]
@@ -184,28 +183,12 @@ class Sampled:
     """of the checkpoints, by the names that the server has for them"""
     _server: VllmServer | None = None
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Have open what all rounds share."""
-        async with AsyncExitStack() as stack:
-            if self.config.ray_workers:
-                await stack.enter_async_context(connect(self.config.ray_workers))
-            yield
-
     def check(self, asked: int) -> None:
         """Raises SettingsError for a source, a judge or a server that no round could begin with."""
         config, model = self.config, self.training.model
         setup = setup_of(self._settings(config.model or model, {}))
         setup.sources.check()
-        check_options(
-            setup,
-            self._options(
-                config.questions_per_round,
-                group_size=config.group_size,
-                reflections=config.reflections,
-                scaffold=None,
-            ),
-        )
+        check_options(setup, self._options(config.questions_per_round))
         wanted = config.questions_per_round * max(config.windows, 1)
         if asked < wanted:
             rounds = f"{config.windows} rounds of a window" if config.windows else "a round"
@@ -223,10 +206,7 @@ class Sampled:
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
         """The collector of a round, whose checkpoint lies in the round's folder."""
         config, policy = self.config, self.folders.policy(number)
-        options = self._options(
-            len(batch.questions), group_size=config.group_size, reflections=config.reflections,
-            scaffold=config.scaffold_of(number),
-        )  # fmt: skip
+        options = self._options(len(batch.questions), scaffold=config.scaffold_of(number))
         chosen = {
             "memory": "on" if config.reflections else "off",
             "seed": round_seed(self.training.seed, number),
@@ -250,6 +230,28 @@ class Sampled:
         what = "held-out questions"
         async with self._collector(what, run, asked, checkpoint, options, chosen) as collector:
             yield collector
+
+    async def ask_held_out(
+        self, asked: Selected, updates: int, checkpoint: Path | None, rule: RowRule,
+        stop: asyncio.Event | None = None, watch: Watch = watch_nothing,
+    ) -> None:  # fmt: skip
+        """Ask them after so many updates if it is time for that; once, also after a kill.
+
+        Kept are the asking's numbers, its rewards with the 95% intervals of their means.
+        """
+        run, every = self.folders.held_out_run(updates), self.config.held_out_every
+        if updates % every and updates < self.config.rounds:
+            return
+        if value_in(run.folder / NUMBERS, dict[str, float]) is not None:
+            return
+        async with self.open_held_out(run, asked, checkpoint) as collector:
+            await collector.collect(stop)
+        groups = await asyncio.to_thread(groups_of_round, run, updates)
+        numbers = await asyncio.to_thread(numbers_of, groups, rule)
+        numbers = {name: value for name, value in numbers.items() if "spread" not in name}
+        found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
+        write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
+        watch(HeldOutJudged(updates, found))
 
     @asynccontextmanager
     async def _collector(
@@ -349,39 +351,3 @@ class Sampled:
                 "Have `refresh` under [rounds] print a name of its own for each checkpoint, since "
                 "several are sampled at the same time.",
             )
-
-
-NUMBERS = "numbers.json"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """When they are asked, and of what."""
-
-    sampled: Sampled
-    asked: Selected
-    updates: Updates
-    rule: RowRule
-    stop: asyncio.Event | None = None
-    watch: Watch = watch_nothing
-
-    async def __call__(self, updates: int) -> None:
-        """Ask them after so many updates if it is time for that; once, also after a kill."""
-        config, run = self.sampled.config, self.sampled.folders.held_out_run(updates)
-        if updates % config.held_out_every and updates < config.rounds:
-            return
-        if value_in(run.folder / NUMBERS, dict[str, float]) is not None:
-            return
-        newest = self.updates.checkpoint
-        async with self.sampled.open_held_out(run, self.asked, newest) as collector:
-            await collector.collect(self.stop)
-        found = await asyncio.to_thread(self._write, run, updates)
-        self.watch(HeldOutJudged(updates, found))
-
-    def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:
-        """The asking's numbers, its rewards with the 95% intervals of their means."""
-        groups = groups_of_round(run, updates)
-        numbers = {n: v for n, v in numbers_of(groups, self.rule).items() if "spread" not in n}
-        found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
-        write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
-        return found

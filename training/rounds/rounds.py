@@ -12,6 +12,7 @@ appendix D). Under torchrun the first process does everything but the updates (`
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,7 @@ from time import monotonic
 from typing import Any
 
 from rubricem.agent.settings import Settings
-from rubricem.memory.schema import Reflection
-from rubricem.training.collect.collector import Collector, Memory, Milestone
+from rubricem.training.collect.collector import Collector, Milestone
 from rubricem.training.collect.directory import StepMemory, hash_of
 from rubricem.training.collect.gate import Purse, RunStopped
 from rubricem.training.collect.questions import (
@@ -32,6 +32,7 @@ from rubricem.training.collect.questions import (
     apart_from,
     select_questions,
 )
+from rubricem.training.collect.remote import connect
 from rubricem.training.extras import in_thread
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import EngineConfig
@@ -42,7 +43,7 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rollouts import HeldOut, Sampled
+from rubricem.training.rounds.rollouts import Sampled
 from rubricem.training.rounds.rounds_config import (
     ADDED,
     CHANGEABLE,
@@ -56,12 +57,12 @@ from rubricem.training.rounds.update import (
     RoundGroup,
     RoundRows,
     RoundsEnded,
-    Updates,
+    SessionUpdates,
     groups_of_round,
     open_updates,
 )
 from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
-from rubricem.training.show.events import StepTaken, Watch, watch_nothing
+from rubricem.training.show.console import StepTaken, Watch, watch_nothing
 
 
 @dataclass
@@ -76,19 +77,17 @@ class Milestones:
     """by part; after a kill, counted from the restart"""
 
     def __post_init__(self) -> None:
-        self._reached: dict[Milestone, set[str]] = {"rolled": set(), "judged": set()}
+        self._reached = Counter[Milestone]()
         self._last: float | None = None
 
     def begin(self) -> None:
         self._last = monotonic()
 
     def reach(self, milestone: Milestone, group: str) -> None:
-        self._reached[milestone].add(group)
-        if len(self._reached[milestone]) == self.groups:
-            if milestone == "rolled":
-                self._pass("rollout", self.rolled)
-            else:
-                self._pass("judge", self.judged)
+        self._reached[milestone] += 1
+        if self._reached[milestone] == self.groups:
+            rolled = milestone == "rolled"
+            self._pass("rollout" if rolled else "judge", self.rolled if rolled else self.judged)
 
     def all_kept(self) -> None:
         """Pass all milestones; also for a round that was kept before a restart."""
@@ -102,27 +101,6 @@ class Milestones:
             if self._last is not None:
                 self.seconds[part], self._last = now - self._last, now
             event.set()
-
-
-class InTurn:
-    """The bank of a round, which is written to only after the previous round is kept."""
-
-    def __init__(self, memory: Memory, before: asyncio.Event, idle: asyncio.Event) -> None:
-        """`idle` is set once the round only waits for the previous one, with no call in flight."""
-        self._memory = memory
-        self._before = before
-        self._idle = idle
-
-    async def generation(self) -> int:
-        return await self._memory.generation()
-
-    def pin(self, generation: int, *, own: bool = True) -> None:
-        self._memory.pin(generation, own=own)
-
-    async def put(self, reflection: Reflection) -> bool:
-        self._idle.set()
-        await self._before.wait()
-        return await self._memory.put(reflection)
 
 
 def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
@@ -153,11 +131,8 @@ async def all_of(
     """
 
     async def wait_for_stop() -> None:
-        if stop is None:
-            await asyncio.get_running_loop().create_future()
-        else:
-            await stop.wait()
-        raise RunStopped.by_a_person("The training was interrupted.")
+        await (stop or asyncio.Event()).wait()
+        raise RunStopped("The training was interrupted.", by_person=True)
 
     stopped, left = asyncio.ensure_future(wait_for_stop()), set(tasks)
     try:
@@ -190,8 +165,7 @@ def lag_of(versions: Sequence[str], sampled: Sequence[int], number: int, updates
     that earlier policy; this detects servers whose weights were not replaced. A round that trained
     nothing left the policy as it was, and does not count as an update anywhere.
     """
-    first = versions.index(versions[number])
-    return updates - sampled[first]
+    return updates - sampled[versions.index(versions[number])]
 
 
 OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
@@ -209,9 +183,9 @@ class Rounds:
     curriculum: Curriculum
     folders: RoundFolders
     open_round: OpenRound
-    updates: Updates
-    held_out: Callable[[int], Awaitable[None]] | None = None
-    """asks the held-out questions after so many updates, if they are due"""
+    updates: SessionUpdates
+    held_out: Callable[[int], Awaitable[None]]
+    """asks the held-out questions after so many updates, if there are any and they are due"""
     tell: Callable[[str], None] = lambda line: None
     watch: Watch = watch_nothing
     stop: asyncio.Event | None = None
@@ -220,7 +194,8 @@ class Rounds:
 
     async def run(self) -> None:
         """Do every round that is not done. Raises what ended it early: RunStopped at `stop`."""
-        done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.config.rounds)
+        done = self.updates.done
+        rounds = range(max(done - 1, 0), self.config.rounds)
         self._at = {n: Milestones(len(self.curriculum.batch(n).questions)) for n in rounds}
         self._trained = [asyncio.Event() for _ in range(max(done, self.config.rounds) + 1)]
         for updates in range(done):
@@ -274,8 +249,8 @@ class Rounds:
         if collector.memory is not None and seen is not None:
             run.save_part(0, "snapshot", seen)
         with self._await_at_stop() as idle:
-            if collector.memory is not None and before is not None:
-                collector.memory = InTurn(collector.memory, before.kept, idle)
+            if before is not None:
+                collector.before_put = partial(_wait_idly, idle, before.kept)
             await collector.collect(self.stop)
         if before is not None:
             await before.kept.wait()
@@ -283,9 +258,8 @@ class Rounds:
         run.save_part(0, KEPT, StepMemory(generation=generation))
 
     async def _ask_held_out(self, updates: int) -> None:
-        if self.held_out is not None:
-            with self._await_at_stop():
-                await self.held_out(updates)
+        with self._await_at_stop():
+            await self.held_out(updates)
 
     @contextmanager
     def _await_at_stop(self) -> Iterator[asyncio.Event]:
@@ -371,29 +345,22 @@ def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
     return {**trained, **told, **own}
 
 
+async def _wait_idly(idle: asyncio.Event, before: asyncio.Event) -> None:
+    """Wait for the round before, with no call in flight, as is told first."""
+    idle.set()
+    await before.wait()
+
+
 async def _wait_for(event: asyncio.Event) -> float:
     began = monotonic()
     await event.wait()
     return monotonic() - began
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsDone(RoundsEnded):
-    """The end of a policy's rounds."""
-
-    cost: float | None = None
-    """US dollars of all calls so far; None: no limit was set, and none was counted"""
-
-
 async def run_rounds(
-    config: EngineConfig,
-    rounds: RoundsConfig,
-    rule: RowRule,
-    settings: Settings,
-    tell: Tell,
-    watch: Watch | None = None,
-    stop: asyncio.Event | None = None,
-) -> RoundsDone:
+    config: EngineConfig, rounds: RoundsConfig, rule: RowRule, settings: Settings, tell: Tell,
+    watch: Watch | None = None, stop: asyncio.Event | None = None,
+) -> RoundsEnded:  # fmt: skip
     """Do the rounds that are not done yet; the same call resumes after an interruption.
 
     `settings`: of rollouts, as for a question. `watch`: gets each event; None: `tell` gets a line
@@ -411,32 +378,30 @@ async def run_rounds(
     async with open_updates(
         config, folders, rounds.rounds, tell, settings.weights_dir, record, watch,
         memory=memory,
-    ) as (updates, told):  # fmt: skip
+    ) as updates:  # fmt: skip
         # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
             tell(f"the rounds have cost {purse.describe()} so far")
         sampled = Sampled(rounds, config, settings, folders, tell, purse)
-        per_round, windows = rounds.questions_per_round, rounds.windows
-        ask = HeldOut(sampled, held_out, updates, rule, stop, told) if held_out else None
-        made = Rounds(
-            config=rounds,
-            rule=rule,
-            max_row_tokens=updates.longest,
-            curriculum=Curriculum(asked.questions, per_round, windows, config.seed),
-            folders=folders,
-            open_round=sampled.round,
-            updates=updates,
-            held_out=ask,
-            tell=tell,
-            watch=told,
-            stop=stop,
+
+        async def ask(after: int) -> None:
+            if held_out is not None:
+                newest = updates.checkpoint
+                await sampled.ask_held_out(held_out, after, newest, rule, stop, updates.watch)
+
+        curriculum = Curriculum(
+            asked.questions, rounds.questions_per_round, rounds.windows, config.seed
         )
-        async with sampled.open() if updates.leads else nullcontext():
+        made = Rounds(
+            rounds, rule, updates.longest, curriculum, folders, sampled.round, updates, ask,
+            tell=tell, watch=updates.watch, stop=stop,
+        )  # fmt: skip
+        workers = rounds.ray_workers if updates.leads else 0
+        async with connect(workers) if workers else nullcontext():
             await (made.run() if updates.leads else in_thread(updates.follow))
-        updates.dismiss()
         cost = None if purse.most is None else purse.spent
-        return RoundsDone(updates.checkpoint, updates.done, cost)
+        return RoundsEnded(updates.checkpoint, updates.done, cost)
 
 
 def _record(

@@ -194,7 +194,11 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
     engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
-    _check_scaffold(engine, rounds)
+    if rounds.scaffold is not None and engine.objective.importance == "bypass":
+        raise SettingsError(
+            "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
+            'Set importance to "truncate".',
+        )
     return TrainingJob(engine, rounds, rule)
 
 
@@ -217,15 +221,6 @@ def _rules_named(names: object) -> frozenset[Rule]:
             f"Give a list of {', '.join(SWITCHED)}; the first four always hold.",
         )
     return frozenset(map(Rule, names))
-
-
-def _check_scaffold(config: EngineConfig, rounds: RoundsConfig) -> None:
-    """Whether the ratio can be formed of what the rounds will collect."""
-    if rounds.scaffold is not None and config.objective.importance == "bypass":
-        raise SettingsError(
-            "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
-            'Set importance to "truncate".',
-        )
 
 
 def _list_dropped(found: Compiled) -> str:

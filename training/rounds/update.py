@@ -12,12 +12,12 @@ are written while that update goes on (RubricEM, arXiv:2605.10899, appendix D).
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.weights.checkpoints import NOTE, note_of
@@ -32,8 +32,10 @@ from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import PlainTraining, with_event_files
-from rubricem.training.show.events import RowsDone, Watch, watch_nothing
+from rubricem.training.show.console import (
+    RowsDone,
+    Watch,
+)
 from rubricem.training.show.training import SAVED_AT
 
 
@@ -89,29 +91,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     )
 
 
-T = TypeVar("T")
 Metrics = Mapping[str, Any]
-
-
-class Updates(Protocol):
-    """A training under way. All but `done` and `checkpoint` block: call it in a thread."""
-
-    @property
-    def done(self) -> int:
-        """Rounds whose update is in a checkpoint, also before a kill."""
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """The newest one, or what training began with; None: the base model."""
-
-    def changes(self, rounds: int) -> int:
-        """How many of the first so many rounds, all done, have changed the weights."""
-
-    def update(self, rows: Sequence[TrainRow]) -> Metrics:
-        """Updates of one window; nothing where there is no row."""
-
-    def save(self, metrics: Metrics) -> None:
-        """Keep the round with its metrics: a kill takes back all updates since the last one."""
 
 
 def copy_files(checkpoint: Path, place: Path) -> None:
@@ -189,64 +169,42 @@ class Untrained(Value):
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """All ranks take a step on these rows."""
-
-    rows: tuple[TrainRow, ...]
-    rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Save:
-    """All ranks have a part in a checkpoint."""
-
-    place: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The rounds are done, or have ended by an error."""
-
-    done: int
-    error: RubricemError | None = None
+END = "end"
+"""the order that tells the other ranks that the rounds are over, with how many are done and why"""
 
 
 class SessionUpdates:
     """A training session, counted in rounds.
 
     Under torchrun the first process has the rounds to itself: it collects, judges, reflects, and
-    keeps bank and buffers. The others follow it: each waits for the rows of a step, which the first
-    one sends, has its part in that step and in each checkpoint, and reads no row from disk.
+    keeps bank and buffers. The others follow it: it sends them each step with its rows and each
+    checkpoint, in which all have their part, and they read no row from disk. All but properties
+    block: call them in a thread.
     """
 
-    def __init__(
-        self,
-        session: TrainingSession,
-        folders: RoundFolders,
-        rounds: int,
-        watch: Watch = watch_nothing,
-    ) -> None:
+    def __init__(self, session: TrainingSession, folders: RoundFolders, rounds: int) -> None:
         """`rounds` is how many there are to be, by which the learning rate goes."""
-        self._session = session
-        self._folders = folders
-        self._rounds = rounds
-        self._watch = watch
-        self._saved = session.done
-        self._done = int(session.place.get(ROUND, 0))
+        self._session, self._folders, self._rounds = session, folders, rounds
+        self._saved, self._done = session.done, int(session.place.get(ROUND, 0))
         while self._read_untrained(self._done) is not None:
             self._done += 1
-        self._ordered = self._dismissed = False
-        """whether the others are at work on something, and end by what ends it"""
-        if session.ranks.first:
+        self.watch = watch = session.watch
+        session.on_row = lambda done, of: watch(RowsDone("round", self._done + 1, rounds, done, of))
+        self.leads = session.ranks.first
+        """whether this process makes the rounds; the others `follow`"""
+        self._followed = self.leads
+        """whether the others wait for an order"""
+        if self.leads:
             self._tell_all()
 
     @property
     def done(self) -> int:
+        """Rounds whose update is in a checkpoint, also before a kill."""
         return self._done
 
     @property
     def checkpoint(self) -> Path | None:
+        """The newest one, or what training began with; None: the base model."""
         return self._session.folder.newest if self._saved else self._session.config.start_adapter
 
     @property
@@ -255,45 +213,36 @@ class SessionUpdates:
         return self._session.longest
 
     def changes(self, rounds: int) -> int:
+        """How many of the first so many rounds, all done, have changed the weights."""
         return sum(self._read_untrained(number) is None for number in range(rounds))
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
+        """Updates of one window; nothing where there is no row."""
         if not rows:
             return {}
         rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
-
-        def on_row(done: int, rows: int) -> None:
-            self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))
-
-        metrics = self._together(
-            _Step(tuple(rows), rate), lambda: self._session.step(rows, rate, on_row)
-        )
+        metrics: Metrics = self._together("step", tuple(rows), rate)
         release_memory()  # the next round is sampled in this process, maybe
         return metrics
 
     def save(self, metrics: Metrics) -> None:
+        """Keep the round with its metrics: a kill takes back all updates since the last one."""
         metrics = {**metrics, SAVED_AT: time()}
         if self._session.done == self._saved:
             kept = Untrained(metrics=dict(metrics))
             self._folders.round(self._done).save_part(0, UNTRAINED, kept)
         else:
-            place = {ROUND: self._done + 1}
-            self._together(_Save(place), lambda: self._session.save(metrics, place))
+            self._together("save", metrics, {ROUND: self._done + 1})
             self._saved = self._session.done
         self._done += 1
         self._tell_all()
 
-    @property
-    def leads(self) -> bool:
-        """Whether this process makes the rounds; the others `follow`."""
-        return self._session.ranks.first
-
-    def _together(self, order: _Step | _Save, work: Callable[[], T]) -> T:
-        """What the work gives, in which all ranks have their part."""
-        self._ordered = True
-        self._session.ranks.broadcast(order)
-        done = work()
-        self._ordered = False
+    def _together(self, method: str, *given: Any) -> Any:
+        """What a method of the session gives, in which all ranks have their part."""
+        self._followed = False  # what fails on all of them has ended them
+        self._session.ranks.broadcast((method, given))
+        done = getattr(self._session, method)(*given)
+        self._followed = True
         return done
 
     def follow(self) -> None:
@@ -301,29 +250,24 @@ class SessionUpdates:
 
         Blocks for as long as they take. Raises what ended them there.
         """
-        session, ended = self._session, False
-        while not ended:
-            order: _Step | _Save | _End = session.ranks.broadcast()
-            match order:
-                case _Step(rows, rate):
-                    session.step(rows, rate)
-                case _Save(place):
-                    session.save(place=place)
-                case _End(done, error):
-                    self._done = done
-                    if error is not None:
-                        raise error
-                    ended, self._saved = True, session.done
+        order: tuple[str, tuple[Any, ...]] = self._session.ranks.broadcast()
+        while order[0] != END:
+            getattr(self._session, order[0])(*order[1])
+            order = self._session.ranks.broadcast()
+        self._done, error = order[1]
+        if error is not None:
+            raise error
+        self._saved = self._session.done
 
     def dismiss(self, error: BaseException | None = None) -> None:
-        """Have the others end as this process does; what fails on all of them has ended them."""
-        if not self.leads or self._ordered or self._dismissed:
+        """Have the others end as this process does."""
+        if not self._followed:
             return
-        self._dismissed = True
+        self._followed = False
         if error is not None and not isinstance(error, RubricemError):
             error = PolicyError(f"The first process ended: {type(error).__name__}.")
         with suppress(PolicyError):  # they are gone already
-            self._session.ranks.broadcast(_End(self._done, error))
+            self._session.ranks.broadcast((END, (self._done, error)))
 
     def _tell_all(self) -> None:
         """A line for each round, from what is kept with the checkpoints and beside them."""
@@ -345,34 +289,29 @@ class RoundsEnded:
     checkpoint: Path | None
     """None: no round had anything to train"""
     rounds: int
+    cost: float | None = None
+    """US dollars of all calls so far; None: no limit was set, and none was counted"""
 
 
 @asynccontextmanager
 async def open_updates(
-    config: EngineConfig,
-    folders: RoundFolders,
-    rounds: int,
-    tell: Tell,
-    weights_dir: Path | None,
-    record: Mapping[str, Any],
-    watch: Watch | None,
-    method: str = "ss-grpo",
-    memory: SteppedBank | None = None,
-) -> AsyncIterator[tuple[SessionUpdates, Watch]]:
-    """The updates of so many rounds, and who is shown each event.
+    config: EngineConfig, folders: RoundFolders, rounds: int, tell: Tell,
+    weights_dir: Path | None, record: Mapping[str, Any], watch: Watch | None,
+    method: str = "ss-grpo", memory: SteppedBank | None = None,
+) -> AsyncIterator[SessionUpdates]:  # fmt: skip
+    """The updates of so many rounds.
 
-    `record`: what must be the same when the rounds go on. `watch` None: `tell` is told a line for
-    each event. `method`: as checkpoints name it. Under torchrun the first process makes the rounds,
-    and the others take `updates.follow()` in their place. Raises as `open_session` does.
+    `record`: what must be the same when the rounds go on. `method`: as checkpoints name it. Under
+    torchrun the first process makes the rounds, and the others take `updates.follow()` in their
+    place. Raises as `open_session` does, whose `watch` it is.
     """
-    async with open_session(config, "ss-grpo", tell, weights_dir, record, memory) as session:
+    opening = open_session(config, "ss-grpo", tell, weights_dir, record, memory, watch)
+    async with opening as session:
         session.note = session.note.model_copy(update={"method": method})
-        first = session.ranks.first
-        shown = (watch or PlainTraining(tell)) if first else watch_nothing
-        updates = SessionUpdates(session, folders, rounds, shown)
-        with with_event_files(shown, config.out, config.trackers if first else ()) as seen:
-            try:
-                yield updates, seen
-            except BaseException as error:
-                updates.dismiss(error)
-                raise
+        updates = SessionUpdates(session, folders, rounds)
+        try:
+            yield updates
+        except BaseException as error:
+            updates.dismiss(error)
+            raise
+        updates.dismiss()

@@ -99,13 +99,10 @@ class ChatMessage(Value):
 
 @dataclass(frozen=True, slots=True)
 class TurnPart:
-    """Text of the assistant's turn that a tokeniser encodes as a whole."""
+    """A turn of the assistant, or what stands between two, which a tokeniser encodes as a whole."""
 
     text: str
     own: bool
-    stages: tuple[tuple[Stage, int], ...]
-    """the stages that it passes through, each with its end in characters from the piece's
-    beginning; it may lie behind the piece's"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +116,8 @@ class Demonstration:
         bare = without_scaffold(trajectory)
         kept = [segment for segment in bare.segments if segment.kept]
         opening = list(takewhile(lambda s: s.author is not Author.POLICY, kept))
-        parts = (
-            TurnPart(s.text, s.author is Author.POLICY, ((s.stage or Stage.PLAN, len(s.text)),))
-            for s in kept[len(opening) :]
-        )
-        return cls(bare.system, "".join(s.text for s in opening), tuple(_turns(parts)))
+        said = ((s.text, s.author is Author.POLICY) for s in kept[len(opening) :])
+        return cls(bare.system, "".join(s.text for s in opening), tuple(_turns(said)))
 
     def opening(self) -> tuple[ChatMessage, ...]:
         system = ChatMessage(role="system", content=self.system)
@@ -140,19 +134,16 @@ class Demonstration:
 _THOUGHT = re.compile(r"\A\s*<think>\s*(.*?)\s*</think>\s*", re.S)
 
 
-def _turns(parts: Iterable[TurnPart]) -> Iterator[TurnPart]:
+def _turns(said: Iterable[tuple[str, bool]]) -> Iterator[TurnPart]:
     """One part a turn, in the form in which chat templates leave it as it is.
 
-    Qwen3's writes the thinking that a turn begins with on lines of its own.
+    `said`: texts, with whether the policy wrote them. Qwen3's template writes the thinking that a
+    turn begins with on lines of its own.
     """
-    for own, side in groupby((part for part in parts if part.text), key=lambda part: part.own):
-        text, ends = "", list[tuple[Stage, int]]()
-        for part in side:
-            ends += [(stage, len(text) + end) for stage, end in part.stages]
-            text += part.text
+    for own, side in groupby((each for each in said if each[0]), key=lambda each: each[1]):
+        text = "".join(part for part, _ in side)
         plain = _THOUGHT.sub(r"<think>\n\1\n</think>\n\n", text) if own else text.strip()
-        shift = len(plain) - len(text)
-        yield TurnPart(plain, own, tuple((stage, end + shift) for stage, end in ends))
+        yield TurnPart(plain, own)
 
 
 def demonstrate(
@@ -230,16 +221,11 @@ class ExportedConversation(Standing, Versioned):
     ) -> "ExportedConversation":
         messages = (*shown.opening(), *shown.turns())
         return cls(
-            id=name,
-            kind=kind,
-            trajectory=trajectory.id,
-            question=trajectory.question,
-            messages=messages,
-            loss_mask=tuple(int(message.role == "assistant") for message in messages),
-            decoding=trajectory.decoding,
-            policy=trajectory.policy,
+            id=name, kind=kind, trajectory=trajectory.id, question=trajectory.question,
+            messages=messages, loss_mask=tuple(int(m.role == "assistant") for m in messages),
+            decoding=trajectory.decoding, policy=trajectory.policy,
             policy_version=trajectory.policy_version,
-        )
+        )  # fmt: skip
 
 
 def accepted_reflections(run: RunDirectory) -> Iterator[tuple[str, ReflectionCandidate]]:
@@ -250,7 +236,7 @@ def accepted_reflections(run: RunDirectory) -> Iterator[tuple[str, ReflectionCan
 def reflection_shown(candidate: ReflectionCandidate) -> Demonstration:
     """A reflection as it is imitated: the run that it read is the user's message."""
     read, written = (segment.text for segment in candidate.segments)
-    return Demonstration(template("reflect"), read, tuple(_turns([TurnPart(written, True, ())])))
+    return Demonstration(template("reflect"), read, tuple(_turns([(written, True)])))
 
 
 def free_prompt(manifest: Manifest) -> str:
@@ -298,20 +284,7 @@ def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
         turns.append((text, output and f"\n{output}"))
     user = user_message(Ask(trajectory.question, trajectory.answer_format))
     sides = [(said, own) for turn in turns for said, own in zip(turn, (True, False), strict=True)]
-    return Demonstration(system or system_prompt(10), user, _parts(sides))
-
-
-def _parts(turns: Iterable[tuple[str, bool]]) -> tuple[TurnPart, ...]:
-    """What is written by turns, with whether the policy writes it; empty ones are left out."""
-    said = [turn for turn in turns if turn[0]]
-    spans = stage_spans("".join(text for text, _ in said))
-    parts: list[TurnPart] = []
-    at = 0
-    for text, own in said:
-        ends = tuple((stage, end - at) for stage, (_, end) in spans.items() if end > at)
-        parts.append(TurnPart(text, own, ends if own else ((Stage.RESEARCH, len(text)),)))
-        at += len(text)
-    return tuple(_turns(parts))
+    return Demonstration(system or system_prompt(10), user, tuple(_turns(sides)))
 
 
 def _with_thought(written: str, tool_output: str) -> str:
@@ -341,6 +314,7 @@ async def imitation_row(
     tokeniser: Renders,
     stricter: Collection[Rule] = (),
     system: str | None = None,
+    vocabulary: str = "",
 ) -> TrainRow | str:
     """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it.
 
@@ -349,11 +323,11 @@ async def imitation_row(
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
-    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser)
+    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser, vocabulary)
 
 
 async def shown_row(
-    name: str, version: str, shown: Demonstration, tokeniser: Renders
+    name: str, version: str, shown: Demonstration, tokeniser: Renders, vocabulary: str = ""
 ) -> TrainRow | str:
     """The row of what is imitated under this name."""
     ids = list(
@@ -361,35 +335,39 @@ async def shown_row(
     )
     prompt, end = len(ids), await end_of_turn(tokeniser)
     mask, stages = [0] * prompt, [NO_STAGE] * prompt
-    for piece in shown.parts:
-        if piece.own:
-            written = await tokeniser.encode(piece.text)
-        else:
-            written = await response_ids(tokeniser, piece.text)
+    spans, at = stage_spans("".join(part.text for part in shown.parts)), 0
+    for part in shown.parts:
+        if part.own:
+            written = await tokeniser.encode(part.text)
+            stages += await _stages(part.text, at, spans, len(written), tokeniser)
+            mask += [1] * len(written)
+        else:  # begun by the end of the turn before
+            written = await response_ids(tokeniser, part.text)
+            stages += stages[-1:] * len(written)
+            mask += [1] * len(end) + [0] * (len(written) - len(end))
         ids += written
-        ended = 0 if piece.own else len(end)
-        mask += [1] * ended + [int(piece.own)] * (len(written) - ended)
-        stages += stages[-1:] * ended
-        stages += await _stages(piece, len(written) - ended, tokeniser)
+        at += len(part.text)
     if shown.parts and shown.parts[-1].own:
         ids += end
         mask += [1] * len(end)
         stages += stages[-1:] * len(end)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(name, version, ids, prompt, mask, stages)
+    return TrainRow.imitation(name, version, ids, prompt, mask, stages, vocabulary)
 
 
-async def _stages(piece: TurnPart, count: int, tokeniser: Renders) -> list[int]:
-    """The stage of each of a piece's `count` tokens; at a boundary it labels a metric alone."""
+async def _stages(
+    text: str, at: int, spans: Mapping[Stage, tuple[int, int]], count: int, tokeniser: Renders
+) -> list[int]:
+    """The stage of each of `count` tokens of a text that stands behind `at` characters.
+
+    At a boundary it labels a metric alone.
+    """
     found: list[int] = []
-    for stage, end in piece.stages:
-        if len(found) >= count:
-            break
-        whole = end >= len(piece.text)
-        before = count if whole else len(await tokeniser.encode(piece.text[:end]))
+    for stage, end in ((stage, end - at) for stage, (_, end) in spans.items() if end > at):
+        before = count if end >= len(text) else len(await tokeniser.encode(text[:end]))
         found += [STAGES.index(stage)] * (min(before, count) - len(found))
-    return found + [found[-1] if found else NO_STAGE] * (count - len(found))
+    return found + (found[-1:] or [NO_STAGE]) * (count - len(found))
 
 
 NOTHING_LEFT_OUT: Mapping[str, str] = {}
@@ -445,6 +423,7 @@ async def _imitated(
     tokeniser: Renders | None,
     stricter: Collection[Rule],
     left_out: Mapping[str, str],
+    vocabulary: str,
 ) -> Results:
     manifest = run.manifest()
     system, version = free_prompt(manifest), manifest.policy_version
@@ -454,28 +433,26 @@ async def _imitated(
         elif tokeniser is None:
             yield NO_IDS
         else:
-            yield await imitation_row(trace, tokeniser, stricter, system)
+            yield await imitation_row(trace, tokeniser, stricter, system, vocabulary)
     for name, one in accepted_reflections(run):
         if tokeniser is not None:
-            yield await shown_row(name, version, reflection_shown(one), tokeniser)
+            yield await shown_row(name, version, reflection_shown(one), tokeniser, vocabulary)
 
 
 async def each_row(
-    run: RunDirectory,
-    tokeniser: Renders | None = None,
-    rule: RowRule = SS_GRPO,
-    stricter: Collection[Rule] = (),
-    imitate: bool = False,
-    left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
-) -> Results:
+    run: RunDirectory, tokeniser: Renders | None = None, rule: RowRule = SS_GRPO,
+    stricter: Collection[Rule] = (), imitate: bool = False,
+    left_out: Mapping[str, str] = NOTHING_LEFT_OUT, vocabulary: str = "",
+) -> Results:  # fmt: skip
     """The rows of the finished steps, one group in memory at a time.
 
     `imitate`: the accepted rollouts are imitated, whoever wrote them, and the reflections that were
-    accepted; `stricter` is for these, and `left_out` has why some trajectories are not.
+    accepted; `stricter` is for these, `left_out` has why some trajectories are not, and
+    `vocabulary` is the hash of the tokeniser's.
     """
     manifest = run.manifest()
     if imitate or manifest.imitated:
-        async for row in _imitated(run, tokeniser, stricter, left_out):
+        async for row in _imitated(run, tokeniser, stricter, left_out, vocabulary):
             yield row
         return
     for judged in judged_groups(run):
@@ -559,30 +536,27 @@ def conversations_in(path: Path) -> list[ExportedConversation]:
     return [value_of(line, ExportedConversation, ALTERED, str(path)) for line in lines]
 
 
-async def conversation_row(one: ExportedConversation, tokeniser: Renders) -> TrainRow | str:
+async def conversation_row(
+    one: ExportedConversation, tokeniser: Renders, vocabulary: str
+) -> TrainRow | str:
     """The row of a conversation, whose reflections are one turn."""
     system, user, *said = one.messages
-    parts = _parts((message.content, message.role == "assistant") for message in said)
-    shown = Demonstration(system.content, user.content, parts)
+    parts = _turns((message.content, message.role == "assistant") for message in said)
+    shown = Demonstration(system.content, user.content, tuple(parts))
     name = one.trajectory if one.kind == "run" else one.id
-    return await shown_row(name, one.policy_version, shown, tokeniser)
+    return await shown_row(name, one.policy_version, shown, tokeniser, vocabulary)
 
 
 async def compile_rows(
-    path: Path,
-    model: str,
-    rule: RowRule,
-    stricter: Collection[Rule] = (),
-    *,
-    imitate: bool = False,
-    weights_dir: Path | None = None,
-) -> Compiled | None:
+    path: Path, model: str, rule: RowRule, stricter: Collection[Rule] = (), *,
+    imitate: bool = False, weights_dir: Path | None = None,
+) -> Compiled | None:  # fmt: skip
     """The rows of a collecting run, or of conversations; None: it holds rows already."""
-    if imitate and (found := conversations_in(path)):
+    if imitate and (talks := conversations_in(path)):
         async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
-            rows = [await conversation_row(one, tokeniser) for one in found]
-        own = {"tokenizer": vocabulary}
-        return separate_rows(r if isinstance(r, str) else r.model_copy(update=own) for r in rows)
+            return separate_rows(
+                [await conversation_row(one, tokeniser, vocabulary) for one in talks]
+            )
     if not (run := RunDirectory(path)).unexported:
         return None
     encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
@@ -590,27 +564,18 @@ async def compile_rows(
 
 
 async def each_encoded(
-    run: RunDirectory,
-    model: str | None,
-    rule: RowRule,
-    stricter: Collection[Rule],
-    imitate: bool = False,
-    weights_dir: Path | None = None,
+    run: RunDirectory, model: str | None, rule: RowRule, stricter: Collection[Rule],
+    imitate: bool = False, weights_dir: Path | None = None,
     left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
-) -> Results:
+) -> Results:  # fmt: skip
     """As `each_row`, in the ids of a model; None: the embedded one that wrote the run, if any."""
     kept = run.manifest().settings
-    needs = imitate or needs_tokeniser(run)
-    known = needs and (model or not kept.get("base_url"))
+    known = (imitate or needs_tokeniser(run)) and (model or not kept.get("base_url"))
     named = model or kept.get("model") or DEFAULT_MODEL
     opening = open_tokeniser(named, weights_dir) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):
-        async for found in each_row(run, tokeniser, rule, stricter, imitate, left_out):
-            # Others than those for imitation may have their sampler's ids.
-            if isinstance(found, TrainRow) and found.objective == "sft":
-                yield found.model_copy(update={"tokenizer": vocabulary})
-            else:
-                yield found
+        async for found in each_row(run, tokeniser, rule, stricter, imitate, left_out, vocabulary):
+            yield found
 
 
 @asynccontextmanager

@@ -169,27 +169,25 @@ CREDITS = {
 
 def row_rule(credit: str | Sequence[Sequence[float]] = "ss-grpo") -> RowRule:
     """The rule for a credit, a name or a matrix; raises SettingsError if invalid."""
-    if isinstance(credit, str) and credit not in CREDITS:
-        raise SettingsError(
-            f"There is no credit {credit!r}.",
-            f"Use {', '.join(CREDITS)}, or a matrix of {len(STAGES)} rows.",
-        )
-    return CREDITS[credit] if isinstance(credit, str) else _of_matrix(credit)
-
-
-def _of_matrix(credit: Sequence[Sequence[float]]) -> RowRule:
+    if isinstance(credit, str):
+        if credit not in CREDITS:
+            raise SettingsError(
+                f"There is no credit {credit!r}.",
+                f"Use {', '.join(CREDITS)}, or a matrix of {len(STAGES)} rows.",
+            )
+        return CREDITS[credit]
     try:
-        rule = RowRule(dependence=Dependence.model_validate({"weights": credit}))
-        if len(rule.dependence.weights) != len(STAGES):
-            raise ValueError(f"it has {len(rule.dependence.weights)} rows")
-    except (ValidationError, ValueError) as error:
+        dependence = Dependence.model_validate({"weights": credit})
+        if len(dependence.weights) != len(STAGES):
+            raise ValueError(f"it has {len(dependence.weights)} rows")
+    except ValueError as error:  # as pydantic's is, too
         fault = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise SettingsError(
             f"The credit is no matrix of the stages: {fault.removeprefix('Value error, ')}.",
             f"Give {len(STAGES)} rows of as many weights, 0 below the diagonal, none negative; "
             f"or use {', '.join(CREDITS)}.",
         ) from error
-    return rule
+    return RowRule(dependence=dependence)
 
 
 NO_IDS = "it has no token ids"
@@ -218,13 +216,9 @@ class Compiled:
 
 
 def separate_rows(results: Iterable[TrainRow | str]) -> Compiled:
-    rows, reasons = [], []
-    for result in results:
-        if isinstance(result, str):
-            reasons.append(result)
-        else:
-            rows.append(result)
-    return Compiled(tuple(rows), dict(Counter(reasons)))
+    listed = list(results)
+    reasons = Counter(one for one in listed if isinstance(one, str))
+    return Compiled(tuple(one for one in listed if not isinstance(one, str)), dict(reasons))
 
 
 def unfit(row: TrainRow) -> str:
@@ -308,18 +302,19 @@ def reflection_rows(
     candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
 ) -> Compiled:
     """Rows of the candidates of one trajectory, normalised over those that have a score."""
-    scores, advantages = reflection_scores(candidates), reflection_advantages(candidates)
+    advantages = reflection_advantages(candidates)
 
-    def row(number: int, candidate: ReflectionCandidate) -> TrainRow | str:
+    def row(number: int, candidate: ReflectionCandidate, score: float) -> TrainRow | str:
         if candidate.held:
             return HELD_REFLECTION
-        if math.isnan(scores[number]):
+        if math.isnan(score):
             return UNSCORED_REFLECTION
         if not any(advantages):
             return NO_SPREAD
         return _reflection_row(candidate, number, advantages[number], policy_version)
 
-    return separate_rows(row(*one) for one in enumerate(candidates))
+    scored = zip(candidates, reflection_scores(candidates), strict=True)
+    return separate_rows(row(number, *one) for number, one in enumerate(scored))
 
 
 def reflection_advantages(candidates: Sequence[ReflectionCandidate]) -> list[float]:
@@ -347,40 +342,29 @@ def _policy_row(
         return NO_IDS
     scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
     stages = [s if own else -1 for s, own in zip(tokens.stages, tokens.written, strict=True)]
-    mask = tuple(int(s >= 0 and known[s]) for s in stages)
-    values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
+    mask = [int(s >= 0 and known[s]) for s in stages]
     if not any(mask):
         return NO_SPREAD
-    return TrainRow(
-        id=f"{trajectory.id}:policy",
-        group=group,
-        trajectory=trajectory.id,
-        objective="policy",
-        policy_version=trajectory.policy_version,
-        ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
-        loss_mask=mask,
-        advantages=values,
-        behaviour_logprobs=_mask_logprobs(tokens, mask),
-        stages=tokens.stages,
+    values = [float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True)]
+    return _row_of(
+        tokens, mask, values, id=f"{trajectory.id}:policy", group=group, trajectory=trajectory.id,
+        objective="policy", policy_version=trajectory.policy_version,
         ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
-        scaffolded_prompt=scaffolded,
-        recompute_logprobs=bool(scaffolded),
-    )
+        scaffolded_prompt=scaffolded, recompute_logprobs=bool(scaffolded),
+    )  # fmt: skip
 
 
 def reflection_scores(candidates: Iterable[ReflectionCandidate]) -> list[float]:
     """The score of each candidate, in [0, 1]; NaN for one that is in no baseline."""
-    return [
-        float("nan")
-        if candidate.held
-        else candidate.score.total
-        if candidate.score is not None
-        else 0.0
-        if candidate.fault and not candidate.unscored_reason
-        else float("nan")
-        for candidate in candidates
-    ]
+
+    def score(candidate: ReflectionCandidate) -> float:
+        if candidate.held:
+            return math.nan
+        if candidate.score is not None:
+            return candidate.score.total
+        return 0.0 if candidate.fault and not candidate.unscored_reason else math.nan
+
+    return list(map(score, candidates))
 
 
 def _reflection_row(
@@ -389,23 +373,20 @@ def _reflection_row(
     tokens = token_sequence(candidate.segments)
     if tokens is None:
         return NO_IDS
-    mask = tuple(map(int, tokens.written))
+    group = f"{candidate.trajectory_id}:reflect"
+    return _row_of(
+        tokens, tokens.written, [advantage * on for on in tokens.written], id=f"{group}:{number}",
+        group=group, trajectory=candidate.trajectory_id, objective="reflect",
+        policy_version=policy_version, ratio_allowed=tokens.sampled,
+    )  # fmt: skip
+
+
+def _row_of(
+    tokens: TokenSequence, mask: Sequence[int], advantages: Sequence[float], **named: Any
+) -> TrainRow:
+    logprobs = zip(tokens.logprobs, mask, strict=True)
     return TrainRow(
-        id=f"{candidate.trajectory_id}:reflect:{number}",
-        group=f"{candidate.trajectory_id}:reflect",
-        trajectory=candidate.trajectory_id,
-        objective="reflect",
-        policy_version=policy_version,
-        ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
-        loss_mask=mask,
-        advantages=tuple(advantage * on for on in mask),
-        behaviour_logprobs=_mask_logprobs(tokens, mask),
-        stages=tokens.stages,
-        ratio_allowed=tokens.sampled,
-    )
-
-
-def _mask_logprobs(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:
-    pairs = zip(tokens.logprobs, mask, strict=True)
-    return tuple(logprob if on else 0.0 for logprob, on in pairs)
+        ids=tokens.ids, prompt_tokens=tokens.prompt, stages=tokens.stages,
+        loss_mask=tuple(map(int, mask)), advantages=tuple(advantages),
+        behaviour_logprobs=tuple(logprob if on else 0.0 for logprob, on in logprobs), **named,
+    )  # fmt: skip

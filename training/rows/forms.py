@@ -84,21 +84,13 @@ def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePa
         return OTHER_PROMPT
     judged = group.judgements[best]
     return PreferencePair(
-        id=group.record.id,
-        prompt=shown.opening(),
-        chosen=shown.turns(),
-        rejected=beside.turns(),
-        chosen_value=float(values[best]),
-        rejected_value=float(values[worst]),
-        chosen_trajectory=chosen.id,
-        rejected_trajectory=rejected.id,
-        question_id=group.record.question_id,
-        step=group.record.step,
-        judge=judged.judge if judged else "",
-        rubric_version=group.record.rubric_version,
-        policy=chosen.policy,
-        policy_version=chosen.policy_version,
-    )
+        id=group.record.id, prompt=shown.opening(), chosen=shown.turns(), rejected=beside.turns(),
+        chosen_value=float(values[best]), rejected_value=float(values[worst]),
+        chosen_trajectory=chosen.id, rejected_trajectory=rejected.id,
+        question_id=group.record.question_id, step=group.record.step,
+        judge=judged.judge if judged else "", rubric_version=group.record.rubric_version,
+        policy=chosen.policy, policy_version=chosen.policy_version,
+    )  # fmt: skip
 
 
 class TokenRow(Versioned):
@@ -215,16 +207,13 @@ class ExportOptions:
 
     def reason(self, found: Standing, best: float) -> str:
         """Why a run is not to be imitated, whose group's best return is given; "" if it is."""
-        if (self.best or self.min_return is not None) and found.value is None:
-            return UNJUDGED
-        if self.best and found.value != best:
-            return NOT_BEST
-        if (
-            self.min_return is not None
-            and found.value is not None
-            and found.value < self.min_return
-        ):
-            return LOW
+        if self.best or self.min_return is not None:
+            if found.value is None:
+                return UNJUDGED
+            if self.best and found.value != best:
+                return NOT_BEST
+            if self.min_return is not None and found.value < self.min_return:
+                return LOW
         if self.min_support is None:
             return ""
         if found.support is None:

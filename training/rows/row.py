@@ -58,29 +58,33 @@ class TrainRow(Versioned):
 
     @classmethod
     def imitation(
-        cls,
-        of: str,
-        policy_version: str,
-        ids: Sequence[int],
-        prompt_tokens: int,
-        loss_mask: Sequence[int],
-        stages: Sequence[int],
-    ) -> Self:
+        cls, of: str, policy_version: str, ids: Sequence[int], prompt_tokens: int,
+        loss_mask: Sequence[int], stages: Sequence[int], tokenizer: str = "",
+    ) -> Self:  # fmt: skip
         """What is imitated of the trajectory or pair `of`; no ratio may ever be formed of it."""
         return cls(
-            id=f"{of}:sft",
-            group=of,
-            trajectory=of,
-            objective="sft",
-            policy_version=policy_version,
-            ids=tuple(ids),
-            prompt_tokens=prompt_tokens,
-            loss_mask=tuple(loss_mask),
-            advantages=tuple(map(float, loss_mask)),
-            behaviour_logprobs=(0.0,) * len(ids),
-            stages=tuple(stages),
-            ratio_allowed=False,
-        )
+            id=f"{of}:sft", group=of, trajectory=of, objective="sft",
+            policy_version=policy_version, ids=tuple(ids), prompt_tokens=prompt_tokens,
+            loss_mask=tuple(loss_mask), advantages=tuple(map(float, loss_mask)),
+            behaviour_logprobs=(0.0,) * len(ids), stages=tuple(stages), ratio_allowed=False,
+            tokenizer=tokenizer,
+        )  # fmt: skip
+
+    @classmethod
+    def written(
+        cls, name: str, group: str, objective: Objective, policy_version: str,
+        prompt: Sequence[int], ids: Sequence[int], advantage: float, logprobs: Sequence[float],
+    ) -> Self:  # fmt: skip
+        """A text of no stage after its prompt, all of whose tokens have one advantage."""
+        before, count = len(prompt), len(ids)
+        return cls(
+            id=name, group=group, trajectory=name, objective=objective,
+            policy_version=policy_version, ids=(*prompt, *ids), prompt_tokens=before,
+            loss_mask=(0,) * before + (1,) * count,
+            advantages=(0.0,) * before + (advantage,) * count,
+            behaviour_logprobs=(*(0.0,) * before, *logprobs),
+            stages=(-1,) * (before + count),
+        )  # fmt: skip
 
     @property
     def moves(self) -> bool:

@@ -58,12 +58,7 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
         stages += [STAGES.index(segment.stage) if segment.stage else NO_STAGE] * count
     prompt = len(segments[0].token_ids or ()) if segments else 0
     return TokenSequence(
-        ids=tuple(ids),
-        written=tuple(written),
-        logprobs=tuple(logprobs),
-        stages=tuple(stages),
-        prompt=prompt,
-        sampled=sampled,
+        tuple(ids), tuple(written), tuple(logprobs), tuple(stages), prompt, sampled
     )
 
 

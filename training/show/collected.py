@@ -1,7 +1,7 @@
 """A collected run in numbers, read once, group by group; an unscored stage is in no mean."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import fmean
@@ -13,7 +13,6 @@ from rubricem.memory.schema import (
     NO_USAGE,
     Author,
     Decoding,
-    GroupJudgement,
     Judgement,
     Stage,
     Status,
@@ -35,10 +34,9 @@ def _no_scores() -> dict[Stage, list[float]]:
 
 
 @dataclass
-class StepNumbers:
-    """Sums over a finished step; scores are the known ones of its rollouts."""
+class RolloutNumbers:
+    """Sums over rollouts, of a finished step or of all; scores are the known ones."""
 
-    step: int
     rollouts: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     early: Counter[str] = field(default_factory=Counter)
@@ -78,11 +76,10 @@ class StepNumbers:
                 self.unscored[score.unscored_reason] += 1
         if judgement is not None:
             self.spend("judge", judgement.usage)
-        self._count_turns(run)
+        if run.decoding is Decoding.FREE:
+            self._count_turns(run)
 
     def _count_turns(self, run: Trajectory) -> None:
-        if run.decoding is not Decoding.FREE:
-            return
         written = (s for s in run.segments if s.kept and s.author is Author.POLICY)
         for _, segments in groupby(written, key=lambda segment: segment.turn):
             turn = list(segments)
@@ -102,27 +99,35 @@ class StepNumbers:
             self.spend("reflections", reflected.usage)
         if judged := run.judgement_of(record.step, record.id):
             self.spend("judge", judged.usage)
-            kinds = [change.kind for change in _changes(judged)]
+            # The history of the rubrics also has the changes of other runs.
+            before = judged.version_before or 0
+            kinds = [c.kind for c in judged.buffer.history if c.version > before]
             self.added += sum(kind in ("added", "returned", "pinned") for kind in kinds)
             self.retired += kinds.count("retired")
 
     @property
-    def malformed(self) -> int:
-        return sum(self.faults[rule] for rule in MALFORMED)
+    def unscored_share(self) -> float | None:
+        """Among the stages that the judge was to score; None: it was not to score any."""
+        unscored, scored = self.unscored.total(), sum(map(len, self.scores.values()))
+        return unscored / (unscored + scored) if unscored + scored else None
+
+    @property
+    def malformed_share(self) -> float | None:
+        malformed = sum(self.faults[rule] for rule in MALFORMED)
+        return malformed / self.rollouts if self.rollouts else None
 
     def as_json(self) -> dict[str, Any]:
-        each = max(self.rollouts, 1)
+        each = self.rollouts
         written = self.spent.get("rollouts", NO_USAGE).completion_tokens
         return {
-            "step": self.step,
-            "rollouts": self.rollouts,
+            "rollouts": each,
             "failed": self.failures.total(),
             "scores": _means(self.scores),
             "support": fmean(self.support) if self.support else None,
-            "unscored_share": unscored_share([self]),
-            "malformed_share": malformed_share([self]),
-            "tool_calls": self.tool_calls / each if self.rollouts else None,
-            "tokens_written": written / each if self.rollouts else None,
+            "unscored_share": self.unscored_share,
+            "malformed_share": self.malformed_share,
+            "tool_calls": self.tool_calls / each if each else None,
+            "tokens_written": written / each if each else None,
             "usage": sum(self.spent.values(), NO_USAGE).model_dump(mode="json"),
             "criteria_added": self.added,
             "criteria_retired": self.retired,
@@ -134,7 +139,9 @@ class RunNumbers:
     """All finished steps of a run."""
 
     manifest: Manifest
-    steps: list[StepNumbers]
+    steps: list[RolloutNumbers]
+    whole: RolloutNumbers = field(default_factory=RolloutNumbers)
+    """over all steps"""
     grid: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     """from the first rollout's beginning to the last one's end, pauses included"""
@@ -142,88 +149,75 @@ class RunNumbers:
     accepted: int = 0
     """reflections written, and kept in the bank"""
 
-    def counted(self, name: str) -> Counter[str]:
-        return sum((getattr(step, name) for step in self.steps), Counter[str]())
-
-    def total(self, name: str) -> int:
-        return sum(getattr(step, name) for step in self.steps)
-
-    def scores(self) -> Scores:
-        return {s: [score for step in self.steps for score in step.scores[s]] for s in Stage}
-
-    def spent(self) -> dict[str, Usage]:
-        spent: dict[str, Usage] = {}
-        for name, usage in (each for step in self.steps for each in step.spent.items()):
-            spent[name] = spent.get(name, NO_USAGE) + usage
-        return spent
-
     @property
     def finished(self) -> int:
-        return self.total("rollouts") - self.counted("early").total()
+        return self.whole.rollouts - self.whole.early.total()
 
     @property
     def failed(self) -> int:
-        return self.counted("failures").total()
+        return self.whole.failures.total()
 
     def lines(self) -> list[str]:
-        rollouts, steps = self.total("rollouts") + self.failed, len(self.steps)
+        whole, steps = self.whole, len(self.steps)
         told = [
             f"{pluralise(len(self.grid), 'group')} in {pluralise(steps, 'step')}, "
-            f"{pluralise(rollouts, 'rollout')}: {self.finished} finished "
-            f"({self.total('first_try')} without a turn asked again), "
-            f"{rollouts - self.finished - self.failed} partial, {self.failed} failed"
+            f"{pluralise(whole.rollouts + self.failed, 'rollout')}: {self.finished} finished "
+            f"({whole.first_try} without a turn asked again), "
+            f"{whole.early.total()} partial, {self.failed} failed"
         ]
-        means = [f"{s} {m:.2f}" for s, m in _means(self.scores()).items() if m is not None]
+        means = [f"{s} {m:.2f}" for s, m in _means(whole.scores).items() if m is not None]
         told += [f"mean stage scores: {', '.join(means)}"] if means else []
-        if support := [share for step in self.steps for share in step.support]:
+        if support := whole.support:
             told.append(
                 f"mean support of {pluralise(len(support), 'answer')}: {fmean(support):.2f}"
             )
-        for head, name in (
-            ("stages unscored", "unscored"),
-            ("rollouts failed", "failures"),
-            ("rollouts ended early", "early"),
-            ("rollouts broke the rule", "faults"),
-        ):
-            told += [f"{count} {head}: {why}" for why, count in self.counted(name).items()]
+        counted: dict[str, Counter[Any]] = {
+            "stages unscored": whole.unscored,
+            "rollouts failed": whole.failures,
+            "rollouts ended early": whole.early,
+            "rollouts broke the rule": whole.faults,
+        }
+        for head, reasons in counted.items():
+            told += [f"{count} {head}: {why}" for why, count in reasons.items()]
         if self.candidates:
             told.append(f"{pluralise(self.candidates, 'reflection')}, {self.accepted} accepted")
-        if without := self.counted("no_ratio"):
+        if without := whole.no_ratio:
             why = ", ".join(f"{count} {reason}" for reason, count in without.items())
-            told.append(f"{without.total()} of {self.total('turns')} turns form no ratio: {why}")
-        return [*told, *(f"{on}: {used.told()}" for on, used in self.spent().items() if used.calls)]
+            told.append(f"{without.total()} of {whole.turns} turns form no ratio: {why}")
+        return [*told, *(f"{on}: {used.told()}" for on, used in whole.spent.items() if used.calls)]
 
     def as_json(self) -> dict[str, Any]:
+        whole = self.whole
         return {
             "manifest": self.manifest.model_dump(mode="json"),
             "groups": len(self.grid),
-            "rollouts": self.total("rollouts"),
+            "rollouts": whole.rollouts,
             "seconds": self.seconds,
-            "steps": [step.as_json() for step in self.steps],
+            "steps": [{"step": n, **step.as_json()} for n, step in enumerate(self.steps)],
             "grid": self.grid,
-            "usage": {name: usage.model_dump(mode="json") for name, usage in self.spent().items()},
-            "unscored_share": unscored_share(self.steps),
-            "malformed_share": malformed_share(self.steps),
-            "failures": dict(self.counted("failures")),
-            "ended_early": dict(self.counted("early")),
-            "rules_broken": dict(self.counted("faults")),
-            "unscored": dict(self.counted("unscored")),
+            "usage": {name: usage.model_dump(mode="json") for name, usage in whole.spent.items()},
+            "unscored_share": whole.unscored_share,
+            "malformed_share": whole.malformed_share,
+            "failures": dict(whole.failures),
+            "ended_early": dict(whole.early),
+            "rules_broken": dict(whole.faults),
+            "unscored": dict(whole.unscored),
             "reflections": self.candidates,
             "accepted": self.accepted,
         }
 
 
 def run_numbers(run: RunDirectory) -> RunNumbers:
-    found = RunNumbers(run.manifest(), [StepNumbers(n) for n in range(run.finished_steps())])
+    found = RunNumbers(run.manifest(), [RolloutNumbers() for _ in range(run.finished_steps())])
     began, ended = list[float](), list[float]()
     for group in judged_groups(run):
-        step = found.steps[group.record.step]
-        one = group.record
-        failed = len(one.failures)
+        one, failed = group.record, len(group.record.failures)
         found.grid.append(_group_json(one.step, one.question, failed, group.judgements))
-        step.add(one, run)
-        for member, judgement in zip(group.rollouts.trajectories, group.judgements, strict=True):
-            step.count(member, judgement)
+        for numbers in (found.steps[one.step], found.whole):
+            numbers.add(one, run)
+            for member, judged in zip(group.rollouts.trajectories, group.judgements, strict=True):
+                numbers.count(member, judged)
+        for member in group.rollouts.trajectories:
             began.append(member.started_at.timestamp())
             ended.append(began[-1] + member.seconds)
     found.seconds = max(ended, default=0.0) - min(began, default=0.0)
@@ -261,23 +255,3 @@ def _group_json(
 
 def _means(scores: Scores) -> dict[str, float | None]:
     return {stage.value: fmean(known) if known else None for stage, known in scores.items()}
-
-
-def unscored_share(steps: Iterable[StepNumbers]) -> float | None:
-    """Among the stages that the judge was to score; None: it was not to score any."""
-    listed = list(steps)
-    unscored = sum(step.unscored.total() for step in listed)
-    scored = sum(len(known) for step in listed for known in step.scores.values())
-    return unscored / (unscored + scored) if unscored + scored else None
-
-
-def malformed_share(steps: Iterable[StepNumbers]) -> float | None:
-    listed = list(steps)
-    rollouts = sum(step.rollouts for step in listed)
-    return sum(step.malformed for step in listed) / rollouts if rollouts else None
-
-
-def _changes(judged: GroupJudgement) -> list[Any]:
-    """The changes of this judging to the rubrics; their history also has those of other runs."""
-    before = judged.version_before or 0
-    return [change for change in judged.buffer.history if change.version > before]

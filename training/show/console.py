@@ -1,30 +1,65 @@
-"""A training in progress: its lines, and its numbers in the trackers that were asked for.
+"""A training in progress: its events, its lines, and its numbers in the trackers of choice.
 
 metrics.jsonl has everything; a tracker (TensorBoard, W&B, Trackio) gets the numbers by the same
 names, with the training's own count as the step, and the results of held-out questions under
-`held_out/` at the number of rounds before.
+`held_out/` at the number of rounds before. A listener is called from worker threads, so it must
+return at once. docs/training_numbers.md explains the numbers that events carry.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rubricem.memory.errors import SettingsError, boundary, import_extra
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Stage
 from rubricem.memory.text import seed_of
 from rubricem.training.extras import Pace, lasting
-from rubricem.training.show.events import (
-    HELD_OUT,
-    Event,
-    HeldOutJudged,
-    RowsDone,
-    StepTaken,
-    Tracker,
-    Watch,
-)
-from rubricem.training.show.training import Metrics, number, read_numbers
+from rubricem.training.show.training import Metrics, finite, number, read_numbers
+
+Tracker = Literal["tensorboard", "wandb", "trackio"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDone:
+    unit: Literal["step", "round"]
+    number: int
+    """of the step or the round, from 1"""
+    of: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTaken:
+    """A step on given rows is done, and saved if it is due; a round is always saved."""
+
+    number: int
+    of: int
+    metrics: Metrics
+    unit: Literal["step", "round"] = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutJudged:
+    """The held-out questions are judged after this many rounds' updates."""
+
+    updates: int
+    metrics: Metrics
+
+
+Event = RowsDone | StepTaken | HeldOutJudged
+Watch = Callable[[Event], None]
+
+
+def watch_nothing(event: Event) -> None:
+    """A `Watch` that shows nothing."""
+
+
+HELD_OUT = "held_out/"
+
 
 _FIGURES = (
     *((stage.value, f"reward/{stage}/mean", "{:.2f}") for stage in Stage),
@@ -122,7 +157,7 @@ def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> It
         def log(to: Sequence[Any], metrics: Metrics, step: int, prefix: str = "") -> None:
             for each in to:
                 with suppress(Exception):  # one that is away ends no training; the folder has all
-                    each.log(_finite(metrics, prefix), step=step)
+                    each.log({prefix + n: v for n, v in finite(metrics).items()}, step=step)
 
         files = [each for each in logs if each.name == "tensorboard"]
         for step, metrics in kept.steps if kept else ():
@@ -138,7 +173,3 @@ def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> It
                 log(logs, event.metrics, event.updates, HELD_OUT)
 
         yield tell
-
-
-def _finite(metrics: Metrics, prefix: str = "") -> dict[str, float]:
-    return {prefix + n: value for n in metrics if (value := number(metrics, n)) is not None}

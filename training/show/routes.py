@@ -5,7 +5,6 @@ named, each under a name of its own; a name in a request is only ever compared w
 found. Whether a process of this machine works on one is told too.
 """
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -26,6 +25,7 @@ from rubricem.training.show.training import LOCK, RECORD, STEPS, steps_of, train
 
 Kind = Literal["collected", "trained"]
 Numbers = dict[str, Any]
+Show = Callable[[Path], Numbers]
 DEPTH = 3
 _OTHERS = frozenset(
     {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
@@ -73,39 +73,31 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
     """The routes for results under the data directory and additional folders."""
     roots, routes = (data_dir, *folders), APIRouter()
 
-    def list_all(kind: Kind, shown: Callable[[Path], Numbers]) -> Numbers:
-        return {
-            kind: [
-                {"name": name, "running": in_use(path / _HELD[kind]), **_or_problem(shown, path)}
-                for name, path in results(kind, roots).items()
-            ]
-        }
+    def serve(kind: Kind, summarise: Show, read: Show) -> None:
+        # Functions that are not async are called in threads.
+        @routes.get(f"/api/{kind}")
+        def every() -> Numbers:
+            return {
+                kind: [
+                    {"name": name, "running": in_use(path / _HELD[kind])}
+                    | _or_problem(summarise, path)
+                    for name, path in results(kind, roots).items()
+                ]
+            }
 
-    def read_one(kind: Kind, name: str, shown: Callable[[Path], Numbers]) -> Numbers:
-        if (path := results(kind, roots).get(name)) is None:
-            raise missing(
-                f"There is no {kind} run {name[:80]!r}.",
-                "Name a folder with it when the server is started: rubricem serve --results FOLDER",
-            )
-        found: Numbers = finite({"name": name, **shown(path)})
-        return found | {"running": in_use(path / _HELD[kind])}
+        @routes.get(f"/api/{kind}/{{name}}")
+        def one(name: str) -> Numbers:
+            if (path := results(kind, roots).get(name)) is None:
+                raise missing(
+                    f"There is no {kind} run {name[:80]!r}.",
+                    "Name a folder with it when the server is started: rubricem serve --results "
+                    "FOLDER",
+                )
+            found: Numbers = finite({"name": name, **read(path)})
+            return found | {"running": in_use(path / _HELD[kind])}
 
-    @routes.get("/api/collected")
-    async def every_collected() -> Numbers:
-        return await asyncio.to_thread(list_all, "collected", _summarise_collected)
-
-    @routes.get("/api/collected/{name}")
-    async def read_collected(name: str) -> Numbers:
-        return await asyncio.to_thread(read_one, "collected", name, _read_collected)
-
-    @routes.get("/api/trained")
-    async def every_trained() -> Numbers:
-        return await asyncio.to_thread(list_all, "trained", _summarise_trained)
-
-    @routes.get("/api/trained/{name}")
-    async def read_trained(name: str) -> Numbers:
-        return await asyncio.to_thread(read_one, "trained", name, _read_trained)
-
+    serve("collected", _summarise_collected, _read_collected)
+    serve("trained", _summarise_trained, _read_trained)
     return routes
 
 
@@ -168,7 +160,7 @@ def _facts(record: Numbers) -> Numbers:
     return {name: record[name] for name in names if isinstance(record.get(name), str)}
 
 
-def _or_problem(shown: Callable[[Path], Numbers], path: Path) -> Numbers:
+def _or_problem(shown: Show, path: Path) -> Numbers:
     """A folder as shown; an unreadable one says so and does not affect others."""
     try:
         return shown(path)

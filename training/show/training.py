@@ -77,8 +77,8 @@ class KeptNumbers:
         return {
             "record": self.record,
             "unit": self.unit,
-            "steps": [_finite(metrics) for _, metrics in self.steps],
-            "held_out": [_finite(metrics) for _, metrics in self.held_out],
+            "steps": [finite(metrics) for _, metrics in self.steps],
+            "held_out": [finite(metrics) for _, metrics in self.held_out],
             "pairs": [metrics for _, metrics in self.pairs],
         }
 
@@ -110,9 +110,9 @@ def number(metrics: Metrics, name: str) -> float | None:
 
 
 def join_metrics(metrics: Metrics) -> str:
-    told = ((n, v) for n, v in sorted(_finite(metrics).items()) if n != SAVED_AT)
+    told = ((n, v) for n, v in sorted(finite(metrics).items()) if n != SAVED_AT)
     return ", ".join(f"{n} {f'{v:,.0f}' if abs(v) >= 1e6 else f'{v:.6g}'}" for n, v in told)
 
 
-def _finite(metrics: Metrics) -> dict[str, float]:
+def finite(metrics: Metrics) -> dict[str, float]:
     return {name: value for name in metrics if (value := number(metrics, name)) is not None}

@@ -162,14 +162,9 @@ class RolloutGroups:
     """All groups of one training, in one event loop."""
 
     def __init__(
-        self,
-        setup: Setup,
-        options: GroupOptions,
-        judge: GroupJudge,
-        reflecting: ReflectionJudge,
-        bank: RubricBank | None = None,
-        rule: RowRule = SS_GRPO,
-    ) -> None:
+        self, setup: Setup, options: GroupOptions, judge: GroupJudge, reflecting: ReflectionJudge,
+        bank: RubricBank | None = None, rule: RowRule = SS_GRPO,
+    ) -> None:  # fmt: skip
         """`bank`: None if the settings have no memory. `rule`: how scores become advantages."""
         self._rule = rule
         self._setup, self._options = setup, options

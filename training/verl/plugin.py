@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rubricem.memory.schema import Decoding, Trajectory
 from rubricem.training.rows.credit import CREDITS
-from rubricem.training.rows.sequences import NO_STAGE, token_sequence
+from rubricem.training.rows.sequences import NO_STAGE, TokenSequence, token_sequence
 
 ADVANTAGES, REFLECTIONS = "advantages", "reflections"
 """name, as a text, the advantages of a rollout's stages and of its reflections: verl makes no
@@ -39,15 +39,19 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
     tokens = token_sequence(trajectory.segments)
     if tokens is None or not tokens.sampled or trajectory.decoding is not Decoding.FREE:
         raise ValueError(f"the tokens of {trajectory.id} are not those that were sampled")
+    pairs = zip(tokens.stages, tokens.written, strict=True)
+    return fields_of(tokens, most, [stage if on else NO_STAGE for stage, on in pairs])
+
+
+def fields_of(tokens: TokenSequence, most: int, stages: Sequence[int]) -> dict[str, list[Any]]:
+    """What `response_of` gives of a sequence; `stages` are of all its tokens."""
     response = slice(tokens.prompt, tokens.prompt + most)
-    written = tokens.written[response]
-    pairs = zip(tokens.stages[response], written, strict=True)
     return {
         "prompt_ids": list(tokens.ids[: tokens.prompt]),
         "response_ids": list(tokens.ids[response]),
-        "response_mask": list(map(int, written)),
+        "response_mask": list(map(int, tokens.written[response])),
         "response_logprobs": list(tokens.logprobs[response]),
-        "response_stages": [stage if on else NO_STAGE for stage, on in pairs],
+        "response_stages": list(stages[response]),
     }
 
 

@@ -10,7 +10,7 @@ The data set: python -m rubricem.training.verl.policy QUESTIONS OUT.parquet [--b
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from rubricem.agent.models.policy import before_thought
@@ -27,28 +27,14 @@ LOOK_BACK = 6
 """tokens before a new one that are decoded with it, since a character may need several"""
 
 
-class Servers(Protocol):
-    """The part of verl's `LLMServerClient` that is used."""
-
-    async def generate(
-        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
-    ) -> Any: ...
-
-
 class ServerPolicy:
     """One rollout's model: its calls go to the server that has its prefix cached."""
 
     def __init__(
-        self,
-        servers: Servers,
-        tokenizer: Any,
-        context_tokens: int,
-        name: str,
-        version: str,
-        *,
+        self, servers: Any, tokenizer: Any, context_tokens: int, name: str, version: str, *,
         seeded: bool = False,
-    ) -> None:
-        """`tokenizer` is one of transformers, with a chat template.
+    ) -> None:  # fmt: skip
+        """`servers`: verl's `LLMServerClient`; `tokenizer`: of transformers, with a chat template.
 
         `seeded`: the servers take a seed for each call, as vLLM does under this name.
         """

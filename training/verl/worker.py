@@ -48,7 +48,7 @@ from rubricem.training.verl.groups import (
     Shown,
     group_options,
 )
-from rubricem.training.verl.plugin import ESTIMATORS, response_of, token_rewards
+from rubricem.training.verl.plugin import ESTIMATORS, fields_of, response_of, token_rewards
 from rubricem.training.verl.policy import ServerPolicy
 
 REWARD, ROLLOUT = "reward_extra_info", "rollout"
@@ -113,28 +113,20 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         steps = self.config.actor_rollout_ref.actor.optim.get("total_training_steps", -1) or -1
         step = int(row.get("global_steps", 0))
         return Member(
-            group=str(row.get("uid", "")),
-            number=int(row.get("session_id", 0)),
+            group=str(row.get("uid", "")), number=int(row.get("session_id", 0)),
             size=rollout.val_kwargs.n if held_out else rollout.n,
-            question=str(messages[-1]["content"]),
-            step=step,
-            place=int(told.get("index", 0)),
+            question=str(messages[-1]["content"]), step=step, place=int(told.get("index", 0)),
             asked=Question.model_validate_json(told["asked"]) if told.get("asked") else None,
             progress=min(max(step - 1, 0) / max(steps - 1, 1), 1.0) if steps > 0 else 0.0,
-            fresh=bool(told.get("fresh")),
-            held_out=held_out,
-        )
+            fresh=bool(told.get("fresh")), held_out=held_out,
+        )  # fmt: skip
 
     def _servers(self, version: str) -> ServerPolicy:
         rollout = self.rollout_config
         return ServerPolicy(
-            self.server_manager,
-            self.tokenizer,
-            rollout.prompt_length + rollout.response_length,
-            self.config.actor_rollout_ref.model.path,
-            version,
-            seeded=rollout.name == "vllm",
-        )
+            self.server_manager, self.tokenizer, rollout.prompt_length + rollout.response_length,
+            self.config.actor_rollout_ref.model.path, version, seeded=rollout.name == "vllm",
+        )  # fmt: skip
 
     async def _ask(
         self, setup: Setup, servers: ServerPolicy, member: Member, shown: Shown, told: GroupOptions
@@ -173,27 +165,27 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             "min_global_steps": min(servers.steps, default=None),
             "max_global_steps": max(servers.steps, default=None),
         }
-        most = self.rollout_config.response_length
-        bare = without_scaffold(ended.trajectory)
+        most, trajectory = self.rollout_config.response_length, ended.trajectory
+
+        def output(
+            response: Mapping[str, list[Any]], turns: int, candidate: int, **more: Any
+        ) -> StageOutput:
+            extra = {**steps, **more}
+            return StageOutput(
+                **response, num_turns=turns, metrics=AgentLoopMetrics(), extra_fields=extra,
+                candidate=candidate,
+            )  # fmt: skip
+
+        read = (token_sequence(written.segments) for written in ended.candidates)
+        # A reflection is left out that has no sampled token.
         reflections = [
-            StageOutput(
-                **reflection,
-                num_turns=2,
-                metrics=AgentLoopMetrics(),
-                extra_fields=dict(steps),
-                candidate=number,
-            )
-            for number, written in enumerate(ended.candidates)
-            if (reflection := _reflection_response(written, most))
+            output(fields_of(tokens, most, [0] * len(tokens.ids)), 2, number)
+            for number, tokens in enumerate(read)
+            if tokens is not None and tokens.sampled and len(tokens.ids) > tokens.prompt
         ]
-        rollout = StageOutput(
-            **response_of(bare, most),
-            num_turns=2 + 2 * ended.trajectory.tool_calls,
-            metrics=AgentLoopMetrics(),
-            extra_fields={**steps, ROLLOUT: ended},
-            candidate=-1,
-        )
-        return [*reflections, rollout]
+        response = response_of(without_scaffold(trajectory), most)
+        turns = 2 + 2 * trajectory.tool_calls
+        return [*reflections, output(response, turns, -1, **{ROLLOUT: ended})]
 
     async def _open(self, setup: Setup) -> Opened:
         async def begin() -> Opened:
@@ -206,22 +198,6 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         if opened is None or (opened.done() and opened.exception()):
             opened = ResearchLoop._sources = asyncio.create_task(begin())
         return await opened
-
-
-def _reflection_response(written: ReflectionCandidate, most: int) -> dict[str, list[Any]] | None:
-    """A reflection by verl's names; None if it has no sampled token."""
-    tokens = token_sequence(written.segments)
-    if tokens is None or not tokens.sampled or len(tokens.ids) == tokens.prompt:
-        return None
-    response = slice(tokens.prompt, tokens.prompt + most)
-    count = len(tokens.ids[response])
-    return {
-        "prompt_ids": list(tokens.ids[: tokens.prompt]),
-        "response_ids": list(tokens.ids[response]),
-        "response_mask": [1] * count,
-        "response_logprobs": list(tokens.logprobs[response]),
-        "response_stages": [0] * count,
-    }
 
 
 _KEPT_OPEN = AsyncExitStack()
@@ -296,13 +272,9 @@ class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
         ray.get(self._groups.open.remote(options, load_settings(), rule, resumed))
 
     def on_save(
-        self,
-        trainer: Any,
-        global_step: int,
-        checkpoint_dir: str,
-        async_save: bool = False,
+        self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         ray.get(self._groups.keep.remote(global_step, Path(checkpoint_dir).absolute()))
 
 
@@ -316,10 +288,8 @@ def check_held_out(config: Any) -> None:
     parquet, files = import_extra("pyarrow.parquet", "verl"), config.data.val_files
     for name in [files] if isinstance(files, str) else files:
         path = Path(name).expanduser()
-        rows = (
-            parquet.read_table(path, columns=["extra_info"]).to_pylist() if path.is_file() else []
-        )
-        if not all((row["extra_info"] or {}).get("held_out") for row in rows):
+        read = path.is_file() and parquet.read_table(path, columns=["extra_info"]).to_pylist()
+        if not all((row["extra_info"] or {}).get("held_out") for row in read or ()):
             raise SettingsError(
                 f"{path} has questions that are not held out, and data.val_files names it.",
                 "Write it by `python -m rubricem.training.verl.policy --held-out`, or set "

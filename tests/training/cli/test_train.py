@@ -31,7 +31,7 @@ from rubricem.training.rounds.fit import select, train, windows
 from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.events import Event, StepTaken, Watch
+from rubricem.training.show.console import Event, StepTaken, Watch
 from tests.support.collected import QUESTIONS, Opened, manifest
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for

@@ -17,12 +17,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.grpo import read_grpo, train_judge
-from rubricem.training.show.console import FOLDER
-from rubricem.training.show.events import (
-    Event,
-    RowsDone,
-    StepTaken,
-)
+from rubricem.training.show.console import FOLDER, Event, RowsDone
 from tests.support.judges import Asked, JudgeServer, by_seed, chain, pairs_file, toml
 from tests.support.rows import quiet
 from tests.support.tiny import write_tiny
@@ -79,6 +74,7 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
     numbers = lines(tmp_path)
     assert [line["round"] for line in numbers] == [1, 2]
     assert all(line["grad_norm"] > 0 and line["rows/judge"] == 6 for line in numbers)
+    assert [unexplained(line) for line in numbers] == [[], []]
     shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "out")]).stdout
     assert "held out after 2 rounds: accuracy 1" in shown
     note = note_of(tmp_path / "out" / "last")
@@ -116,6 +112,7 @@ async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: 
 
     def watch(event: Event) -> None:
         if isinstance(event, RowsDone):
+            assert (event.unit, event.of) == ("round", 2)
             loop.call_soon_threadsafe(stop.set)
 
     with JudgeServer() as server:
@@ -193,6 +190,7 @@ def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Pa
             "row 1 of .*unlabelled.jsonl .* it has no 'label'",
         ),
         ({"pairs": ["single.jsonl"]}, "holds no pairs"),
+        ({"engine": {"save_every": 5}}, "a checkpoint after every round. .*Leave out `save_every`"),
     ],
 )
 def test_bad_settings_and_pairs_are_told_in_a_sentence(
@@ -206,34 +204,3 @@ def test_bad_settings_and_pairs_are_told_in_a_sentence(
     (tmp_path / "single.jsonl").write_text(json.dumps(single))
     done = train(written(tmp_path, None, **changed))
     assert done.exit_code != 0 and re.search(told, " ".join(done.output.split())), done.output
-
-
-@pytest.mark.parametrize(
-    ("engine", "told", "remedy"),
-    [
-        ({"save_every": 5}, "saves a checkpoint after every round", "Leave out `save_every`"),
-    ],
-)  # fmt: skip
-def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
-    tmp_path: Path, engine: dict[str, Any], told: str, remedy: str
-):
-    with JudgeServer() as server:
-        refused = train(written(tmp_path, server.base_url, engine, held_out=["held.jsonl"]))
-        assert server.comparisons == []
-    said = " ".join(refused.output.split())
-    assert refused.exit_code == 2 and told in said and remedy in said, said
-    assert not (tmp_path / "out" / "run.json").exists()
-
-
-@pytest.mark.slow
-async def test_every_round_with_its_numbers_is_told(tmp_path: Path):
-    events: list[Event] = []
-    with JudgeServer(biased_then_right) as server:
-        path = written(tmp_path, server.base_url, held_out=["held.jsonl"])
-        await train_judge(*read_grpo(path), load_settings(), quiet, watch=events.append)
-    assert any(isinstance(e, RowsDone) and (e.unit, e.of) == ("round", 2) for e in events)
-    rounds = [event for event in events if isinstance(event, StepTaken)]
-    assert [(event.number, event.of) for event in rounds] == [(1, 2), (2, 2)]
-    for event, kept in zip(rounds, lines(tmp_path), strict=True):
-        assert dict(event.metrics).items() <= kept.items()
-        assert unexplained(kept) == []

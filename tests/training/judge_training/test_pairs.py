@@ -19,15 +19,11 @@ from rubricem.memory.schema import (
     RubricBuffer,
     Sampling,
     StopPredicate,
+    StopReason,
     TrajectoryGroup,
 )
 from rubricem.training.collect.questions import apart_from
-from rubricem.training.judge_training.grpo import (
-    CUT_OFF,
-    Sample,
-    SampledPair,
-    batch_of,
-)
+from rubricem.training.judge_training.grpo import CUT_OFF, SampledPair, batch_of
 from rubricem.training.judge_training.pairs import ShownPair, show_once
 from tests.support.rows import quiet
 from tests.support.values import ByCharacter, pair
@@ -71,16 +67,13 @@ def test_a_text_ends_behind_its_verdict_but_not_behind_a_quoted_one():
     assert verdict_end(f"{BARE} And more.") == len(BARE)
 
 
-def said(text: str, reason: str = "stop", retokenised: bool = False) -> Completion:
+def said(text: str, reason: StopReason = "stop", retokenised: bool = False) -> Completion:
     ids = tuple(map(ord, text))
-    assert reason in ("stop", "length")
-    stop = "length" if reason == "length" else "stop"
-    return Completion(text, stop, ids, (-0.5,) * len(ids), retokenised=retokenised)  # type: ignore[arg-type]
+    return Completion(text, reason, ids, (-0.5,) * len(ids), retokenised=retokenised)
 
 
 def test_samples_of_a_pair_are_normalised_together_and_one_cut_off_is_in_no_baseline():
-    texts = [said(BARE), said(BARE), said("no verdict"), said(BARE, "length")]
-    samples = tuple(Sample.of(one, "A") for one in texts)
+    samples = (said(BARE), said(BARE), said("no verdict"), said(BARE, "length"))
     found = SampledPair(SHOWN, (1, 2, 3), samples, "v1").rows("g")
     # Rewards 1, 1, -1: the mean is 1/3, the population's standard deviation sqrt(8)/3.
     expected = [2 / math.sqrt(8), 2 / math.sqrt(8), -4 / math.sqrt(8)]
@@ -93,8 +86,7 @@ def test_samples_of_a_pair_are_normalised_together_and_one_cut_off_is_in_no_base
 
 
 def test_a_sample_whose_ids_are_not_its_own_forms_no_row_but_is_in_the_baseline():
-    texts = [said(BARE, retokenised=True), said("no verdict")]
-    samples = tuple(Sample.of(one, "A") for one in texts)
+    samples = (said(BARE, retokenised=True), said("no verdict"))
     found = SampledPair(SHOWN, (1,), samples, "v1").rows("g")
     assert [row.advantages[-1] for row in found.rows] == pytest.approx([-1], abs=1e-5)
     assert sum(found.dropped.values()) == 1

@@ -138,15 +138,9 @@ for step in range(1, 10_000):
 
 def saved(step: int, size: int = 10, **metrics: float) -> Saved:
     note = Checkpoint(
-        base="b",
-        base_sha256="",
-        adapter_sha256="",
-        method="sft",
-        step=step,
-        rank=1,
-        alpha=1.0,
+        base="b", base_sha256="", adapter_sha256="", method="sft", step=step, rank=1, alpha=1.0,
         served=False,
-    )
+    )  # fmt: skip
     weights = {"w": torch.full((size,), float(step))}
     return Saved(note, weights, {"moment": weights["w"]}, {}, [{"step": step, **metrics}])
 

@@ -324,7 +324,12 @@ def test_the_weights_of_a_large_file_are_made_once_and_by_its_content(
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(load, "CACHED_FROM", 1)
     load_base(base, "bfloat16")
-    monkeypatch.setattr(load, "_from_gguf", lambda path: pytest.fail("it is made again"))
+    whole = load._read_whole
+
+    def read(path: Path, dtype: torch.dtype) -> Any:
+        return pytest.fail("it is made again") if path.is_file() else whole(path, dtype)
+
+    monkeypatch.setattr(load, "_read_whole", read)
     again = load_base(base, "bfloat16")
     assert again.lm_head.weight.dtype == torch.bfloat16 and not again.training
     state = again.state_dict()

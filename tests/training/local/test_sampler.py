@@ -1,13 +1,11 @@
 """Rows side by side write what each would write by itself, and what llama.cpp writes."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import pytest_asyncio
 import torch
@@ -18,11 +16,9 @@ from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local.load import load_base
 from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.local.sampler import (
-    BLOCK,
     RowCache,
     TorchConfig,
     TorchPolicy,
-    TorchSampler,
     Vocabulary,
     check_rows_apart,
     draw_tokens,
@@ -135,12 +131,11 @@ async def test_the_end_of_a_turn_is_no_token_of_it(tmp_path: Path):
         base.get_output_embeddings().weight[end, 0] = 400.0
     told = LlamaConfig(context_tokens=256, threads=1)
     tokeniser = await LlamaPolicy.load(tmp_path / "tiny.gguf", "tiny", "v", told)
-    sampler = TorchSampler(base, words, CONFIG)
+    policy = TorchPolicy(base, words, CONFIG, tokeniser, "tiny", "v")
     try:
-        policy = TorchPolicy(sampler, tokeniser, "tiny", "v")
         said = await policy.complete(await asked(policy, "x"), GREEDY)
     finally:
-        sampler.close()
+        await policy.aclose()
         await tokeniser.aclose()
     assert (said.text, said.stop_reason, said.token_ids, said.logprobs) == ("", "eos", (), ())
 
@@ -150,19 +145,17 @@ async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
 ):
     prefix = await asked(policy, "why")
     honest = await policy.complete(prefix, GREEDY)
-    whole, failures = (
-        RowCache.step,
-        iter([RuntimeError("not enough memory: 9 GB"), ValueError("?")]),
-    )
+    whole = RowCache.extend
+    failures = iter([RuntimeError("not enough memory: 9 GB"), ValueError("?")])
 
-    def step(rows: RowCache, ids: Any) -> torch.Tensor:
+    def extend(rows: RowCache, *more: Any) -> torch.Tensor:
         for failure in failures:
             raise failure
-        return whole(rows, ids)
+        return whole(rows, *more)
 
     with pytest.raises(PolicyError, match="ZeroDivisionError"):
         await policy.complete(prefix, GREEDY, lambda text: 1 // 0)
-    monkeypatch.setattr(RowCache, "step", step)
+    monkeypatch.setattr(RowCache, "extend", extend)
     with pytest.raises(PolicyError, match="memory is not enough"):
         await policy.complete(prefix, GREEDY)
     with pytest.raises(PolicyError, match=r"torch could not sample: ValueError: \?"):
@@ -180,23 +173,20 @@ async def test_a_closed_sampler_leaves_nobody_waiting(tiny: Path, tmp_path: Path
         await task
 
 
-@pytest.mark.parametrize("words", [BLOCK - 3, BLOCK, 3 * BLOCK + 1])
-def test_tokens_are_drawn_by_their_probabilities(words: int):
-    generator = torch.Generator().manual_seed(words)
-    logits = torch.randn(64, words, generator=generator) * 4
-    draw = random.Random(words)
-    luck = [0.0, 1 - 2**-53, *(draw.random() for _ in range(62))]
-    tokens, logprobs = draw_tokens(logits, [Sampling(temperature=0.7)] * 64, luck)
-    heated = (logits / 0.7).softmax(-1).double().numpy()
-    for row in range(64):
-        sums = np.cumsum(heated[row])
-        wanted = int(np.searchsorted(sums, luck[row] * sums[-1], side="right"))
-        assert abs(tokens[row] - wanted) <= (abs(sums[min(wanted, words - 1)] - luck[row]) < 1e-6)
-    assert torch.allclose(
-        torch.tensor(logprobs), logits.log_softmax(-1)[range(64), tokens], atol=1e-5
-    )
-    cold, _ = draw_tokens(logits, [Sampling(temperature=0.0)] * 64, luck)
-    assert cold == logits.argmax(-1).tolist()
+def test_tokens_are_drawn_by_their_probabilities():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -30.0]]).repeat(20_000, 1)
+    draws = [torch.Generator().manual_seed(row) for row in range(len(logits))]
+    told = [Sampling(temperature=0.7)] * len(logits)
+    tokens, logprobs = draw_tokens(logits, told, draws)
+    shares = torch.tensor(tokens).bincount(minlength=4) / len(tokens)
+    # Three standard deviations of a share of so many draws are 0.011 at most.
+    assert torch.allclose(shares, (logits[0] / 0.7).softmax(-1), atol=0.011) and not shares[3]
+    wanted = logits.log_softmax(-1)[range(len(tokens)), tokens]
+    assert torch.allclose(torch.tensor(logprobs), wanted, atol=1e-5)
+    again = [torch.Generator().manual_seed(row) for row in range(len(logits))]
+    assert draw_tokens(logits[:9], told[:9], again[:9])[0] == tokens[:9], "each by its own seed"
+    cold, _ = draw_tokens(logits[:9], [Sampling(temperature=0.0)] * 9, again[:9])
+    assert cold == [2] * 9
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

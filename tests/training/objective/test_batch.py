@@ -75,15 +75,10 @@ def qwen2(attention: str) -> Any:
 
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=16,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.4,
+        vocab_size=16, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.4,
         attn_implementation=attention,
-    )
+    )  # fmt: skip
     return Qwen2ForCausalLM(config).eval()
 
 

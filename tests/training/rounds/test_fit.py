@@ -18,7 +18,7 @@ from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint, note_o
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
-from rubricem.training.judge_training.grpo import Sample, SampledPair
+from rubricem.training.judge_training.grpo import SampledPair
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.rounds.fit import train
@@ -210,8 +210,7 @@ async def ruler() -> tuple[TrainRow, ...]:
 
 
 def rm_r1() -> tuple[TrainRow, ...]:
-    texts = [said(BARE), said("no verdict")]
-    samples = tuple(Sample.of(one, "A") for one in texts)
+    samples = (said(BARE), said("no verdict"))
     return SampledPair(SHOWN, (1, 2, 3), samples, "v1").rows("rm-r1").rows
 
 

@@ -9,9 +9,7 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import Stage
 from rubricem.training.show.collected import (
     RunNumbers,
-    malformed_share,
     run_numbers,
-    unscored_share,
 )
 from tests.support.collected import NASTY, show, written_run
 
@@ -22,16 +20,15 @@ def run(tmp_path: Path) -> RunNumbers:
 
 
 def test_scores_shares_and_spending_are_those_worked_by_hand(run: RunNumbers):
-    assert list(run.scores().values()) == [[0.5, 0.5], [0.5, 0.25], [0.5], [1.0, 0.25]]
+    assert list(run.whole.scores.values()) == [[0.5, 0.5], [0.5, 0.25], [0.5], [1.0, 0.25]]
     assert run.steps[1].scores[Stage.PLAN] == []
     # Eight stages of two judged rollouts, one of them unscored; the third was not judged.
-    assert unscored_share(run.steps[:1]) == 1 / 8
-    assert unscored_share(run.steps[1:]) is None
-    assert [malformed_share([step]) for step in run.steps] == [0, 1]
-    assert run.counted("failures") == {f"The server is down. {NASTY}": 1}
-    assert run.counted("early") == {f"cut {NASTY}": 1}
-    assert run.counted("faults") == {Rule.NO_ANSWER: 1}
-    assert run.counted("unscored") == {f"the judge failed {NASTY}": 1}
+    assert [step.unscored_share for step in run.steps] == [1 / 8, None]
+    assert [step.malformed_share for step in run.steps] == [0, 1]
+    assert run.whole.failures == {f"The server is down. {NASTY}": 1}
+    assert run.whole.early == {f"cut {NASTY}": 1}
+    assert run.whole.faults == {Rule.NO_ANSWER: 1}
+    assert run.whole.unscored == {f"the judge failed {NASTY}": 1}
     usage = run.as_json()["usage"]
     assert (usage["rollouts"]["prompt_tokens"], usage["rollouts"]["cost"]) == (300, 0.75)
     assert (usage["judge"]["calls"], usage["judge"]["cost"]) == (2, 0.25)

@@ -11,9 +11,10 @@ from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,
+    HeldOutJudged,
+    StepTaken,
     with_event_files,
 )
-from rubricem.training.show.events import HeldOutJudged, StepTaken
 from tests.support.collected import show
 from tests.support.rows import config_of, quiet, row
 
