@@ -23,8 +23,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
+
+import httpx2
 
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Usage
@@ -50,27 +51,24 @@ class Endpoint:
     def parse(cls, base_url: str) -> "Endpoint":
         """Raises SettingsError, without repeating the address, if it is no http(s) address."""
         try:
-            parts = urlsplit(base_url.strip())
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            parts, host, port = urlsplit(""), None, None
-        if parts.scheme not in ("http", "https") or not host:
+            url = httpx2.URL(base_url.strip())
+        except httpx2.InvalidURL:
+            url = httpx2.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
             raise SettingsError(
                 "the address of the model server is not an http or https address",
                 "Write it like http://localhost:8080/v1.",
             )
-        shown = f"[{host}]" if ":" in host else host
-        place = shown if port is None else f"{shown}:{port}"
-        basic = None
-        if parts.username:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        basic, place = None, url.netloc.decode()
+        if url.username:
+            pair = f"{url.username}:{url.password}"
             basic = "Basic " + base64.b64encode(pair.encode()).decode()
         try:
-            loopback = ipaddress.ip_address(host).is_loopback
+            loopback = ipaddress.ip_address(url.host).is_loopback
         except ValueError:
-            loopback = host == "localhost" or host.endswith(".localhost")
-        url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
-        return cls(url, place, loopback, basic)
+            loopback = url.host == "localhost" or url.host.endswith(".localhost")
+        path = url.raw_path.decode().partition("?")[0].rstrip("/")
+        return cls(f"{url.scheme}://{place}{path}", place, loopback, basic)
 
 
 RETRIED_STATUSES = frozenset({408, 409, 429})
@@ -422,9 +420,9 @@ class Server:
 
     def failed(self, fault: Fault, words: str = "", **told: Any) -> AttemptError:
         """The failure of a try. `words`: the server's own; `told`: what else the sentence says."""
-        quoted = self.quote(words)
-        if fault is Fault.CUT and words:
-            quoted = f" ({quoted})"
+        quoted = self.quote(words or "for no reason that it tells")
+        if fault is Fault.CUT:
+            quoted = f" ({quoted})" if words else ""
         fields = {"url": self.endpoint.url, "model": self.model, "words": quoted, **told}
         said, remedy = fault.said.format(**fields), fault.remedy.format(**fields)
         return AttemptError(said, remedy, **fault.more)
@@ -436,6 +434,8 @@ class Server:
         return failed
 
     def _refusal(self, status: int, complaint: str, asked: float | None) -> AttemptError:
+        if status in (401, 403) and complaint.lstrip().startswith("<"):
+            return self.failed(Fault.WEB_PAGE)
         if status in (401, 403):
             return self.failed(Fault.WRONG_KEY if self.key else Fault.NO_KEY, status=status)
         if is_too_long(status, complaint):

@@ -254,19 +254,16 @@ async def test_the_only_model_that_a_server_lists_is_asked_and_of_several_one_mu
         assert "--model" in told.value.remedy
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
-async def test_a_passing_failure_is_tried_again(status: int) -> None:
-    reply = await replied([Fault(status), Fault(status), "fine"])
-    assert reply.text == "fine"
-    assert reply.usage.calls == 1, "a refused try is no call"
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_a_lasting_failure_is_not_tried_again(status: int) -> None:
-    async with serving([Fault(status), "fine"]) as (server, chat):
-        with pytest.raises(PolicyError):
-            await chat.chat(ASKED, SAMPLING)
-    assert len(server.requests) == 1
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 400, 401, 403, 404, 422])
+async def test_only_a_passing_failure_is_tried_again(status: int) -> None:
+    async with serving([Fault(status), Fault(status), "fine"]) as (server, chat):
+        if status in (400, 401, 403, 404, 422):
+            with pytest.raises(PolicyError):
+                await chat.chat(ASKED, SAMPLING)
+            assert len(server.requests) == 1
+        else:
+            reply = await chat.chat(ASKED, SAMPLING)
+            assert (reply.text, reply.usage.calls) == ("fine", 1), "a refused try is no call"
 
 
 async def test_nothing_of_a_cut_attempt_is_kept_but_its_cost() -> None:
@@ -310,6 +307,8 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
         ([Fault(429)] * 4, "limits its callers (429), also at try 4", "fewer calls"),
         ([Fault(429, "You exceeded your current quota", "insufficient_quota")], "no quota", ""),
         ([Fault(500, "CUDA out of memory")] * 4, "failed: CUDA out of memory", ""),
+        ([Fault(500, body="")] * 4, "failed: for no reason that it tells (500)", ""),
+        ([Fault(403, body="<html>Who are you?")], "sent a web page", "a proxy"),
         ([Fault(200, body="data: <html>\n\n")] * 4, "not an OpenAI-compatible", "/v1"),
         *(
             ([full], "no longer fits the context length", "longer context")

@@ -1,16 +1,9 @@
-"""Threads for the embedded model: cores that others keep busy are not counted.
-
-What comes back for a weighing, and its arithmetic; the real model is in test_choice_judge.
-"""
-
-from pathlib import Path
+"""What comes back for a weighing, and its arithmetic; the real model is in test_choice_judge."""
 
 import pytest
 
 from rubricem.agent.models.llama import Weighing, shares
 from rubricem.memory.errors import PolicyError
-
-needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="reads /proc/stat")
 
 
 def test_shares_are_probabilities_among_the_options_of_which_one_must_have_some():
