@@ -29,6 +29,8 @@ MOST_CONNECTIONS = 5000
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
 DONE = "[DONE]"
+MOST_BYTES = 16 << 20
+"""of a line, and of a body that holds no events"""
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """what a value of another shape than expected raises"""
 
@@ -205,15 +207,17 @@ async def _values(response: httpx2.Response) -> AsyncGenerator[Any]:
 
     Where there are none, what it is as a whole: an object, or a text.
     """
-    others, found = list[str](), False
+    others, found, room = list[str](), False, MOST_BYTES
     async for line in _lines(response):
         name, _, data = line.partition(":")
         value = DONE if data.strip() == DONE else _parsed(data if name == "data" else line)
         if value == DONE or isinstance(value, Mapping):
             found = True
             yield value
-        else:
+        elif not found and not line.startswith(":"):
             others.append(line)
+            if (room := room - len(line) - 1) < 0:
+                raise ValueError("no reply, however long")
     if not found and (whole := "\n".join(others).strip()):
         value = _parsed(whole)
         yield value if isinstance(value, Mapping) else whole
@@ -224,6 +228,8 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
     left = b""
     async for chunk in response.aiter_bytes():
         *lines, left = (left + chunk).split(b"\n")
+        if len(left) > MOST_BYTES:
+            raise ValueError("a line without an end")
         for line in lines:
             yield line.decode(errors="replace").strip("\ufeff\r ")
     yield left.decode(errors="replace").strip("\ufeff\r ")

@@ -2,7 +2,7 @@
 
 A loopback server that replays what model servers send: JSON by route, and streams of events.
 
-    with RecordedServer(recorded("vllm")) as server:
+    with RecordedServer(recorded()) as server:
         ...  # server.root, server.asked
 
 Routes are named like `POST /tokenize`. What stands there is a value to be sent, a stream, a
@@ -31,7 +31,7 @@ from tests.conftest import ROOT
 from tests.support.scripted_server import Fault, LoopbackServer, Streaming
 
 Json = dict[str, Any]
-RECORDED = ROOT / "tests" / "data" / "recorded"
+RECORDED = ROOT / "tests" / "data" / "recorded" / "vllm.json"
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Events:
 Route = Json | Events | Fault | Callable[[Json], Any]
 
 
-def recorded(name: str) -> dict[str, Route]:
-    """The routes of `tests/recorded/NAME.json`; of several replies the first whose `asked` fits."""
-    written: Json = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+def recorded() -> dict[str, Route]:
+    """The routes of a recorded vLLM; of several replies the first whose `asked` fits."""
+    written: Json = json.loads(RECORDED.read_text(encoding="utf-8"))
     return {route: _route(value) for route, value in written["routes"].items()}
 
 
@@ -156,18 +156,17 @@ def spelling_routes(script: Script, lie: int = 0, logprob: float | None = -0.5) 
 
 
 class Engine(RecordedServer):
-    """A server whose weights can be changed, by the handlers of its engine (docs/scale.md).
+    """A vLLM that is given adapters (docs/scale.md); `failing` are routes that it refuses."""
 
-    `failing` are routes that it refuses with 500.
-    """
-
-    def __init__(self, kind: str, port: int = 0) -> None:
-        self.kind, self.failing = kind, set[str]()
+    def __init__(self, port: int = 0) -> None:
+        self.failing = set[str]()
         self.adapters: dict[str, str] = {}
-        self.weights, self.version = "org/base", "default"
-        self.sampled: list[tuple[str, str]] = []
-        """of each completion the model that it was asked of, and the version that it was served"""
-        routes = {**spelling_routes(self._says), "GET /v1/models": self._models, **self._vllm()}
+        routes = {
+            **spelling_routes(lambda prompt, asked: "one two"),
+            "GET /v1/models": self._models,
+            "POST /v1/load_lora_adapter": self._load,
+            "POST /v1/unload_lora_adapter": self._unload,
+        }
         super().__init__({name: self._guarded(name, made) for name, made in routes.items()}, port)
 
     def _guarded(self, name: str, route: Any) -> Callable[[Json], Any]:
@@ -175,19 +174,14 @@ class Engine(RecordedServer):
             if name in self.failing:
                 return Fault(500, "out of memory")
             model = asked.get("model") if isinstance(asked, dict) else None
-            if self.kind == "vllm-lora" and model not in (None, "base", *self.adapters):
+            if model not in (None, "base", *self.adapters):
                 return Fault(404, f"The model `{model}` does not exist.")
             return route(asked) if callable(route) else route
 
         return answer
 
-    def _says(self, prompt: str, asked: Json) -> str:
-        self.sampled.append((asked["model"], self.version))
-        return "one two"
-
     def _models(self, asked: Json) -> Json:
-        owner = self.kind.partition("-")[0]
-        base = {"id": "base", "owned_by": owner, "root": self.weights, "max_model_len": 65_536}
+        base = {"id": "base", "owned_by": "vllm", "root": "org/base", "max_model_len": 65_536}
         loaded = [{"id": n, "root": p, "parent": "base"} for n, p in self.adapters.items()]
         return {"data": [base, *loaded]}
 
@@ -205,19 +199,9 @@ class Engine(RecordedServer):
             return Fault(404, f"The lora adapter '{asked['lora_name']}' cannot be found.")
         return {"success": True}
 
-    def _vllm(self) -> dict[str, Any]:
-        return {
-            "POST /v1/load_lora_adapter": self._load,
-            "POST /v1/unload_lora_adapter": self._unload,
-        }
-
 
 QUICK = Retry(tries=3, first=0.01, longest=0.02, total=1.0)
 CHAT = [Message("system", "Be brief."), Message("user", "Count.")]
-
-
-def http_to(base_url: str) -> ModelServer:
-    return ModelServer(Server(Endpoint.parse(base_url), "qwen"))
 
 
 @asynccontextmanager
@@ -227,8 +211,8 @@ async def maybe_opened(
     timeout: float = 5.0,
 ) -> AsyncIterator[TokenServer | None]:
     yield await open_tokens(
-        http_to(server.base_url), context_tokens=2048, limiter=Limiter(8), price=None,
-        timeout=timeout, tell=tell, retry=QUICK,
+        ModelServer(Server(Endpoint.parse(server.base_url), "qwen")),
+        context_tokens=2048, limiter=Limiter(8), timeout=timeout, tell=tell, retry=QUICK,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ LISTED = {"data": [{"id": "qwen", "owned_by": "vllm", "root": BASE}, ADAPTER]}
 async def test_weights_that_were_updated_and_adapters_have_a_version_of_their_own(
     more: dict[str, Any], model: str, version: str
 ):
-    with RecordedServer(recorded("vllm") | more) as server:
+    with RecordedServer(recorded() | more) as server:
         choice = ServerChoice(model, server.base_url, in_tokens=True, timeout=5.0)
         async with choice.open_tokens() as served:
             assert served.version == version

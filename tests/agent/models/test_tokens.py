@@ -32,7 +32,7 @@ PROMPT = (151644, 8948, 151645, 151644, 77091, 198)
 
 async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_part():
     heard: list[str] = []
-    with RecordedServer(recorded("vllm")) as server:
+    with RecordedServer(recorded()) as server:
         async with opened(server) as policy:
             prefix = await policy.render(CHAT)
             written = await policy.complete(prefix, SAMPLING, on_text=heard.append)
@@ -59,7 +59,7 @@ async def test_a_text_that_the_predicate_cuts_keeps_the_tokens_that_begin_in_it(
     def after_the_tag(text: str) -> int | None:
         return text.index("<") + 1 if "<" in text else None
 
-    with RecordedServer(recorded("vllm")) as server:
+    with RecordedServer(recorded()) as server:
         async with opened(server) as policy:
             written = await policy.complete(PROMPT, SAMPLING, after_the_tag)
     assert (written.text, written.stop_reason) == ("für <", "stop")
@@ -69,7 +69,7 @@ async def test_a_text_that_the_predicate_cuts_keeps_the_tokens_that_begin_in_it(
 
 
 async def test_ids_go_in_and_nothing_narrows_what_is_sampled():
-    with RecordedServer(recorded("vllm")) as server:
+    with RecordedServer(recorded()) as server:
         async with opened(server) as policy:
             await policy.complete(PROMPT, SAMPLING)
         (body,) = server.bodies(COMPLETIONS)
@@ -87,7 +87,7 @@ PLAIN = {"object": "list", "data": [{"id": "qwen", "owned_by": "openai"}]}
     [
         ({"GET /v1/models": PLAIN}, []),
         (
-            without(recorded("vllm"), "POST /tokenize"),
+            without(recorded(), "POST /tokenize"),
             ["is asked as a chat server, since it gives no token ids"],
         ),
     ],
@@ -121,7 +121,7 @@ async def written_by(routes: dict[str, Any]) -> Completion:
 
 
 def vllm(change: Any = None, **routes: Any) -> dict[str, Any]:
-    kept = recorded("vllm")
+    kept = recorded()
     events = kept[COMPLETIONS]
     assert isinstance(events, Events)
     return {**kept, COMPLETIONS: changed(events, change) if change else events, **routes}

@@ -56,7 +56,7 @@ def test_a_round_goes_on_with_the_checkpoint_that_it_began_with(
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine("vllm-lora") as started:
+    with Engine() as started:
         yield started
 
 
