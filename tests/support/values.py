@@ -350,7 +350,7 @@ class GivenChat:
 
     name = "given-chat"
 
-    def __init__(self, *replies: str | PolicyError) -> None:
+    def __init__(self, *replies: str | Completion | PolicyError) -> None:
         self.replies = list(replies)
         self.asked: list[list[Message]] = []
 
@@ -365,6 +365,8 @@ class GivenChat:
         reply = self.replies.pop(0)
         if isinstance(reply, PolicyError):
             raise reply
+        if isinstance(reply, Completion):
+            return reply
         return Completion(reply, "eos", usage=Usage(prompt_tokens=10, calls=1))
 
 

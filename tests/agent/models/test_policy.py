@@ -3,7 +3,7 @@
 Calls beside transcripts: finished ones are made once in a run, kept ones once for all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +28,12 @@ from rubricem.memory.schema import (
     Completion,
     LocalModel,
     Message,
-    OnText,
     Sampling,
     Segment,
     Stage,
-    StopPredicate,
-    Usage,
 )
 from tests.memory.test_asking import GOOD, Items
-from tests.support.values import ByCharacter
+from tests.support.values import GivenChat, GivenModel
 
 TRANSCRIPT = [
     Segment(author=Author.PROMPT, text="Question", token_ids=(1, 2)),
@@ -48,59 +45,22 @@ TRANSCRIPT = [
 SAMPLING = Sampling(max_tokens=5)
 
 
-class Recording(ByCharacter):
-    """A model behind either seam that remembers what it was given."""
-
-    name = "recording"
-    version = "7"
-    context_tokens = 99
-
-    def __init__(self) -> None:
-        self.given: list[object] = []
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        self.given.append(list(messages))
-        return (1, 2)
-
-    async def complete(
-        self,
-        prefix: Sequence[int],
-        sampling: Sampling,
-        stop: StopPredicate | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        self.given.append(tuple(prefix))
-        return Completion("text", "eos", (9,), (-0.1,), (4,))
-
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        stop: StopPredicate | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        self.given.append(list(messages))
-        return Completion("text", "eos", (9,), (-0.1,), (4,), reasoning="hm")
-
-
 async def test_a_token_model_renders_system_prompt_and_question_and_continues_all_segments_ids():
-    model = Recording()
+    model = GivenModel(text="text")
     writer = TokenWriter(model)
-    assert await writer.render("system", "question") == (1, 2)
+    assert await writer.render("system", "question") == tuple(map(ord, "system\nquestion"))
     assert await writer.encode("ab") == (97, 98)
     written = await writer.write("system", TRANSCRIPT, SAMPLING, None, None)
-    opening = [Message("system", "system"), Message("user", "question")]
-    assert model.given == [opening, (1, 2, 3, 4, 5, 6, 7, 8)]
-    assert written.token_ids == (9,)
-    assert (writer.name, writer.version, writer.context_tokens) == ("recording", "7", 99)
+    assert (model.read, written.text) == (["\1\2\3\4\5\6\7\x08"], "text")
+    assert (writer.name, writer.version, writer.context_tokens) == ("given", "1", 8192)
     assert not writer.retokenised
 
 
 async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
-    model = Recording()
+    model = GivenChat(Completion("text", "eos", (9,), (-0.1,), (4,), reasoning="hm"))
     writer = ChatWriter(model)
     written = await writer.write("system", TRANSCRIPT, SAMPLING, None, None)
-    assert model.given == [
+    assert model.asked == [
         [
             Message("system", "system"),
             Message("user", "Question note"),
@@ -213,41 +173,19 @@ def store(tmp_path: Path) -> ReplyStore:
     return ReplyStore(tmp_path / "replies")
 
 
-class Replying:
-    """A chat model that gives its replies in turn."""
-
-    def __init__(self, *replies: str | Completion, name: str = "replying") -> None:
-        self.name = name
-        self.replies = list(replies)
-
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        stop: StopPredicate | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        reply = self.replies.pop(0)
-        if isinstance(reply, str):
-            reply = Completion(reply, "eos", usage=Usage(calls=1))
-        if on_text:
-            on_text(reply.text)
-        return reply
-
-
 IT = [Message("user", "Judge it.")]
 PLAIN = Sampling(temperature=0.0)
 
 
 async def test_the_same_call_is_paid_for_once(store: ReplyStore):
-    chat = JournaledChat(Replying("first"), KeptCalls(store))
+    chat = JournaledChat(GivenChat("first"), KeptCalls(store))
     once, again = [await chat.chat(IT, PLAIN) for _ in range(2)]
     assert (once.text, again.text) == ("first", "first")
     assert (once.usage.calls, again.usage) == (1, NO_USAGE)
 
 
 async def test_a_reply_that_could_not_be_used_is_forgotten(store: ReplyStore):
-    model = Replying("no", "no", "no", GOOD)
+    model = GivenChat("no", "no", "no", GOOD)
     chat = JournaledChat(model, KeptCalls(store))
     with pytest.raises(JudgeError):
         await ask_json(chat, IT, Items)
@@ -258,13 +196,13 @@ async def test_a_reply_that_could_not_be_used_is_forgotten(store: ReplyStore):
 
 
 async def test_a_reply_cut_off_by_its_length_is_not_kept(store: ReplyStore):
-    chat = JournaledChat(Replying(Completion("half", "length"), "whole"), KeptCalls(store))
+    chat = JournaledChat(GivenChat(Completion("half", "length"), "whole"), KeptCalls(store))
     assert [(await chat.chat(IT, PLAIN)).text for _ in range(2)] == ["half", "whole"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"text": 3}', "\x00"])
 async def test_a_damaged_file_counts_as_not_there(store: ReplyStore, content: str):
-    chat = JournaledChat(Replying("first", "second"), KeptCalls(store))
+    chat = JournaledChat(GivenChat("first", "second"), KeptCalls(store))
     await chat.chat(IT, PLAIN)
     (path,) = store.folder.rglob("*.json")
     path.write_text(content)
@@ -290,9 +228,9 @@ async def test_a_kept_reply_lies_where_it_always_did(store: ReplyStore):
     sampling = {"max_tokens": 2048, "temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "dry": None,
                 "grammar": None, "seed": None, "json_schema": None}  # fmt: skip
     said = [{"role": "user", "content": "Judge it."}]
-    store.save({"model": "replying", "messages": said, "sampling": sampling}, {"text": "before"})
+    store.save({"model": "given-chat", "messages": said, "sampling": sampling}, {"text": "before"})
     store.save({"model": ["numbering", "1"], "prefix": [1], "options": ["a"]}, {"chances": [1]})
-    chat = JournaledChat(Replying(), KeptCalls(store))
+    chat = JournaledChat(GivenChat(), KeptCalls(store))
     assert (await chat.chat(IT, PLAIN)).text == "before"
     model = Numbering()
     assert await JournaledReader(model, KeptCalls(store)).weigh((1,), ("a",)) == (1,)
