@@ -17,7 +17,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
@@ -146,17 +146,11 @@ def is_transient(status: int) -> bool:
 
 def parse_wait(headers: Mapping[str, str]) -> float | None:
     """Seconds that the response's headers ask to wait, or None if they say nothing usable."""
-    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
-        return milliseconds / 1000
-    return _number(headers.get("retry-after"))
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value or "")
-    except ValueError:
-        return None
-    return max(0.0, number) if math.isfinite(number) else None
+    for name, a_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            if math.isfinite(asked := float(headers.get(name, "")) / a_second):
+                return max(0.0, asked)
+    return None
 
 
 class Limiter:

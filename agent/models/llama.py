@@ -11,7 +11,6 @@ weights, under a name made of the weights' version and the prompt's ids.
 
 import asyncio
 import codecs
-import hashlib
 import importlib.metadata
 import math
 import os
@@ -30,6 +29,7 @@ from rubricem.agent.models.policy import before_thought, learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.agent.weights.templates import ChatTemplate, template_in
 from rubricem.memory.errors import PolicyError, boundary
+from rubricem.memory.runs import hash_of
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import digest_of
 
@@ -249,7 +249,7 @@ class LlamaPolicy:
                     return
                 await self.complete(head, Sampling(max_tokens=1, temperature=0.0))
                 await self._post("/slots/0?action=save", {"filename": state.name})
-                await asyncio.to_thread(lambda: told.write_text(_digest(state)))
+                await asyncio.to_thread(lambda: told.write_text(hash_of(state)))
             except (PolicyError, OSError):
                 return
             await asyncio.to_thread(_drop_older, folder)
@@ -344,11 +344,6 @@ class LlamaPolicy:
             return reply.json()
 
 
-def _digest(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
 def _drop_older(folder: Path) -> None:
     """Keep the latest states: a judge's prompts and a policy's take turns."""
     kept = sorted(folder.glob("state-*.bin"), key=lambda file: -file.stat().st_mtime)
@@ -360,7 +355,7 @@ def _drop_older(folder: Path) -> None:
 def _whole(file: Path, told: Path) -> bool:
     """Whether a file is there and is what the digest beside it says."""
     try:
-        return told.read_text() == _digest(file)
+        return told.read_text() == hash_of(file)
     except (OSError, UnicodeDecodeError):
         return False
 
