@@ -285,14 +285,12 @@ def _parts(name: str) -> tuple[str, ...]:
 def _told_apart(names: Sequence[str]) -> dict[str, str]:
     """For each of several folders the last of its names that no other has; nothing for one."""
     ways = {name: _parts(name) for name in dict.fromkeys(names)}
-    if len(ways) < 2:
-        return {}
-    longest = max(map(len, ways.values()))
-    told = {name: way[-1:] for name, way in ways.items()}
-    for count in range(2, longest + 1):
-        times = Counter(told.values())
-        told = {name: ways[name][-count:] if times[t] > 1 else t for name, t in told.items()}
-    return {name: "/".join(way) for name, way in told.items()}
+    told = dict[str, str]()
+    for name, way in ways.items() if len(ways) > 1 else ():
+        counts = range(1, len(way) + 1)
+        alone = (n for n in counts if [w[-n:] for w in ways.values()].count(way[-n:]) == 1)
+        told[name] = "/".join(way[-next(alone, len(way)) :])
+    return told
 
 
 class Retrieved:

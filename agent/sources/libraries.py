@@ -41,12 +41,13 @@ from rubricem.agent.sources.index import (
     open_segment,
     write_segment,
 )
-from rubricem.agent.sources.python import LEFT_OUT, Documentation
+from rubricem.agent.sources.python import LEFT_OUT, distribution_passages, library_passages
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
+from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
-DOCS_VERSION = 10
+DOCS_VERSION = 11
 """Part of each key: raise it if the same libraries give other passages."""
 STANDARD = "the standard library"
 READING = "Reading the documentation of the installed libraries"
@@ -98,16 +99,16 @@ class Library:
         names = frozenset(each.lower() for each in (*tops, name.replace("-", "_")))
         return cls(name, key, names, len(record), distribution)
 
-    def read(self) -> Documentation:
-        """Its documentation; if reading it failed, it says so."""
+    def read(self) -> tuple[list[Passage], str]:
+        """Its documentation, and what is left out of it: all, if reading it failed."""
         try:
             if self.distribution is None:
-                return Documentation.of_library()
-            return Documentation.of_distribution(self.distribution)
+                return library_passages(), ""
+            return distribution_passages(self.distribution)
         except Exception as cause:
             # What others wrote may break any reader; the rest is read all the same.
             kind = type(cause).__name__
-            return Documentation([], f"{self.name} (all of it: {kind}: {str(cause)[:200]})")
+            return [], f"{self.name} (all of it: {kind}: {str(cause)[:200]})"
 
 
 def _key(*parts: str) -> str:
@@ -157,9 +158,8 @@ class Shelf:
         return sorted(missing, key=lambda one: one.size)
 
     def read(self, library: Library) -> None:
-        found = library.read()
-        notes = (found.left_out,) if found.left_out else ()
-        write_segment(found.passages, self.place(library), notes)
+        passages, left_out = library.read()
+        write_segment(passages, self.place(library), [left_out] if left_out else [])
 
     def read_all(self, on_progress: OnProgress | None = None) -> None:
         """Read what is missing; if another process does so, wait for it."""

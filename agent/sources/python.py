@@ -17,7 +17,6 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import Distribution
 from itertools import pairwise
 from pathlib import Path
@@ -88,56 +87,40 @@ def read_modules(
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class Documentation:
-    """What was read of one library."""
-
-    passages: list[Passage]
-    left_out: str = ""
-
-    @classmethod
-    def of_library(cls) -> "Documentation":
-        """What is known of the standard library, builtins first."""
-        modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))))
-        passages = [*_named_passages("", builtins, sorted(vars(builtins)))]
-        found = documentation(modules)
-        passages += [*_topic_passages(), *found.passages, *_compiled_passages(modules)]
-        return cls(passages)
-
-    @classmethod
-    def of_distribution(
-        cls, distribution: Distribution, budget: int = MOST_SOURCE
-    ) -> "Documentation":
-        """The README, without its history of changes, and the documented public objects."""
-        text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
-        title = f"{distribution.name} {distribution.version} README"
-        location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
-        passages: list[Passage] = []
-        for section in markdown_sections(text):
-            heading = section.heading.lower()
-            if "change" in heading or "history" in heading or "release" in heading:
-                break
-            for piece in split_passages(section.text):
-                passages.append(Passage(title, location, section.heading, piece))
-        files = module_files(distribution)
-        modules = read_modules(files, budget)
-        read = {module.name for module in modules}
-        public = [name for name in files if not is_private(name)]
-        unread = len(set(public) - read)
-        left_out = f"{distribution.name} ({unread:,} of {len(public):,} modules)" if unread else ""
-        found = documentation(modules)
-        return cls([*passages[:_MOST_README], *found.passages], left_out)
+def library_passages() -> list[Passage]:
+    """What is known of the standard library, builtins first."""
+    modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))))
+    passages = [*_named_passages("", builtins, sorted(vars(builtins)))]
+    return [*passages, *_topic_passages(), *_passages_of(modules), *_compiled_passages(modules)]
 
 
-def documentation(modules: Sequence[ModuleSource]) -> Documentation:
+def distribution_passages(distribution: Distribution) -> tuple[list[Passage], str]:
+    """The README, without its history of changes, and the documented public objects.
+
+    And what is left out of it, if anything.
+    """
+    text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
+    title = f"{distribution.name} {distribution.version} README"
+    location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
+    passages: list[Passage] = []
+    for section in markdown_sections(text):
+        heading = section.heading.lower()
+        if "change" in heading or "history" in heading or "release" in heading:
+            break
+        pieces = split_passages(section.text)
+        passages += (Passage(title, location, section.heading, piece) for piece in pieces)
+    files = module_files(distribution)
+    modules = read_modules(files)
+    public = {name for name in files if not is_private(name)}
+    unread = len(public.difference(module.name for module in modules))
+    left_out = f"{distribution.name} ({unread:,} of {len(public):,} modules)" if unread else ""
+    return [*passages[:_MOST_README], *_passages_of(modules)], left_out
+
+
+def _passages_of(modules: Sequence[ModuleSource]) -> Iterator[Passage]:
     """The passages of the modules' public objects, each object once."""
-    api = PublicApi(modules)
-    passages = [
-        passage
-        for public, item, location in api.objects()
-        for passage in object_passages(public, item, location)
-    ]
-    return Documentation(passages)
+    for public, item, location in PublicApi(modules).objects():
+        yield from object_passages(public, item, location)
 
 
 def object_passages(public: str, item: Documented, location: str) -> list[Passage]:

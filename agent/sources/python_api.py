@@ -17,13 +17,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 _MOST_SIGNATURE = 320
 _MOST_TYPED = 140
-_MANY_TYPED = 10
-"""parameters, which with their types take more than that"""
 FEWEST_CHARACTERS = 12
 """Shorter docstrings say nothing that the name does not."""
 
@@ -68,13 +65,11 @@ class ModuleSource:
     stars: list[str] = field(default_factory=list)
     exported: frozenset[str] | None = None
     """the literal `__all__`, where there is one and nothing is added to it"""
-    listed: bool = False
-    """it has an `__all__`, literal or not"""
     defined: set[str] = field(default_factory=set)
     assigned: dict[str, str] = field(default_factory=dict)
     """name -> the other name of this module whose value it has"""
-    bases: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """class, or instance that is documented as one -> what it is made of, as written"""
+    bases: set[str] = field(default_factory=set)
+    """names of the classes that others are made of"""
 
     def add(self, item: Documented) -> None:
         text = _VERSION_NOTE.sub("", inspect.cleandoc(item.text)).strip()
@@ -87,13 +82,6 @@ class ModuleSource:
     def offers(self, name: str) -> bool:
         return name in self.exported if self.exported is not None else not name.startswith("_")
 
-    def passes_on(self, name: str) -> bool:
-        """Whether a star import of it takes the name, as far as is known."""
-        # A list that is put together names what the module itself defines, mostly.
-        taken = self.imported.get(name, ("", ""))[0]
-        foreign = self.listed and not self.package and bool(taken) and taken not in self.stars
-        return self.offers(name) and (self.exported is not None or not foreign)
-
     def read(self) -> int:
         """How long its source is; 0 where the file is gone or is no Python of this version."""
         try:
@@ -101,7 +89,7 @@ class ModuleSource:
             _SourceReader(self).read(source)
             if _EXTENDED.search(source):
                 # By a function of its own, perhaps, whose body is not read.
-                self.exported, self.listed = None, True
+                self.exported = None
             return len(source)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return 0
@@ -158,7 +146,8 @@ class _SourceReader:
         doc = ast.get_docstring(node, clean=False)
         if isinstance(node, ast.ClassDef):
             if not outer:
-                self.module.bases[name] = tuple(filter(None, map(_path_of, node.bases)))
+                paths = map(_path_of, node.bases)
+                self.module.bases |= {path.rpartition(".")[2] for path in paths}
             shown = class_signature(node)
             if not shown and not doc and node.bases:
                 shown = f": a class made of {', '.join(map(ast.unparse, node.bases))}"
@@ -214,7 +203,6 @@ class _SourceReader:
                     plain = items and not any(isinstance(item, ast.Starred) for item in items)
                     texts = filter(None, map(self._string, items))
                     self.module.exported = frozenset(texts) if plain else None
-                    self.module.listed = True
                 case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _path_of(owner):
                     self._add(_path_of(owner), "", self._string(doc))
                 case ast.Name(name), value:
@@ -317,9 +305,8 @@ def signature(node: Function, method: bool) -> str:
     if method and named and named[0].arg in ("self", "cls"):
         del named[0]
     typed = [arg for arg in ast.walk(args) if isinstance(arg, ast.arg) and arg.annotation]
-    # Nobody unparses so many types for them to be lost: that took most of the time.
-    full = ast.unparse(args) if len(typed) < _MANY_TYPED else ""
-    if not full or len(full) > _MOST_TYPED:
+    full = ast.unparse(args)
+    if len(full) > _MOST_TYPED:
         for arg in typed:
             arg.annotation = None
         full = ast.unparse(args)
@@ -373,12 +360,8 @@ class PublicApi:
         """the shortest name under which a package offers an object, or a module says it does"""
         for module in modules:
             self._take_names(module)
-        self._bases = {
-            base
-            for module in modules
-            for written in chain.from_iterable(module.bases.values())
-            if (base := self._resolve(module.name, written))
-        }
+        self._bases = {base for module in modules for base in module.bases}
+        """the names of classes that others are made of"""
 
     def _take_names(self, module: ModuleSource) -> None:
         """The names under which a public module offers what is defined elsewhere."""
@@ -408,7 +391,7 @@ class PublicApi:
             if (origin := self._modules.get(star)) is not None:
                 names = self._space(star)
                 lazily = {n: (star, n) for n in origin.exported or () if n not in names}
-                space |= {n: h for n, h in (names | lazily).items() if origin.passes_on(n)}
+                space |= {n: h for n, h in (names | lazily).items() if origin.offers(n)}
         space |= module.imported
         space |= {defined: (name, defined) for defined in module.defined}
         return space
@@ -440,25 +423,13 @@ class PublicApi:
         inside = [m for m in self._where.get(name, ()) if m.startswith(f"{origin}.")]
         return (min(inside, key=lambda m: (m.count("."), len(m), m)), name) if inside else None
 
-    def _resolve(self, module: str, dotted: str) -> Home | None:
-        """(module, name inside it) of a dotted expression in a module."""
-        top, _, rest = dotted.partition(".")
-        if top in self._modules and top not in self._space(module):
-            home: Home | None = (top, "")
-        else:
-            home = self._home(module, top)
-        while home and not home[1] and rest:
-            part, _, rest = rest.partition(".")
-            home = self._home(home[0], part)
-        return (home[0], f"{home[1]}.{rest}" if rest else home[1]) if home else None
-
     def _top(self, module: str, name: str) -> str | None:
         """The public name of a top-level object; None where it has none."""
         alias = self._shortest.get((module, name))
         source = self._modules[module]
         if is_private(module) or not source.offers(name):
             # What public classes are made of has methods that they have, too.
-            return alias or (f"{module}.{name}" if (module, name) in self._bases else None)
+            return alias or (f"{module}.{name}" if name in self._bases else None)
         own = f"{module}.{name}"
         # Of two that are as short, the one that a package offers on purpose.
         better = alias and _fitness(alias, (module, name))[:3] <= _fitness(own, (module, name))[:3]
@@ -469,13 +440,7 @@ class PublicApi:
         if not name:
             return "" if is_private(module) else module
         top, dot, rest = name.partition(".")
-        if top not in self._modules[module].defined:
-            # Documented where it was imported.
-            home = self._resolve(module, name)
-            if home is None or not home[1]:
-                return ""
-            module, (top, dot, rest) = home[0], home[1].partition(".")
-        public = self._top(module, top)
+        public = self._top(module, top) if top in self._modules[module].defined else None
         return public + dot + rest if public else ""
 
     def objects(self) -> Iterator[tuple[str, Documented, str]]:

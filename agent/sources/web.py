@@ -328,20 +328,33 @@ class SearXNG(Searched):
         return found
 
 
-API = "https://api.semanticscholar.org/graph/v1"
-RETURNED = "title,abstract,tldr,year,venue,authors,url,openAccessPdf,externalIds,fieldsOfStudy"
 MOST = 100
 RETRY = Retry(tries=4, first=1.0, longest=8.0, total=20.0)
 
 
-class Scholar(Searched):
-    """Its passages are abstracts of papers."""
+class Archive(Searched):
+    """An archive of papers, whose passages are abstracts; all who ask it wait for one another."""
+
+    named: tuple[str, str]
+    """for messages, and where its interface is"""
+    gap = 0.0
+    """seconds between two requests"""
+
+    def __init__(self, url: str = "", retry: Retry = RETRY, gap: float | None = None) -> None:
+        name, usual = self.named
+        busy = {429: (f"{name} limits its callers (HTTP 429).", _LATER)}
+        gap = self.gap if gap is None else gap
+        self._service = Service(name, url or usual, {}, busy, retry, gap)
+
+
+RETURNED = "title,abstract,tldr,year,venue,authors,url,openAccessPdf,externalIds,fieldsOfStudy"
+
+
+class Scholar(Archive):
+    """Semantic Scholar's paper search."""
 
     name = "scholar"
-
-    def __init__(self, url: str = API, retry: Retry = RETRY) -> None:
-        refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", _LATER)}
-        self._service = Service("Semantic Scholar", url, refusals=refusals, retry=retry)
+    named = ("Semantic Scholar", "https://api.semanticscholar.org/graph/v1")
 
     async def rows(self, asked: Query, limit: int) -> Iterable[Passage]:
         # Terms with a hyphen match nothing there.
@@ -351,7 +364,6 @@ class Scholar(Searched):
         if asked.fields:
             params["fieldsOfStudy"] = ",".join(asked.fields)
         params["limit"] = str(min(limit, MOST))
-
         reply = await self._service.get("/paper/search", params=params)
         return map(_paper_passage, _objects_in(reply, "data"))
 
@@ -429,20 +441,6 @@ def archived(fields: Fields, address: str, page: str = "") -> Passage:
     year = re.search(r"\b(?:1[89]|20)\d\d\b", told["date"])
     place = _told_of(fields["who"], year[0] if year else "", *fields["venue"][:1], page)
     return row(told["title"], address, told["text"], place)
-
-
-class Archive(Searched):
-    """An archive of papers; all who ask it wait for one another."""
-
-    named: tuple[str, str]
-    """for messages, and where its interface is"""
-    gap: float
-    """seconds between two requests"""
-
-    def __init__(self, url: str = "", retry: Retry = RETRY, gap: float | None = None) -> None:
-        name, usual = self.named
-        gap = self.gap if gap is None else gap
-        self._service = Service(name, url or usual, retry=retry, gap=gap)
 
 
 class ArXiv(Archive):

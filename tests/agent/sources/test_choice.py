@@ -82,15 +82,16 @@ async def test_one_document_of_several_does_not_take_every_place(tmp_path: Path)
     assert [p.location for p in await both.search("trial failed", 5)] == ["long.md"] * 5
 
 
-async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all() -> None:
-    down = fixed(error="One is down.")
-    for other, named in (
-        (fixed(), "One is down."),
-        (fixed(error="Two is."), "One is down. Two is."),
-    ):
-        with pytest.raises(SourceError) as caught:
-            await Combined([down, other]).search("q", 3)
-        assert str(caught.value) == named
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [(fixed(), "One is down."), (fixed(error="Two is."), "One is down. Two is.")],
+)
+async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all(
+    other: FixedSearch, named: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        await Combined([fixed(error="One is down."), other]).search("q", 3)
+    assert str(caught.value) == named
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.sources.choice import about, reading_of
 from rubricem.agent.sources.fetch import AddressGuard
 from rubricem.agent.sources.mcp_client import (
     MOST_CHARACTERS,
@@ -227,6 +228,14 @@ def test_of_large_results_no_more_is_read_than_of_one_text() -> None:
     result = CallToolResult(content=[TextContent(text=json.dumps(rows))])
     found, _ = passages_of(result, "wiki.find")
     assert 0.9 * MOST_CHARACTERS < sum(len(p.text) for p in found) <= MOST_CHARACTERS
+
+
+def test_what_was_read_of_the_sources_is_told_beside_tools_too() -> None:
+    search = FixedSearch()
+    tools = Equipped(search, {})
+    search.reading = ("read 2 files of notes; not read: 1 .doc.",)  # type: ignore[attr-defined]
+    assert reading_of(tools) == ("read 2 files of notes; not read: 1 .doc.",)
+    assert about(tools) == (search.name,), "of one that tells nothing its name"
 
 
 async def test_a_later_question_is_told_and_may_call_it(

@@ -5,7 +5,8 @@ import pytest
 
 from rubricem.agent.sources.index import LexicalIndex, build_index
 from rubricem.agent.sources.python import (
-    Documentation,
+    distribution_passages,
+    library_passages,
     module_files,
     read_modules,
 )
@@ -82,7 +83,7 @@ def toy(tmp_path: Path) -> Distribution:
 def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_users(
     toy: Distribution,
 ) -> None:
-    passages = {passage.place: passage for passage in Documentation.of_distribution(toy).passages}
+    passages = {passage.place: passage for passage in distribution_passages(toy)[0]}
     names = "Toy toy toy.Kite toy.Kite.tail toy.Kite.fly toy._kite._Flyer.land toy.gust"
     assert passages.keys() == set(names.split())
     kite = passages["toy.Kite"]
@@ -102,9 +103,7 @@ def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
-    return build_index(
-        Documentation.of_library().passages, tmp_path_factory.mktemp("index"), "library", "a"
-    )
+    return build_index(library_passages(), tmp_path_factory.mktemp("index"), "library", "a")
 
 
 @pytest.mark.parametrize(
