@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.sources.choice import Sources
-from rubricem.agent.sources.documents import (
-    PART_FILES,
-    Folder,
-    fetch_repository,
-    find_files,
-)
+from rubricem.agent.sources.documents import PART_FILES, Folder, fetch_repository, find_files
 from rubricem.memory.errors import SettingsError, SourceError
 from tests.support.waiting import descendants, name_of
 

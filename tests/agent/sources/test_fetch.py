@@ -26,11 +26,7 @@ from rubricem.agent.sources.fetch import (
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
-from tests.support.sites import (
-    PageSite,
-    Sent,
-    names,
-)
+from tests.support.sites import PageSite, Sent, names
 
 SMALL = FetchLimits(megabytes=1, seconds=1.0)
 PUBLIC = "93.184.215.14"

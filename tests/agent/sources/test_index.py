@@ -2,12 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.index import (
-    build_index,
-    open_index,
-    without_near_duplicates,
-    words,
-)
+from rubricem.agent.sources.index import build_index, open_index, without_near_duplicates, words
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.transcript.words import Query, narrow_query, read_query
 from rubricem.memory.language import stem

@@ -23,12 +23,7 @@ from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.sources.choice import about, reading_of
 from rubricem.agent.sources.fetch import AddressGuard
-from rubricem.agent.sources.mcp_client import (
-    MOST_CHARACTERS,
-    Bounded,
-    Equipped,
-    passages_of,
-)
+from rubricem.agent.sources.mcp_client import MOST_CHARACTERS, Bounded, Equipped, passages_of
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.agent.transcript.question import Ask

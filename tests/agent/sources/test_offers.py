@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.sources.offers import (
-    LONGEST_ARGUMENTS,
-    LONGEST_DESCRIPTION,
-    Offer,
-)
+from rubricem.agent.sources.offers import LONGEST_ARGUMENTS, LONGEST_DESCRIPTION, Offer
 
 TEXT = {"type": "string"}
 TITLED = {"title": TEXT, "lang": TEXT, "odd": 3}
