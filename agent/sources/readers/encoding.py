@@ -320,13 +320,11 @@ def _mixed(content: bytes) -> tuple[str, str]:
     """Lines of UTF-8, and what else is among them in its own encoding if that can be told."""
     lines = content.splitlines(keepends=True)
     others = [line for line in lines if not _reads(line, "utf-8")]
-    with suppress(SourceError):
+    with suppress(SourceError, UnicodeDecodeError):
         encoding = _detect(b"".join(others)[:_SAMPLE], [])[0]
         told = (line.decode("utf-8" if _reads(line, "utf-8") else encoding) for line in lines)
-        with suppress(UnicodeDecodeError):
-            text = "".join(told)
-            how = f"{len(others)} of its {len(lines)} lines are read as {_label(encoding)}"
-            return text, f"in mixed encodings: {how}"
+        how = f"{len(others)} of its {len(lines)} lines are read as {_label(encoding)}"
+        return "".join(told), f"in mixed encodings: {how}"
     return _by_line(content, "utf-8", "")
 
 

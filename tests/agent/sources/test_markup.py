@@ -232,26 +232,14 @@ def test_a_page_says_the_same_from_a_folder_and_from_the_web() -> None:
     assert read_there.title == "P-1"
 
 
-@pytest.mark.parametrize(
-    ("content", "title", "text"),
-    [
-        ("<meta charset='gbk'><title>试验报告</title><p>密封圈老化".encode("gbk"),
-         "试验报告", "密封圈老化"),
-        ('<?xml version="1.0" encoding="shift_jis"?><html xmlns="http://www.w3.org/1999/xhtml">'
-         "<head><title>試験報告書</title><script src='x'/></head><body><p>シールの劣化と流量</p>"
-         "</body></html>".encode("shift_jis"),
-         "試験報告書", "シールの劣化と流量"),
-        ("<title>Pump</title><p>worn".encode("utf-16"), "Pump", "worn"),
-        ("<meta charset='windows-1251'><title>Größe</title><p>Dichtung für die Öffnung".encode(),
-         "Größe", "Dichtung für die Öffnung"),
-    ],
-    ids=["declared", "XHTML", "mark", "declared wrongly"],
-)  # fmt: skip
-def test_a_file_honours_what_it_declares_where_that_can_be(
-    content: bytes, title: str, text: str
-) -> None:
-    document = read(Input.of_bytes("a.xhtml", content))
-    assert (document.title, document.sections[0].text) == (title, text)
+def test_xhtml_honours_what_it_declares() -> None:
+    content = (
+        '<?xml version="1.0" encoding="shift_jis"?><html xmlns="http://www.w3.org/1999/xhtml">'
+        "<head><title>試験報告書</title><script src='x'/></head><body><p>シールの劣化と流量</p>"
+        "</body></html>"
+    )
+    document = read(Input.of_bytes("a.xhtml", content.encode("shift_jis")))
+    assert (document.title, document.sections[0].text) == ("試験報告書", "シールの劣化と流量")
 
 
 @pytest.mark.parametrize(

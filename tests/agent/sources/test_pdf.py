@@ -286,11 +286,6 @@ def test_a_title_that_says_nothing_gives_way_to_the_file_s_name(title: str):
     assert document(drawing([Drawn(60, 700, "Text.")], title=own)).title == own
 
 
-def test_pages_without_text_are_counted():
-    assert document(pdf(["One.", *[""] * 30])).note == "read in part: 30 of 31 pages have no text"
-    assert document(pdf(["One.", "Two."])).note == ""
-
-
 def test_what_needs_no_password_and_what_a_reader_can_mend_is_read():
     assert document(pdf(["Open to all."], password="")).sections[0].text == "Open to all."
     content = b"BT /F1 12 Tf 60 700 Td (Found again.) Tj ET"

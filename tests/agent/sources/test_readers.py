@@ -17,22 +17,6 @@ def read_as(name: str, content: str | bytes) -> Document:
     return read(Input.of_bytes(name, content.encode() if isinstance(content, str) else content))
 
 
-def test_html_keeps_headings_and_drops_what_surrounds_the_text() -> None:
-    document = read_as(
-        "a.html",
-        "<html><head><title>Bee  keeping</title><script>x()</script></head><body>"
-        "<nav>Home</nav><h1>Bees</h1><p>They make <b>honey</b>\n and wax.</p>"
-        "<h2>Hives</h2><pre>a\n  b</pre><ul><li>one</li><li>two</li></ul>"
-        "<footer>Imprint</footer></body></html>",
-    )
-    assert document.title == "Bee keeping"
-    assert document.sections[0].path == ("Bees",)
-    assert document.sections[0].text == "They make honey and wax."
-    assert document.sections[1].heading == "Bees > Hives"
-    assert document.sections[1].text.split("\n")[:2] == ["a", "  b"]
-    assert document.sections[1].text.split("\n")[-2:] == ["- one", "- two"]
-
-
 DEFINITIONS = """
 <dl><dt class="term">
 core.bare

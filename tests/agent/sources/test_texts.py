@@ -117,17 +117,6 @@ def test_a_list_counts_from_its_first_number(name: str, content: str) -> None:
     assert of_kind(letters, LIST) == ["a. one\nb. two", "i. one\nii. two"]
 
 
-def test_marks_of_obsidian_are_read() -> None:
-    text = text_of(
-        told(
-            "a.md",
-            "> [!note] Result\n> 42 litres.\n\n`[[a]]` costs $5 and $6, see [[Seals|the seal]].",
-        )
-    )
-    assert "Result: 42 litres." in text
-    assert "[[a]] costs $5 and $6, see the seal." in text, "money is no formula, nor code a link"
-
-
 def test_front_matter_may_be_toml_or_broken() -> None:
     toml = told("a.md", '+++\ntitle = "Trial"\ndate = 2023-05-17\ntags = ["a"]\n+++\n\nText.\n')
     assert (toml.title, toml.date, toml.tags) == ("Trial", "2023-05-17", ("a",))
@@ -240,6 +229,7 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
         ("a.adoc", "[%header,format=csv]\n|===\na,b\n1,2\n|===\n", "a: 1 | b: 2"),
         ("a.md", "```math\n\\frac{p}{q}\n```\nSo \\(x^{2}\\) \\(or so\\) ![a view](x.png).",
          "(p)/(q)\n\nSo x^2 (or so) [image: a view] ."),
+        ("b.md", "`[[a]]` costs $5 and $6.", "[[a]] costs $5 and $6."),  # no formula, nor a link
         ("a.html", "seen <dialog>not</dialog><img alt='a view'><a href='x'><img alt='a link'></a>",
          "seen [image: a view]"),
     ],

@@ -477,7 +477,7 @@ class _Walk:
         alt = seen.CONTROLS.sub("", element.get("alt", "")).strip()
         if _TEX_IMAGE.search(element.get("class", "")):
             self.pieces.append(formulas.linear_tex(alt))
-        elif alt and next(element.iterancestors("a"), None) is None:
+        elif alt and not self.pre and next(element.iterancestors("a"), None) is None:
             self.pieces.append(f" [image: {alt}] ")
         return True
 

@@ -33,7 +33,7 @@ from rubricem.agent.sources.readers.pdf.grids import (
     rules_of,
     unruled_table,
 )
-from rubricem.agent.sources.readers.pdf.strokes import is_crossed, read_strokes
+from rubricem.agent.sources.readers.pdf.strokes import read_strokes
 
 NARROWEST = 12
 """times its letters' size that running text is wide; each line of what is narrower is one"""
@@ -203,9 +203,7 @@ def _paragraph(lines: list[Line]) -> Part:
 def parts_of_page(page: Any, text: Any) -> list[Part]:
     """The blocks of a page in their order; those of turned text after what most of it is."""
     level, upright = rules_of(page)
-    turned = words_of(text, apart=bool(upright))
-    if not upright and is_crossed(turned.get(0, ()), level):
-        turned = words_of(text, apart=True)
+    turned = words_of(text, apart=bool(level or upright))
     found: list[Part] = []
     for angle in sorted(turned, key=lambda each: -len(turned[each])):
         rules = ([], []) if angle else (level, upright)

@@ -4,7 +4,6 @@ Drawn words say neither. Shares are of the size of a word's letters.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 
 from rubricem.agent.sources.readers.pdf.glyphs import Glyphs, lines_of, run_on, with_scripts
 from rubricem.agent.sources.readers.pdf.grids import Rule
@@ -50,16 +49,6 @@ def read_strokes(words: list[Glyphs], level: list[Rule]) -> list[Glyphs]:
                 gone.update(map(id, (*above, *below)))
                 made.append(found)
     return [*(word for word in words if id(word) not in gone), *made]
-
-
-def is_crossed(words: Sequence[Glyphs], level: list[Rule]) -> bool:
-    """Whether a rule goes through words, which then have to be known one by one."""
-    few = len(level) * len(words) <= _MOST_PAIRS
-    return few and any(
-        x0 < word.x1 and word.x0 < x1 and _is_at(word, y, *_THROUGH)
-        for y, x0, x1 in level
-        for word in words
-    )
 
 
 def _is_at(word: Glyphs, y: float, low: float, high: float) -> bool:
