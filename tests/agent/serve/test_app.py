@@ -134,11 +134,7 @@ async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):
         assert (await client.patch("/api/runs/a", json=named, headers=OURS)).json() == named
         for sought, number in {"q=caches": 1, "tag=work": 1, "q=heaps": 0, "tag=home": 0}.items():
             found = (await client.get(f"/api/runs?{sought}")).json()
-            assert (found["found"], len(found["runs"]), found["tags"]) == (
-                number,
-                number,
-                {"Work": 1},
-            )
+            assert found["found"] == len(found["runs"]) == number and found["tags"] == {"Work": 1}
         (row,) = (await client.get("/api/runs?q=caches")).json()["runs"]
         assert (row["title"], row["tags"]) == ("My caches", ["Work"]) and row["preview"]
         assert "found" not in (await client.get("/api/runs?before=a")).json()
@@ -148,8 +144,7 @@ async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):
         assert (await client.delete("/api/runs/a")).status_code == 403
         assert (await client.delete("/api/runs/a", headers=OURS)).status_code == 204
         assert not (tmp_path / "data" / "runs" / "a").exists()
-        for gone in (client.get, client.delete, client.patch):
-            more = {} if gone == client.get else {"headers": OURS}
-            more |= {"json": {}} if gone == client.patch else {}
-            assert (await gone("/api/runs/a", **more)).status_code == 404
+        for method in ("GET", "DELETE", "PATCH"):
+            gone = await client.request(method, "/api/runs/a", headers=OURS, json={})
+            assert gone.status_code == 404
         assert (await client.get("/api/runs")).json()["runs"] == []
