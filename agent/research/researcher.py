@@ -357,7 +357,7 @@ class Researcher:
         # A model in this process costs no money.
         limits = ask.limits(self.policy.priced if self.policy.reader is None else None)
         usual = None
-        if self.journal is None and not ask.whole:  # else nobody reads it before the run goes on
+        if listener is not ignore and self.journal is None and not ask.whole:  # somebody reads it
             usual = await asyncio.to_thread(usual_cost, self.store, self.choices, ask)
         listener(BudgetSet(limits, ask.budgets, usual))
         return run
