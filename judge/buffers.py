@@ -20,13 +20,14 @@ the largest of a question is 3; negative points make a flaw, and items with 0 po
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import pvariance
 from typing import Any
 
 from pydantic import ValidationError
 
 from rubricem.memory.asking import first_fault
-from rubricem.memory.errors import StoreError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import ChangeKind, Criterion, RubricBuffer, Stage
 
 CAPS: Mapping[Stage, int] = {Stage.PLAN: 3, Stage.RESEARCH: 2, Stage.REVIEW: 2, Stage.ANSWER: 3}
@@ -117,12 +118,35 @@ class FoundRubrics:
             try:
                 yield _parse_row(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-                missing = first_fault(error) if isinstance(error, ValidationError) else missing
+                why = row_fault(error).splitlines()[0]
                 raise StoreError(
-                    f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
+                    f"row {number} holds no rubrics of a known form: {why}",
                     "Known are DR Tulu's and HealthBench's rows, and our own exports.",
                 ) from error
+
+
+def read_rows(path: Path, nothing: str, remedy: str) -> list[Any]:
+    """The rows of a JSON list or of JSON lines.
+
+    Raises StoreError if the file cannot be read, SettingsError with the remedy if it holds
+    `nothing`, such as "no rows".
+    """
+    try:
+        if not path.is_file():  # a device has no end
+            raise OSError("it is no plain file")
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
+    if rows := json_rows(text, str(path)) if text.strip() else []:
+        return rows
+    raise SettingsError(f"{path} holds {nothing}.", remedy)
+
+
+def row_fault(error: Exception) -> str:
+    """Why a row cannot be read, in a few words."""
+    if isinstance(error, ValidationError):
+        return first_fault(error)
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def json_rows(text: str, named: str) -> list[Any]:

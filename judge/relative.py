@@ -209,21 +209,18 @@ class RelativeJudge:
         order = random.Random(seed).sample(range(count), count) if self._shuffled else range(count)
         read = await outcome(self._reader.read(question, text([twins[i][0] for i in order]), seed))
         if not isinstance(read, Read):
-            for place in (place for same in twins for place in same):
-                scores[place] = failed_score(read.told())
-            return RelativeScores(tuple(scores), (read.told(),), usage_of_error(read))
+            read = Read((None,) * count, usage_of_error(read), read.told())
         for i, given in zip(order, read.scores, strict=True):
+            told = failed_score(read.fault)
+            if given:
+                told = StageScore(stage=Stage.ANSWER, score=given[0], justification=given[1])
             for place in twins[i]:
-                scores[place] = (
-                    StageScore(stage=Stage.ANSWER, score=given[0], justification=given[1])
-                    if given
-                    else failed_score(read.fault)
-                )
+                scores[place] = told
         notes = [read.fault] if None in read.scores else []
-        if len(twins) == 1:
+        if count == 1 and read.scores[0]:
             notes.append(IDENTICAL if len(twins[0]) > 1 else ALONE)
-        elif len(twins) > LARGE:
-            notes.append(MANY.format(shown=len(twins)))
+        elif count > LARGE and any(read.scores):
+            notes.append(MANY.format(shown=count))
         return RelativeScores(tuple(scores), tuple(notes), read.usage)
 
 

@@ -12,6 +12,7 @@ The model, the source and the limits are opened once and shared by all arms.
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -242,21 +243,19 @@ async def _answer_all(
     on_row: OnRow,
     total: int,
 ) -> None:
-    """As many at once as are allowed, begun in order."""
-    waiting, failed, done = iter(wanted), 0, total - len(wanted)
+    """As many at once as are allowed, begun in order; those begun end before an error is raised."""
+    waiting, failed, done, error = deque(wanted), 0, total - len(wanted), ""
 
     async def work() -> None:
-        nonlocal failed, done
-        for question, arm in waiting:
-            row = await answer_one(parts, question, arm)
+        nonlocal failed, done, error
+        while waiting:
+            row = await answer_one(parts, *waiting.popleft())
             await asyncio.to_thread(rows.append, row)
             failed, done = failed + 1 if row.status is Status.FAILED else 0, done + 1
             on_row(row, done, total)
             if failed >= MOST_FAILED:
-                raise PolicyError(
-                    f"{failed} runs in a row failed; of the last: {row.reason}",
-                    "Fix that; the same command then continues.",
-                )
+                waiting.clear()
+                error = error or f"{failed} runs in a row failed; of the last: {row.reason}"
 
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -265,6 +264,8 @@ async def _answer_all(
     except BaseExceptionGroup as group:
         known = next((e for e in group.exceptions if isinstance(e, RubricemError)), None)
         raise known or group from None
+    if error:
+        raise PolicyError(error, "Fix that; the same command then continues.")
 
 
 async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> EvalRow:

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from rubricem.agent.transcript.question import check_question
-from rubricem.judge.buffers import conversation_text, json_rows
+from rubricem.judge.buffers import conversation_text, read_rows, row_fault
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Passage, Value
 from rubricem.memory.text import digest_of
@@ -108,7 +107,7 @@ class QuestionSet:
         Raises SettingsError for an empty file, an unknown format and repeated ids, StoreError for a
         file or row that cannot be read.
         """
-        rows = _rows_of(path)
+        rows = read_rows(path, "no question", _OWN)
         fields = rows[0] if isinstance(rows[0], dict) else {}
         showing = (name for name, (signs, _) in _FORMATS.items() if signs <= fields.keys())
         form = next(showing, None)
@@ -231,20 +230,6 @@ INCOMPARABLE = {
 _OWN = 'Write lines such as {"question": "...", "answer": "..."}.'
 
 
-def _rows_of(path: Path) -> list[Any]:
-    """The rows of a JSON list or of JSON lines; at least one."""
-    try:
-        if not path.is_file():  # a device has no end
-            raise OSError("it is no plain file")
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
-    rows = json_rows(text, str(path)) if text.strip() else []
-    if not rows:
-        raise SettingsError(f"{path} holds no question.", _OWN)
-    return rows
-
-
 def _read(reader: Reader, row: Any, path: Path, place: int) -> tuple[EvalQuestion, list[Passage]]:
     """A question with an id, and its passages; raises StoreError if it cannot be asked."""
     try:
@@ -254,11 +239,8 @@ def _read(reader: Reader, row: Any, path: Path, place: int) -> tuple[EvalQuestio
         question = EvalQuestion.model_validate(fields)
         text = check_question(question.question)
     except (SettingsError, ValueError, LookupError, TypeError, AttributeError) as error:
-        why = first_fault(error) if isinstance(error, ValidationError) else str(error)
-        why = f"it has no {why}" if isinstance(error, KeyError) else why
-        raise StoreError(
-            f"row {place} of {path} cannot be asked: {why}", "Fix the row, or leave it out."
-        ) from error
+        said = f"row {place} of {path} cannot be asked: {row_fault(error)}"
+        raise StoreError(said, "Fix the row, or leave it out.") from error
     identifier = question.id or digest_of(text, 12)
     return question.model_copy(update={"id": identifier, "question": text}), passages
 

@@ -16,12 +16,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rubricem.judge.buffers import conversation_text, json_rows
-from rubricem.memory.asking import first_fault
+from rubricem.judge.buffers import conversation_text, read_rows, row_fault
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import writable
 from rubricem.memory.schema import NO_USAGE, Usage, Value
 
 Side = Literal["first", "second"]
@@ -135,7 +133,7 @@ def _last(answer: str | Sequence[Row]) -> str:
 
 def read_labelled(path: Path) -> list[LabelledPair]:
     """All pairs in the file, each with an id of its own: sets restart their numbering."""
-    rows = read_rows(path)
+    rows = read_rows(path, "no rows", KNOWN)
     if (reader := reader_of(rows[0])) is None:
         raise SettingsError(f"{path} holds no pairs of a known format.", KNOWN)
     found, seen = list[LabelledPair](), Counter[str]()
@@ -143,25 +141,10 @@ def read_labelled(path: Path) -> list[LabelledPair]:
         try:
             read = list(reader(row, str(place)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            why = first_fault(error) if isinstance(error, ValidationError) else str(error)
-            why = f"it has no {why}" if isinstance(error, KeyError) else why
-            raise StoreError(
-                f"row {place} of {path} cannot be read: {why}", "Fix the row, or leave it out."
-            ) from error
+            said = f"row {place} of {path} cannot be read: {row_fault(error)}"
+            raise StoreError(said, "Fix the row, or leave it out.") from error
         for pair in read:
             seen[pair.id] += 1
             again = f"{pair.id}#{seen[pair.id]}"
             found.append(pair if seen[pair.id] == 1 else pair.model_copy(update={"id": again}))
     return found
-
-
-def read_rows(path: Path) -> list[Any]:
-    """The rows of a JSON list or of JSON lines; at least one."""
-    try:
-        with writable(path):
-            text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is no UTF-8 text.", "Name a .json or .jsonl file.") from error
-    if rows := json_rows(text, str(path)):
-        return rows
-    raise SettingsError(f"{path} holds no rows.", KNOWN)

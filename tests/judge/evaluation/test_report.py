@@ -2,7 +2,8 @@
 
 import pytest
 
-from rubricem.judge.evaluation.data import LabelledComparison, read_labelled, read_rows
+from rubricem.judge.buffers import read_rows
+from rubricem.judge.evaluation.data import LabelledComparison, read_labelled
 from rubricem.judge.evaluation.report import Share, longest_wins, pair_measures, share
 from tests.conftest import ROOT
 from tests.support.values import pair, said
@@ -24,8 +25,7 @@ def test_recorded_verdicts_give_the_statistics_that_were_published(
     """Of 100 pairs: right in both orders, equal in both; right in either order, on average."""
     pairs = read_labelled(LLMBAR / "pairs.jsonl")
     comparisons = []
-    rows = read_rows(LLMBAR / f"recorded_{name}.jsonl")
-    for one, row in zip(pairs, rows, strict=True):
+    for one, row in zip(pairs, read_rows(LLMBAR / f"recorded_{name}.jsonl", "", ""), strict=True):
         for swapped in (False, True):
             number = row["results"][-1][f"swap = {swapped}"]["winner"]
             winner = {"1": "first", "2": "second"}.get(str(number))
