@@ -210,12 +210,11 @@ async def settle(
     tell(f"source: {said}")
     taken = {AUTO: WEB if found else PYTHON}
 
-    def resolve_names(names: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys(taken.get(name, name) for name in names))
-
-    return setup.with_sources(
-        resolve_names(setup.sources.names), resolve_names(setup.choices["source"])
+    names, kept = (
+        list(dict.fromkeys(taken.get(name, name) for name in each))
+        for each in (setup.sources.names, setup.choices["source"])
     )
+    return setup.with_sources(names, kept)
 
 
 def reserve(
