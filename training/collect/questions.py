@@ -89,7 +89,7 @@ def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
             said = f"its {first['loc'][0]} cannot be {str(first['input'])[:80]!r}: {first['msg']}"
             raise SettingsError(f"{place}: {said}.", _REMEDIES[1]) from cause
         except (ValueError, RecursionError) as cause:
-            raise SettingsError(f"{place}: {cause}", _REMEDIES[0]) from cause
+            raise SettingsError(f"{place}: {cause}.", _REMEDIES[0]) from cause
     if not found:
         raise SettingsError(f"{path} holds no question.", "Write one question a line.")
     return found
