@@ -46,7 +46,7 @@ from tests.support.bank_cli import (
 )
 from tests.support.policies import ScriptedPolicy, contents
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
-from tests.support.waiting import Process
+from tests.support.waiting import Process, wait_for
 
 
 @pytest.fixture
@@ -154,8 +154,9 @@ def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data
             assert process.stderr
             for line in process.stderr:
                 if "scoring what was written" in line:
-                    process.send_signal(signal.SIGINT)
                     break
+            wait_for(lambda: "judge reflections" in script.asked)
+            process.send_signal(signal.SIGINT)
             told = process.stderr.read()
             assert process.wait() == 0
         assert "it was interrupted" in told and "rubricem learn one" in told
