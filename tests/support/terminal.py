@@ -75,7 +75,7 @@ class Session:
         until = time.monotonic() + PATIENCE
         while self.seen.find(text, self._read_to) < 0 and time.monotonic() < until:
             self.type(CTRL_C)
-            self._more(1.0)
+            self._more(4.0)  # on a busy machine a second one would end the next line, too
         self.expect(text)
 
     def enter(self, line: str) -> None:

@@ -61,7 +61,9 @@ async def test_what_would_hurt_its_reader_fails_alone(pool: Pool, job: Job, said
     with pytest.raises(SourceError, match=said) as caught:
         await pool.read(job)
     assert str(caught.value).startswith(job.name)
-    assert (await pool.read(page(gzip.compress(b"well"), "gzip")))["passages"] == [["", "well"]]
+    assert (await pool.read(page(gzip.compress(b"well"), "gzip")))["passages"] == [
+        ["lines 1-1", "well"]
+    ]
 
 
 def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp_path: Path):
