@@ -430,7 +430,7 @@ class RunDesk:
         ledger: SpendingLedger | None = None,
     ) -> None:
         """`shared`: the desk whose model and places a user's desk uses; `ledger`: who pays."""
-        self.settings = settings
+        self.settings = settings = requests.for_user(settings) if user else settings
         self.user = user
         self.users: list[RunDesk] = []
         """the desks that use this one's model"""
@@ -498,6 +498,7 @@ class RunDesk:
         former = [desk.researchers for desk in (self, *self.users)]
         for desk in (self, *self.users):
             own = settings.model_copy(update={"data_dir": desk.settings.data_dir})
+            own = requests.for_user(own) if desk.user else own
             desk.settings, desk.setup = own, setup_of(own)
             desk.capacity, desk._places = self.capacity, self._places
             shared = None if desk is self else self.researchers
@@ -555,7 +556,7 @@ class RunDesk:
             return await asyncio.to_thread(self._ledger.within, settings, live)
 
     async def see_budget(self) -> None:
-        """Count judging or learning as a question of a user; Refused (429) if nothing is left."""
+        """Count another call of a model as a question of a user; Refused (429) if none is left."""
         async with self._granting:
             await self._within(self.settings)
             if self._ledger:

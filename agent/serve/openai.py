@@ -237,6 +237,7 @@ class OpenAIRuns:
             if model is None:
                 said = "The embedded model answers questions alone, no tasks of chat programs."
                 raise unfit(said)
+            await self._desk.see_budget()
             sampling = Sampling(max_tokens=TASK_TOKENS, temperature=0.0)
             told = await model.chat([Message("user", text)], sampling)
         content = split_thinking(told.text)[1].strip()

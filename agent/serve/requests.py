@@ -1,7 +1,8 @@
 """What people request over HTTP, and the settings under which it is answered.
 
-A source is one that the server was started with, a built-in one, or an uploaded folder: no request
-can read another folder of this machine, or search an address, by naming it. A resumed run keeps
+A source is one that the server was started with, a built-in one, an uploaded folder, or for the
+owner a collection: no request can read another folder of this machine, or search an address, by
+naming it. A resumed run keeps
 what shaped its answer.
 
 A refusal is a sentence, a remedy, and an HTTP status for its kind. Under `/v1/` it has the form in
@@ -244,6 +245,16 @@ def sources(settings: Settings) -> dict[str, str]:
     }
     rest = (*(choice.COLLECTION + name for name in settings.collections), *BUILT_IN)
     return {**named, **{name: name for name in rest}, **uploads}
+
+
+def for_user(settings: Settings) -> Settings:
+    """The server's settings without the collections that it was not started with."""
+    shared = {
+        name: held
+        for name, held in settings.collections.items()
+        if choice.COLLECTION + name in settings.source
+    }
+    return settings.model_copy(update={"collections": shared})
 
 
 def kept_sources(settings: Settings, *names: str) -> set[str]:

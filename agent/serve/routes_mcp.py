@@ -23,7 +23,7 @@ from rubricem.agent.serve.requests import RequestRefused, RunAsked
 from rubricem.agent.serve.routes_ended import for_others
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import AnswerFormat, LocalModel, SearchTool, Trajectory
+from rubricem.memory.schema import AnswerFormat, Judgement, LocalModel, SearchTool, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
@@ -83,6 +83,11 @@ class DeskBench(Workbench):
         if work.trajectory is None:
             raise RubricemError(answer.reason)
         return await asyncio.to_thread(for_others, work.trajectory, self._desk.settings)
+
+    async def judge(self, run: str) -> Judgement:
+        await asyncio.to_thread(self._desk.store.load, run)  # what is no run costs nothing
+        await self._desk.see_budget()
+        return await super().judge(run)
 
     async def _sources(self) -> SearchTool:
         if self._setup is not self._desk.setup:  # others were chosen on the page

@@ -22,7 +22,7 @@ from rubricem.agent.settings import (
     page_values,
     settings_file,
 )
-from rubricem.agent.settings.door import OPENAI_URL, setup_of, with_default_source
+from rubricem.agent.settings.door import OPENAI_URL, model_of, setup_of, with_default_source
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
 
@@ -65,6 +65,12 @@ def tried(settings: Settings, wanted: Mapping[str, Any]) -> tuple[Settings, dict
     kept = {**page_values(), **_with_its_key(settings, wanted)}
     kept = {name: value for name, value in kept.items() if value is not None}
     found = with_default_source(_loaded(settings, kept))
+    if "base_url" in kept and not wanted.get("api_key") and _goes_astray(found, settings):
+        if is_fixed(found, "api_key"):
+            said = f"The key of {found.origin('api_key')} is not sent to another server."
+            raise SettingsError(said, "Name the server where its key is set, or take the key away.")
+        kept["api_key"] = ""
+        found = with_default_source(_loaded(settings, kept))
     setup_of(found).sources.check()
     return found, kept
 
@@ -96,10 +102,21 @@ def _with_its_key(settings: Settings, wanted: Mapping[str, Any]) -> dict[str, An
     if "base_url" not in wanted or wanted.get("api_key") or is_fixed(settings, "api_key"):
         return dict(wanted)
     address = str(wanted["base_url"] or "").strip()
-    if address and _host(address) == _host(settings.base_url or OPENAI_URL):
+    if address and _host(address) == _server(settings):
         return dict(wanted)
     # Empty, it stands before every other key that nobody gave for this address.
     return {**wanted, "api_key": "" if address else None}
+
+
+def _goes_astray(found: Settings, settings: Settings) -> bool:
+    """Whether a key that was given for the server of `settings` would go to that of `found`."""
+    if not found.api_key or (not found.models and model_of(found).embedded):
+        return False
+    return found.origin("api_key") != "OPENAI_API_KEY" and _server(found) != _server(settings)
+
+
+def _server(settings: Settings) -> str:
+    return _host(settings.base_url or OPENAI_URL)
 
 
 def _host(address: str) -> str:

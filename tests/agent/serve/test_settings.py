@@ -113,6 +113,35 @@ def test_a_key_does_not_go_along_to_another_server(
     assert settings.origin("api_key") == "OPENAI_API_KEY"
 
 
+@pytest.mark.parametrize("held", ["RUBRICEM_API_KEY", "the file"])
+@pytest.mark.parametrize("elsewhere", ["", "another"])
+def test_a_key_that_the_page_did_not_set_stays_with_its_server(
+    owner: Owner,
+    own: Path,
+    model: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    held: str,
+    elsewhere: str,
+):
+    written = f'base_url = "{model.base_url}"\nmodel = "scripted"\n'
+    if held == "the file":
+        written += f'api_key = "{KEY}"\n'
+    else:
+        monkeypatch.setenv(held, KEY)
+    (own / "rubricem.toml").write_text(written)
+    owner.desk.settings = load_settings()
+    with ScriptedServer(["yes"]) as other:
+        values = {"base_url": elsewhere and other.base_url, "model": "scripted"}
+        told = owner.ask("POST", "settings/test", {"values": values})
+        assert not any("authorization" in each.headers for each in other.requests)
+    why = "is not an embedded one" if held == "the file" else "not sent to another server"
+    if (held, elsewhere) == ("the file", "another"):
+        assert told.status_code == 200, told.text
+    else:
+        assert told.status_code == 422 and why in told.json()["error"], told.text
+    assert owner.change(model="0.5b", base_url="").status_code == 200, "which sends it nowhere"
+
+
 @pytest.mark.parametrize(
     ("values", "status", "said"),
     [

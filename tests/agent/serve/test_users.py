@@ -18,6 +18,7 @@ from rubricem.agent.settings.ledger import SpendingLedger
 from rubricem.agent.settings.users import Granted, Outlay, UserBudget, Users
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Usage
+from tests.agent.serve.test_routes_mcp import client
 from tests.conftest import refusal, rubricem
 from tests.support.pages import PATIENCE, QUESTION, reply, run_settings
 from tests.support.scripted_server import ScriptedServer
@@ -66,7 +67,8 @@ class Asking:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Asking]:
     with ScriptedServer(reply) as model:
-        settings = run_settings(tmp_path, model)
+        sets = {"shared": (str(tmp_path / "documents"),), "own": (str(tmp_path / "data"),)}
+        settings = run_settings(tmp_path, model, source=("@shared",), collections=sets)
         settings.data_dir.mkdir()
         users = Users(settings.data_dir)
         tokens = {"": OWN, "anna": users.put("anna", UserBudget())}
@@ -107,6 +109,16 @@ def test_everybody_has_runs_of_their_own_and_the_owner_sees_all(server: Asking):
     chat = {"model": "rubricem", "messages": [{"role": "user", "content": QUESTION}]}
     assert server.ask("anna", "POST", "/v1/chat/completions", json=chat).status_code == 200
     assert [len(server.runs(name)) for name in ("", "anna")] == [1, 2]
+
+
+def test_a_user_asks_a_collection_only_of_those_that_the_server_was_started_with(server: Asking):
+    named = {n: server.ask(n, "GET", "/api/status").json()["sources"] for n in ("", "anna")}
+    assert {"@own", "@shared"} <= {*named[""]}
+    assert "@shared" in named["anna"] and "@own" not in named["anna"]
+    wanted = {"question": QUESTION, "source": ["@own"]}
+    refused = server.ask("anna", "POST", "/api/runs", wanted)
+    assert refused.status_code == 422 and "no source '@own'" in refused.json()["error"]
+    asked(server, "anna", QUESTION)
 
 
 def log_in(browser: httpx.Client, token: str) -> None:
@@ -185,7 +197,7 @@ def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
     assert (got.max_total_tokens, got.max_cost, got.max_seconds) == pytest.approx(left)
 
 
-def test_what_is_deleted_was_paid_and_whatever_calls_a_model_is_counted(server: Asking):
+async def test_what_is_deleted_was_paid_and_whatever_calls_a_model_is_counted(server: Asking):
     server.grant("anna", day_runs=2)
     run = asked(server, "anna", QUESTION)
     assert server.ask("anna", "DELETE", f"/api/runs/{run}").status_code == 204
@@ -194,6 +206,15 @@ def test_what_is_deleted_was_paid_and_whatever_calls_a_model_is_counted(server: 
     for path in ("/api/runs", f"/api/runs/{kept}/judge", "/api/learning"):
         refused = server.ask("anna", "POST", path, {"question": QUESTION})
         assert refused.status_code == 429 and "for a day" in refused.json()["error"], path
+    task = {"messages": [{"role": "user", "content": "### Task:\nName it."}]}
+    refused = server.ask("anna", "POST", "/v1/chat/completions", task)
+    assert refused.status_code == 429 and "for a day" in refused.json()["error"]["message"]
+    bearer = {"Authorization": f"Bearer {server._tokens['anna']}"}
+    async with client(server._address, **bearer) as tools:
+        told = await tools.call_tool("judge", {"run": kept})
+        assert told.is_error and "for a day" in str(told.content)
+        told = await tools.call_tool("judge", {"run": "nothing"})
+        assert told.is_error and "for a day" not in str(told.content)
     server.grant("anna", day_runs=3)
     before = server.spent("anna")
     server.judged("anna", kept)
