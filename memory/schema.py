@@ -440,6 +440,8 @@ class Trajectory(Versioned):
     """those that the conversation provided at the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
     """each call that did not fail, including those that the conversation had answered"""
+    missed: tuple[str, ...] = ()
+    """why searches, or single sources in them, failed; of deep research, of all investigations"""
     private: bool = True
     """whether it was shown private text; unknown of earlier versions, and so it was"""
     sent: tuple[tuple[str, str], ...] = ()
@@ -569,10 +571,7 @@ class StageScore(Value):
 def is_left_out(
     score: StageScore | None, reasons: Sequence[str] = (NO_CRITERIA, ANOTHER_STAGE)
 ) -> bool:
-    """Whether the stage has no score because there was nothing to score, not because of a failure.
-
-    Its rubric has no criteria, or a branch is not about it.
-    """
+    """Whether there was nothing to score: no criteria of its rubric, or a branch not about it."""
     return score is not None and score.score is None and score.unscored_reason in reasons
 
 
@@ -669,18 +668,17 @@ class RubricBuffer(Value):
 
         The same buffer if nothing changed.
         """
-        buffer = self
+        buffer, version = self, self.version + 1
         for stage, kind, criterion, reason in changes:
-            buffer = buffer._after(
-                RubricChange(
-                    version=self.version + 1,
-                    step=step,
-                    stage=stage,
-                    kind=kind,
-                    criterion=criterion,
-                    reason=reason,
-                )
+            change = RubricChange(
+                version=version,
+                step=step,
+                stage=stage,
+                kind=kind,
+                criterion=criterion,
+                reason=reason,
             )
+            buffer = buffer._after(change)
         return buffer
 
     def _after(self, change: RubricChange) -> "RubricBuffer":

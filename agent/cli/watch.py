@@ -2,14 +2,17 @@
 
 Its runs are called watch-DIGEST-1, -2 and so on, by the question and its sources, and are tagged
 `watched`: what was asked when is read from their folders alone. Each has its changes beside it,
-written when they were delivered, so that a mail that could not be sent is sent the next time.
+written when they were delivered, so that a mail that could not be sent is sent the next time. A
+report whose research was cut short is neither compared nor delivered, unless it is the first.
 """
 
 import asyncio
 import json
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ import click
 
 from rubricem.agent.cli.ask import answer_here
 from rubricem.agent.cli.options import QUIET, set_option, setting_flags
-from rubricem.agent.reports.changes import changes_between, changes_shown
+from rubricem.agent.reports.changes import changes_between, changes_shown, why_not_compared
 from rubricem.agent.reports.display import print_report
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.setup import Setup
@@ -51,19 +54,24 @@ def read_every(context: click.Context, param: click.Parameter, value: str) -> ti
 @click.option("--every", default="1d", callback=read_every, help="30m, 12h, 1d (default), 2w.")
 @click.option("--once", is_flag=True, help="Ask if it is due, and end: for cron.")
 @click.option("-o", "--out", type=Path, metavar="FILE", help="Write changes and report: .md.")
-@click.option("--mail", default="", metavar="COMMAND", help="Give them to it, if any changed.")
+@click.option("--mail", default="", metavar="COMMAND", help="Give them to it (no shell).")
 @QUIET
 @set_option
 def watch(question: tuple[str, ...], once: bool, quiet: bool, **given: Any) -> None:
     """Ask a question anew when it is due, and say what changed since the last report."""
     every, out, mail = (given.pop(name) for name in ("every", "out", "mail"))
-    watched = Watched(check_question(" ".join(question)), every, out, mail, quiet)
+    watched = Watched(check_question(" ".join(question)), every, out, _command(mail), quiet)
     if out is not None and (out.suffix != ".md" or out.is_dir()):
         raise SettingsError(f"{out} is no file of Markdown.", "Name one: -o FILE.md")
+    told = None
     while True:
         wait = LOOK
         try:
-            watched.ask_if_due(setup_of(with_default_source(load_settings(given))))
+            due = watched.ask_if_due(setup_of(with_default_source(load_settings(given))))
+            # cron mails what is said.
+            if due != told and not quiet and (not once or sys.stderr.isatty()):
+                click.echo(f"It is asked again from {_local(due)} on.", err=True)
+            told = due
         except RubricemError as error:
             if once or isinstance(error, SettingsError):
                 raise
@@ -81,11 +89,11 @@ class Watched:
     question: str
     every: timedelta
     out: Path | None
-    mail: str
+    mail: Sequence[str]
     quiet: bool
 
-    def ask_if_due(self, setup: Setup) -> None:
-        """Ask it if it is due, and deliver what changed.
+    def ask_if_due(self, setup: Setup) -> datetime:
+        """Ask it if it is due, and deliver what changed; when it is due next.
 
         Raises RubricemError where the run failed or something cannot be delivered.
         """
@@ -97,8 +105,8 @@ class Watched:
         if done := bool(runs) and _is_done(store, runs[-1]):
             if not (store.folder_of(runs[-1]) / FILE).exists():
                 self._deliver(store, runs)
-            if datetime.now(UTC) < store.asked_at(runs[-1]) + self.every:
-                return
+            if datetime.now(UTC) < (due := store.asked_at(runs[-1]) + self.every):
+                return due
         if done or not runs or store.request(runs[-1])["choices"] != choices:
             runs.append(f"{name}{max(numbers, default=0) + 1}")
         answering = answer_here(setup, self.question, runs[-1], self.quiet)
@@ -109,15 +117,22 @@ class Watched:
         if not _is_done(store, runs[-1]):
             raise RubricemError(trajectory.reason, "The run goes on when it is watched again.")
         self._deliver(store, runs)
+        return store.asked_at(runs[-1]) + self.every
 
     def _deliver(self, store: RunStore, runs: Sequence[str]) -> None:
         """Deliver the report of the last of these runs, and note that it was."""
         now = store.load(runs[-1])
-        earlier = next((run for run in reversed(runs[:-1]) if _is_done(store, run)), None)
+        done = (run for run in reversed(runs[:-1]) if _is_done(store, run))
+        earlier = next((run for run in done if not why_not_compared(store.load(run))), None)
+        if earlier and (why := why_not_compared(now)):
+            said = f"Not compared, since {why.rstrip('.')}: rubricem runs show {now.thread}"
+            click.echo(printable(said), err=True)
+            write_atomically(store.folder_of(now.thread) / FILE, json.dumps({"not_compared": why}))
+            return
         changes = changes_between(store.load(earlier), now) if earlier else ()
         told, (title, _, report) = "", markdown(now).partition("\n\n")
         if earlier:
-            since = f"{store.asked_at(earlier).astimezone():%Y-%m-%d %H:%M}"
+            since = _local(store.asked_at(earlier))
             told = f"## What changed since {since}\n\n{changes_shown(changes)}\n\n"
         text = f"{title}\n\n{told}{report}"
         if self.out:
@@ -128,11 +143,12 @@ class Watched:
             print_report(now)
         if self.mail and (changes or not earlier):
             try:
-                command, given = shlex.split(self.mail), text.encode()
-                subprocess.run(command, input=given, check=True, timeout=MAILING, stdout=DEVNULL)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                given = text.encode()
+                subprocess.run(self.mail, input=given, check=True, timeout=MAILING, stdout=DEVNULL)
+            except (OSError, subprocess.SubprocessError) as error:
                 remedy = "Correct --mail; the report is kept, and is sent the next time."
-                raise RubricemError(f"The mail command failed: {error}.", remedy) from error
+                said = f"The mail command failed: {str(error).rstrip('.')}."
+                raise RubricemError(said, remedy) from error
         found = {"since": earlier, "changes": [each.model_dump() for each in changes]}
         write_atomically(store.folder_of(now.thread) / FILE, json.dumps(found))
 
@@ -140,3 +156,19 @@ class Watched:
 def _is_done(store: RunStore, run: str) -> bool:
     """Whether there is a report, and the run is not to be gone on with."""
     return store.has_ended(run) and store.load(run).ended_by not in ("interrupt", "failure")
+
+
+def _command(mail: str) -> list[str]:
+    """The command by its words; raises SettingsError if there is none such."""
+    try:
+        words = shlex.split(mail)
+    except ValueError:  # a quote is not closed
+        words = [mail]
+    if words and shutil.which(words[0]) is None:
+        remedy = "Name a program with its arguments; for pipes: --mail \"sh -c '...'\""
+        raise SettingsError(f"There is no program {words[0]!r} for --mail.", remedy)
+    return words
+
+
+def _local(at: datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"

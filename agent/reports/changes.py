@@ -34,6 +34,18 @@ TITLES = {
 """by whether it is a claim, and whether it is gone"""
 
 
+def why_not_compared(trajectory: Trajectory) -> str:
+    """Why the report says nothing of what is gone or new: research was cut short; "": it does."""
+    if trajectory.missed:
+        return f"a search failed: {one_line(trajectory.missed[0])}"
+    early = (Status.PARTIAL, Status.FAILED)
+    cut = [part.reason for part in trajectory.investigations if part.status in early]
+    # Doubt about an answer is no lack of research.
+    if trajectory.status in early and trajectory.ended_by not in ("uncertain", "not_found"):
+        cut.append(trajectory.reason)
+    return one_line(f"it ended early: {cut[-1]}") if cut else ""
+
+
 def changes_between(before: Trajectory, now: Trajectory) -> tuple[ReportChange, ...]:
     """Nothing is gone where the later report ended early: it may only not have come to it."""
     old, new = _claims(before), _claims(now)
@@ -46,7 +58,8 @@ def changes_shown(changes: Sequence[ReportChange]) -> str:
     kinds: dict[str, list[str]] = {}
     for each in changes:
         lines = kinds.setdefault(TITLES[bool(each.places), each.gone], [])
-        lines.append(f"- {' '.join(map(_shown, (each.text, *each.places)))}")
+        at = f" ({', '.join(map(_shown, each.places))})" if each.places else ""
+        lines.append(f"- {_shown(each.text)}{at}")
     parts = ("\n".join([f"### {title}", "", *lines]) for title, lines in kinds.items())
     return "\n\n".join(parts) or "Nothing changed."
 

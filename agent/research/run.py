@@ -207,6 +207,8 @@ class Run:
     returns: int = 0
     """how often the review sent the run back to research"""
     search_error: str = ""
+    missed: list[str] = field(default_factory=list)
+    """why searches, or single sources in them, failed"""
     left_out: int = 0
     """of its first tool outputs, those that are not sent any more, for lack of room"""
     cut_prompt: tuple[int, int] | None = None
@@ -659,7 +661,9 @@ class Run:
             finally:
                 SENDING.reset(token)
             note = " ".join(filter(None, (reply.get("note", ""), *dict.fromkeys(sending.kept))))
-            return reply | {"sent": [*sending.sent, *reply.get("sent", ())], "note": note}
+            missed = [*sending.missed, *reply.get("missed", ())]
+            sent = [*sending.sent, *reply.get("sent", ())]
+            return reply | {"sent": sent, "note": note, "missed": missed}
 
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
@@ -671,6 +675,8 @@ class Run:
         self.spending.book(tool, reply.get("took", 0.0), usage)
         found = self.evidence.take(tool, asked, reply)
         self.sent += [(to, text) for to, text in reply.get("sent", ())]
+        failure = [found.error] if found.error and tool == self.search_tool.name else []
+        self.missed += [*reply.get("missed", ()), *failure]
         self.outlet.see(found, private=self._is_private(tool))
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -711,6 +717,7 @@ class Run:
             segments=tuple(self.segments),
             sources=tuple(self.sources.values()),
             searched=self.evidence.searched,
+            missed=tuple(dict.fromkeys(self.missed)),
             private=self.outlet.guards,
             sent=tuple(self.sent),
             alone=self.alone if self.ask.earlier else "",

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
 from rubricem.agent.sources.documents import Folder, fetch_repository
-from rubricem.agent.sources.fetch import Outward, OutwardPages, WebPages
+from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, WebPages
 from rubricem.agent.sources.index import (
     Indexed,
     JointIndex,
@@ -463,6 +463,8 @@ class Combined:
             raise SourceError(" ".join(map(str, failed)), remedies)
         for error in failed:
             self._tell(f"left out of this search: {error}")
+            if (sending := SENDING.get()) and str(error) not in sending.kept:
+                sending.missed.append(str(error))
         return passages
 
     async def around(

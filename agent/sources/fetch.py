@@ -559,6 +559,8 @@ class Sending:
     """service, and what it was sent"""
     kept: list[str] = field(default_factory=list)
     """why something was not sent, in sentences"""
+    missed: list[str] = field(default_factory=list)
+    """why one of several sources failed, where the call goes on without it"""
 
 
 SENDING: ContextVar[Sending | None] = ContextVar("SENDING", default=None)

@@ -299,6 +299,7 @@ def reply_of_part(part: Inquiry) -> Reply:
         local=[source.id for source in cited],
         claims=pieces,
         sent=trajectory.sent,
+        missed=trajectory.missed,
         note=f"It ended early: {ended}." if ended else "",
         usage=usage,
     )

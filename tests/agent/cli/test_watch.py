@@ -16,6 +16,7 @@ from rubricem.memory.runs import RunStore, labels_of
 from tests.conftest import refusal, rubricem
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.sites import PageSite, Sent, article
 
 QUESTION = "What does lru_cache do with maxsize None?"
 pytestmark = pytest.mark.usefixtures("data")
@@ -37,8 +38,9 @@ class World:
             return plan()
         return answer(". ".join(f'<cite id="S1">{claim}</cite>' for claim in self.claims))
 
-    def watch(self, *more: str, code: int = 0) -> str:
-        there = ("--base-url", self.server.base_url, "--source", str(self.documents))
+    def watch(self, *more: str, code: int = 0, folder: bool = True) -> str:
+        there = ["--base-url", self.server.base_url]
+        there += ["--source", str(self.documents)] if folder else []
         return rubricem("watch", QUESTION, *there, *more, code=code).output
 
     def runs(self) -> list[str]:
@@ -66,14 +68,15 @@ def mailing(path: Path, code: int = 0) -> str:
 
 
 def test_a_question_is_asked_when_it_is_due_and_what_changed_is_delivered(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out, mailed = tmp_path / "new.md", tmp_path / "mails"
     ways = ("--once", "--every", "2h", "-o", str(out), "--mail", mailing(mailed))
     first = world.watch(*ways)
     assert "It never evicts [1]" in first and "What changed" not in out.read_text()
-    world.watch(*ways)
-    assert world.asked == 1, "it is not due"
+    assert world.watch(*ways) == "" and world.asked == 1, "it is not due"
+    monkeypatch.setattr(watch, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+    assert "It is asked again from 20" in world.watch(*ways)
     world.age(minutes=119)
     world.watch(*ways)
     assert world.asked == 1, "it is still not due"
@@ -98,12 +101,44 @@ def test_a_question_is_asked_when_it_is_due_and_what_changed_is_delivered(
     assert {labels_of(world.store, run).tags for run in world.runs()} == {("watched",)}
 
 
+@pytest.mark.parametrize("how", ["all", "one of two sources", "a budget"])
+def test_research_that_was_cut_short_is_told_and_neither_compared_nor_delivered(
+    world: World, tmp_path: Path, how: str
+):
+    out, mailed = tmp_path / "new.md", tmp_path / "mails"
+    page = article("Cache", "lru_cache maxsize None: 7. " * 40)
+    with PageSite({"/healthz": "OK", "/c": page}) as site:
+        row = {"title": "Cache", "url": site.address("/c"), "content": "lru_cache maxsize None"}
+        site.pages["/search"] = working = Sent(json.dumps({"results": [row]}))
+        ways = ["--once", "-o", str(out), "--mail", mailing(mailed)]
+        ways += ["--source", f"searxng:{site.address('')}", "--set", "allow_hosts=127.0.0.1"]
+        watched = {"folder": how != "all"}
+        world.watch(*ways, **watched)
+        before = out.read_text(), mailed.read_text()
+        world.age(days=2)
+        world.claims = ["It evicts 7"]
+        if how == "a budget":
+            told = world.watch(*ways, "--set", "max_total_tokens=200", **watched)
+            assert "Not compared, since it ended early: the budget of 200 tokens ran out" in told
+        else:
+            site.pages["/search"] = Sent("", status=500)
+            told = world.watch(*ways, **watched)
+            assert "Not compared, since a search failed: " in told and "500" in told
+        assert "No longer said" not in told and (out.read_text(), mailed.read_text()) == before
+        assert world.watch(*ways, **watched) == "", "it is told once"
+        site.pages["/search"] = working
+        world.age(days=2)
+        assert "### New\n\n- It evicts 7 (" in world.watch(*ways, **watched)
+    first, _, last = world.runs()
+    assert json.loads((world.store.folder_of(last) / watch.FILE).read_text())["since"] == first
+
+
 def test_a_mail_that_was_not_sent_is_sent_the_next_time_without_another_question(
     world: World, tmp_path: Path
 ):
     mailed = tmp_path / "mails"
     failed = world.watch("--once", "--mail", mailing(tmp_path / "lost", 3), code=1)
-    assert "The mail command failed" in failed and "is sent the next time" in failed
+    assert "status 3.\n" in failed and "is sent the next time" in failed
     world.watch("--once", "--mail", mailing(mailed))
     assert world.asked == 1 and "It never evicts [1]" in mailed.read_text()
     world.watch("--once", "--mail", mailing(mailed))
@@ -135,7 +170,8 @@ def test_it_stays_and_asks_again_until_it_is_interrupted(
         world.failing = nights == 2
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=sleep))
-    told = world.watch("--quiet", code=130)
+    told = world.watch(code=130)
+    assert told.count("It is asked again from 20") == 3
     assert world.asked == 3 and told.count("error: ") == 1
     assert [world.store.load(run).status for run in world.runs()] == ["finished"] * 3
 
@@ -146,6 +182,8 @@ def test_it_stays_and_asks_again_until_it_is_interrupted(
         (["--every", "1x"], "write a number and m, h, d or w"),
         (["-o", "news.pdf"], "news.pdf is no file of Markdown."),
         (["--source", "nowhere"], "Unknown source 'nowhere'."),
+        (["--mail", "nosuchcmd me"], "There is no program 'nosuchcmd' for --mail."),
+        (["--mail", "mail 'me"], 'There is no program "mail \'me" for --mail.'),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_asked(
