@@ -101,9 +101,12 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
 
 
 def latest(store: "RunStore") -> str:
-    """The run asked last of those that failed, ended early or were killed."""
+    """The run asked last of those that ended early, were killed, or failed with a model's reply."""
     for run in reversed(store.threads()[-LOOKED_THROUGH:]):
-        if not (store.whole(run) or store.running(run)):
+        if store.running(run):
+            continue
+        ended = store.load(run) if store.has_ended(run) else None
+        if ended is None or not (ended.status.whole or (ended.failed and not ended.usage.calls)):
             return run
     raise SettingsError(
         f"There is no run to resume: the last {LOOKED_THROUGH:,} have ended.",
@@ -141,6 +144,7 @@ def begin_deepened(run: str, question: str, name: str, given: dict[str, Any]) ->
     return setup
 
 
+ASK_AGAIN = "Nothing was answered yet: once that is mended, ask again."
 PARTIAL, INTERRUPTED = 3, 130
 """exit statuses; the others are those of every command"""
 
@@ -237,9 +241,8 @@ def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool) -> None:
     if trajectory.status is Status.FAILED:
         if as_json:
             raise SystemExit(1)
-        raise RubricemError(
-            trajectory.reason, f"Try again from where it ended: --resume {trajectory.thread}"
-        )
+        again = f"Try again from where it ended: --resume {trajectory.thread}"
+        raise RubricemError(trajectory.reason, again if trajectory.usage.calls else ASK_AGAIN)
 
 
 def _tell_end(trajectory: "Trajectory") -> None:

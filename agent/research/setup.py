@@ -36,7 +36,13 @@ from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
-from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
+from rubricem.memory.errors import (
+    RubricemError,
+    SettingsError,
+    SourceError,
+    WeightsError,
+    import_extra,
+)
 from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Embedder, Sampling, SearchTool, Trajectory
@@ -248,12 +254,18 @@ async def ask_once(
     `stopping` is entered once the run begins; its event ends the run with what there is. `person`
     is asked where the run is to ask somebody; `steering` has what they tell a lead.
     """
-    tell = tell_to(listener)
+    tell, store = tell_to(listener), setup.stores.runs
     setup = await settle(setup, thread, tell)
     await asyncio.to_thread(setup.sources.check)  # what cannot be asked leaves no run behind
+    known = await asyncio.to_thread(store.holds, thread)
     ask = await asyncio.to_thread(reserve, setup, thread, question)
     async with AsyncExitStack() as stack:
-        researcher = await stack.enter_async_context(open_researcher(setup, tell))
+        try:
+            researcher = await stack.enter_async_context(open_researcher(setup, tell))
+        except RubricemError:
+            if not known:
+                await asyncio.to_thread(store.discard, thread)
+            raise
         stop = stack.enter_context(stopping) if stopping else None
         return await researcher.ask(ask, thread, listener, stop, person, steering)
 

@@ -154,9 +154,29 @@ def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
         told = rubricem("ask", *shown, code=1).stderr
         failed = report(server, documents, code=1)
     assert "requires an API key and none is set (401)" in told.splitlines()[0]
-    assert told.endswith("Try again from where it ended: --resume mine\n")
+    assert told.endswith("once that is mended, ask again.\n")
+    assert "no run to resume" in refusal("ask", "--resume")
     assert (failed["status"], failed["answer"]) == ("failed", "")
     assert "401" in failed["reason"]
+
+
+def test_a_failed_run_that_a_model_replied_to_goes_on(documents: Path):
+    (documents / "cache.md").write_text("# Trains\n\nThey ride at noon.\n")
+    with ScriptedServer([RUN[0], Fault(401)]) as server:
+        told = rubricem("ask", *where(server, documents, "--quiet", "--run", "mine"), code=1).stderr
+    assert told.endswith("Try again from where it ended: --resume mine\n")
+
+
+@pytest.mark.parametrize(("empty", "model", "code"), [(False, (), 2), (True, ("scripted",), 1)])
+def test_a_run_whose_setting_up_fails_is_not_kept(
+    documents: Path, tmp_path: Path, empty: bool, model: tuple[str, ...], code: int
+):
+    (tmp_path / "empty").mkdir()
+    named = ("--quiet", *(f"--model={each}" for each in model))
+    with ScriptedServer(RUN, models=["scripted", "other"]) as server:
+        source = tmp_path / "empty" if empty else documents
+        refusal("ask", *where(server, source, *named), code=code)
+    assert json.loads(rubricem("runs", "--json").stdout)["runs"] == []
 
 
 def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothing_again(
