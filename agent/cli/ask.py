@@ -145,7 +145,7 @@ def begin_deepened(run: str, question: str, name: str, given: dict[str, Any]) ->
 
 
 ASK_AGAIN = "Nothing was answered yet: once that is mended, ask again."
-PARTIAL, INTERRUPTED = 3, 130
+FAILED, PARTIAL, INTERRUPTED = 1, 3, 130
 """exit statuses; the others are those of every command"""
 
 
@@ -240,7 +240,7 @@ def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool) -> None:
     tell_spent(trajectory)
     if trajectory.status is Status.FAILED:
         if as_json:
-            raise SystemExit(1)
+            raise SystemExit(FAILED)
         again = f"Try again from where it ended: --resume {trajectory.thread}"
         raise RubricemError(trajectory.reason, again if trajectory.usage.calls else ASK_AGAIN)
 
@@ -250,6 +250,8 @@ def _tell_end(trajectory: "Trajectory") -> None:
     from rubricem.agent.settings import BUDGETS
     from rubricem.memory.schema import Status
 
+    if trajectory.status is Status.NO_EVIDENCE and trajectory.failed:
+        raise SystemExit(FAILED)
     if trajectory.status is not Status.PARTIAL:
         return
     interrupted = trajectory.ended_by == "interrupt"

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import click
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
-from rubricem.agent.models.opening import SERVER, EmbeddedChoice, ServerChoice
+from rubricem.agent.models.opening import LANGCHAIN, SERVER, EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -53,7 +53,8 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
-from rubricem.memory.errors import RubricemError, SettingsError, import_extra
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
+from rubricem.memory.schema import Message, Sampling
 from rubricem.memory.text import pluralise
 
 
@@ -154,13 +155,24 @@ def _not_fetched(what: str, name: str, size: int = 0) -> Check:
     return Check(what, "note", f"{name} is not fetched yet ({told}).", remedy)
 
 
+FEW = 16
+"""tokens of a reply that only shows whether there will be one"""
+
+
 async def check_server(choice: ServerChoice) -> Check:
-    """Ask the server for its list of models, which costs nothing."""
+    """Ask the server for its models, which costs nothing, and one that it does not list to reply.
+
+    Many servers answer under names that they do not list.
+    """
     try:
         names = await choice.model_names()
         model = choice.model or await choice.resolve_model()
+        if choice.base_url != LANGCHAIN and model not in names:
+            async with choice.open_chat() as chat:
+                await chat.chat([Message("user", "Hello")], Sampling(max_tokens=FEW))
     except RubricemError as error:
-        return fault_of("server", error)
+        if not isinstance(error, PolicyError) or error.kind not in ("empty", "thinking"):
+            return fault_of("server", error)
     told = f"{without_password(choice.base_url)} answers, with {model}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("thread")
+@click.argument("thread", metavar="RUN")
 @click.argument("score", type=click.IntRange(1, BEST))
 @click.option("--comment", default="", metavar="TEXT", help="What was good or bad about it.")
 def rate(thread: str, score: int, comment: str) -> None:
-    """Rate the answer of the run THREAD: SCORE is 1, of no use, to 5, just what was asked for.
+    """Rate the answer of RUN: SCORE is 1, of no use, to 5, just what was asked for.
 
     The last rating counts. The reflection judge is shown it; the policy never is.
     """
@@ -75,7 +75,7 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 
 
 @click.command()
-@click.argument("threads", nargs=-1)
+@click.argument("threads", metavar="[RUN]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All runs, also those asked without memory on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
 @click.option("--model", help="The model that reflects and judges, in place of each run's own.")
@@ -84,7 +84,7 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 def learn(
     threads: tuple[str, ...], every: bool, limit: int | None, as_json: bool, **flags: Any
 ) -> None:
-    """Learn from the runs THREAD..., or from all that wait.
+    """Learn from these runs, or from all that wait.
 
     A run asked with --memory on is pending until it was learnt from. What was finished before an
     interruption is not repeated.

@@ -63,7 +63,15 @@ def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, settings: tuple[str, ...], **flags: Any) -> Any:
         chosen = dict(map(_pair, settings))
         given = {name: value for name, value in flags.items() if value not in (None, ())}
-        return command(*args, **{**flags, **chosen, **given})
+        if not chosen:
+            return command(*args, **flags)
+        from rubricem.agent.settings import SET_SO
+
+        before = SET_SO.set(frozenset(chosen) - frozenset(given))
+        try:
+            return command(*args, **{**flags, **chosen, **given})
+        finally:
+            SET_SO.reset(before)
 
     said = "Any setting of docs/configuration.md; repeatable."
     return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=said)(call)

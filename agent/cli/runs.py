@@ -78,8 +78,19 @@ COUNT = click.option("-n", "count", type=click.IntRange(1), default=20, help="Ru
 @click.pass_context
 def runs(context: click.Context, count: int, as_json: bool) -> None:
     """List the runs of this data directory, the latest last."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _list(count, as_json)
+
+
+@runs.command("list")
+@COUNT
+@AS_JSON
+def list_runs(count: int, as_json: bool) -> None:
+    """List the runs, as without a command."""
+    _list(count, as_json)
+
+
+def _list(count: int, as_json: bool) -> None:
     store = _store()
     names = store.threads()
     shown = [ListedRun.of(store, name) for name in names[-count:]]
@@ -135,7 +146,7 @@ def show(context: click.Context, name: str, out: Path | None, as_json: bool) -> 
 
 
 @runs.command()
-@click.argument("words", metavar="WORD", nargs=-1)
+@click.argument("words", metavar="WORD...", nargs=-1)
 @click.option("--tag", default="", help="Only runs with this tag.")
 @COUNT
 @AS_JSON
@@ -171,7 +182,7 @@ def rename(name: str, title: Sequence[str]) -> None:
 
 @runs.command()
 @click.argument("name", metavar="RUN")
-@click.argument("tags", metavar="TAG", nargs=-1)
+@click.argument("tags", metavar="[TAG]...", nargs=-1)
 @click.option("--remove", multiple=True, metavar="TAG", help="Take this one away; repeatable.")
 def tag(name: str, tags: Sequence[str], remove: Sequence[str]) -> None:
     """Give the run RUN these tags beside those that it has, and print them all."""
@@ -220,4 +231,4 @@ def _line(run: ListedRun) -> str:
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.labels.title or run.question, 80)
     tags = "".join(f" #{each}" for each in run.labels.tags)
-    return f"{run.name:<14}{when}  {run.status.replace('_', ' '):<12}{cost:>22}  {question}{tags}"
+    return f"{run.name:<12}  {when}  {run.status.replace('_', ' '):<12}{cost:>22}  {question}{tags}"

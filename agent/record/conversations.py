@@ -103,7 +103,8 @@ class ConversationStore:
         found = value_in(path, Conversation, remedy, f"The conversation {identifier!r}")
         if found is None:
             raise SettingsError(
-                f"There is no conversation {identifier!r}.", "The list of threads names them all."
+                f"There is no conversation {identifier!r}.",
+                "It may be the name of a run instead, which rubricem runs lists.",
             )
         return found
 

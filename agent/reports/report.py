@@ -310,7 +310,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     if trajectory.status is not Status.FINISHED:
         reason = end_reason(trajectory) or "no reason was given."
         if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
-            reason = f"{reason}; what follows rests on no source."
+            reason = f"{reason.rstrip('.')}; what follows rests on no source."
         doubted = trajectory.ended_by == "uncertain"
         how = "Not certain" if doubted else _ENDED[trajectory.status]
         said.append(f"{how}: {reason}")

@@ -65,6 +65,8 @@ _NOT_SETTINGS = {"debug", "config", "checker_key"}
 """`RUBRICEM_*` variables that are no settings"""
 NAMED_FILE: ContextVar[Path | None] = ContextVar("NAMED_FILE", default=None)
 """the file of `--config`"""
+SET_SO: ContextVar[frozenset[str]] = ContextVar("SET_SO", default=frozenset())
+"""the settings that `--set` gives, and no flag of their own"""
 LOG = logging.getLogger(__name__)
 """what a person has to know of their files and variables; the command line prints it"""
 
@@ -300,7 +302,7 @@ def _address(value: str) -> str:
     except httpx2.InvalidURL as cause:
         raise ValueError(f"is no address: {cause}") from cause
     if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError("must be an address such as http://localhost:8000")
+        raise ValueError("must be an address such as http://localhost:8000/v1")
     return value.strip().rstrip("/")
 
 
@@ -330,7 +332,9 @@ def _explain(
         return SettingsError(said, f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(".toml") else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in _NOT_SHOWN else " " + one_line(repr(values[name]), 200)
+    shown = one_line(repr(values[name]), 200)
+    plain = name in ("base_url", "source", "checker") and not {*"@?"} & {*shown}
+    got = f" {shown}" if plain or name not in _NOT_SHOWN else " as given"
     wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
 
@@ -395,6 +399,7 @@ def _layers(
     for name, value in flags.items():
         if value not in (None, ()):
             flag = "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
+            flag = f"--set {name}" if name in SET_SO.get() else flag
             yield name, value, f"{name}=..." if arguments else flag
     for variable, text in os.environ.items():
         name = variable[len(PREFIX) :].lower()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,9 @@ AUTO = "auto"
 ALLOWED = (
     "A source is `python` (the libraries installed here), `web`, `scholar`, `arxiv`, `pubmed`, "
     "`wikipedia` (or "
-    "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier runs), `auto`, one of "
-    "an installed package, or an existing folder with md, txt, rst, html, pdf, docx, pptx, xlsx, "
-    "epub or csv files."
+    "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier runs), `auto`, `@NAME` "
+    "(a collection), a name that an installed package adds, or an existing folder with md, txt, "
+    "rst, html, pdf, docx, pptx, xlsx, epub or csv files."
 )
 
 PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
@@ -319,7 +320,14 @@ def _unknown(name: str) -> SettingsError:
         return SettingsError(
             f"The source {name!r} is a file.", f"Name the folder that it is in: {path.parent}"
         )
-    return SettingsError(f"Unknown source {name!r}.", ALLOWED)
+    is_path = path.name != name and "://" not in name
+    said = f"There is no folder {name!r}." if is_path else f"Unknown source {name!r}."
+    known = [] if is_path else [*SERVICES, PYTHON, HISTORY, AUTO, *parts_of("sources")]
+    with suppress(OSError):
+        known += [str(each) for each in path.parent.iterdir() if each.is_dir()]
+    near = get_close_matches(str(path), known, n=2)
+    meant = f"Did you mean {' or '.join(near)}? " if near else "No folder is called so either. "
+    return SettingsError(said, f"{meant}{ALLOWED}")
 
 
 def _check_address(address: str) -> None:

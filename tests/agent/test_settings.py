@@ -195,8 +195,15 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        *(({"base_url": a}, "--base-url cannot be: ") for a in ("localhost:8000", "http://")),
-        *(({"base_url": a}, "--base-url cannot be: ") for a in ("ftp://x/v1", "http://[::1")),
+        *(
+            ({"base_url": a}, f"--base-url cannot be '{a}': ")
+            for a in ("localhost:8000", "http://")
+        ),
+        *(
+            ({"base_url": a}, f"--base-url cannot be '{a}': ")
+            for a in ("ftp://x/v1", "http://[::1")
+        ),
+        ({"base_url": "ftp://me:secret@x"}, "--base-url cannot be as given: must be"),
         *(({"source": s}, "must name at least one source") for s in (",", "python,,docs", " ")),
         *(
             ({"allow_hosts": (host,)}, "must be hosts such as wiki.local")

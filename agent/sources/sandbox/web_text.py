@@ -137,7 +137,7 @@ def ask_engines(query: str, most: int, client: Any = None) -> Sequence[dict[str,
         if str(cause) == _NOTHING:
             return []
         raise SourceError(
-            "The web search failed: no engine gave a result, and not all of them could be asked.",
+            "The web search got no result, and not all of its engines could be asked.",
             "Check that this machine is connected, or name another source.",
         ) from cause
     return found

@@ -138,6 +138,12 @@ def test_a_setting_that_cannot_be_set_is_refused(given: str):
     assert given.partition("=")[0] in refusal("ask", "-q", "Why?", "--set", given)
 
 
+@pytest.mark.parametrize("given", ["verify=repiar", "efort=deep", "tool_calls=0"])
+def test_what_set_sets_is_called_as_it_was_given(given: str):
+    said = refusal("ask", "-q", "Why?", "--set", given)
+    assert said.startswith(f"error: --set {given.partition('=')[0]}") and "--verify" not in said
+
+
 def test_a_flag_wins_over_the_same_setting(tmp_path: Path):
     given = (
         "--set",

@@ -19,6 +19,8 @@ from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings.door import redact, without_password
 from rubricem.agent.weights.catalogue import lookup
 from tests.conftest import rubricem
+from tests.support.policies import RUN
+from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.sites import Sent, WebSite
 
 
@@ -100,6 +102,17 @@ async def test_a_server_that_is_down_is_told_from_one_that_is_no_model_server(
     assert states(down, elsewhere, page) == ["fault"] * 3
     assert "no model server answers" in down.found
     assert "(404)" in elsewhere.found and "not an OpenAI-compatible" in page.found
+
+
+@pytest.mark.parametrize(("reply", "state"), [(RUN[0], "ok"), (Fault(404), "fault")])
+async def test_a_model_that_the_server_does_not_list_is_asked_for_a_few_tokens(
+    reply: Scripted, state: str
+):
+    with ScriptedServer([reply], models=["small", "other"]) as server:
+        listed = await check_server(ServerChoice("small", server.base_url))
+        check = await check_server(ServerChoice("smal", server.base_url))
+    assert (listed.state, check.state, len(server.requests)) == ("ok", state, 1)
+    assert check.remedy == ("It has: small, other." if state == "fault" else "")
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])

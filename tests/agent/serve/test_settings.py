@@ -145,7 +145,11 @@ def test_a_key_that_the_page_did_not_set_stays_with_its_server(
 @pytest.mark.parametrize(
     ("values", "status", "said"),
     [
-        ({"base_url": "localhost"}, 422, "base_url cannot be: must be an address such as"),
+        (
+            {"base_url": "localhost"},
+            422,
+            "base_url cannot be 'localhost': must be an address such as",
+        ),
         ({"max_cost": -1}, 422, "max_cost cannot be -1"),
         ({"source": ["no/such/folder"]}, 422, "no/such/folder"),
         ({"seed": 3}, 422, "seed is not set on the page"),

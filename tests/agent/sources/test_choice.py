@@ -98,6 +98,14 @@ async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all(
     ("name", "said", "remedy"),
     [
         ("ruby", "Unknown source", "`python`"),
+        ("tests_", "Unknown source", "Did you mean tests? "),
+        ("wikipedai", "Unknown source", "Did you mean wikipedia? "),
+        ("./nowhere/", "There is no folder './nowhere/'", "`@NAME`"),
+        (
+            f"{Path(__file__).parent}_",
+            "There is no folder",
+            f"Did you mean {Path(__file__).parent}",
+        ),
         (__file__, "is a file", str(Path(__file__).parent)),
         ("searxng:", "not an http or https address", "searxng:http://localhost:8080"),
         ("tavily", "asked with a key", "RUBRICEM_TAVILY_KEY"),
