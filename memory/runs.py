@@ -274,7 +274,7 @@ class RunStore:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
-                    f"Go on with it by --resume {thread}, or choose another --run.",
+                    f"Resume it as it was asked (--resume {thread}), or choose another name.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 

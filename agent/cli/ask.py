@@ -22,7 +22,7 @@ from rubricem.agent.cli.options import (
     setting_flags,
 )
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.text import one_line
+from rubricem.memory.text import one_line, printable
 
 if TYPE_CHECKING:
     from rubricem.agent.research.setup import Setup
@@ -103,10 +103,9 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
 def latest(store: "RunStore") -> str:
     """The run asked last of those that ended early, were killed, or failed with a model's reply."""
     for run in reversed(store.threads()[-LOOKED_THROUGH:]):
-        if store.running(run):
-            continue
         ended = store.load(run) if store.has_ended(run) else None
-        if ended is None or not (ended.status.whole or (ended.failed and not ended.usage.calls)):
+        over = ended and (ended.status.whole or (ended.failed and not ended.usage.calls))
+        if not (over or store.running(run)):
             return run
     raise SettingsError(
         f"There is no run to resume: the last {LOOKED_THROUGH:,} have ended.",
@@ -153,7 +152,9 @@ FAILED, PARTIAL, INTERRUPTED = 1, 3, 130
 @click.argument("question", nargs=-1)
 @setting_flags("model", "base_url", "source", "effort", "format", "length", "memory", "checker")
 @setting_flags(*BUDGET_FLAGS, "max_tokens")
-@click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
+@click.option(
+    "--approve-plan", is_flag=True, default=None, help="Decide on the plan first, at a terminal."
+)
 @REPORT_OUT
 @ONLY_JSON
 @QUIET
@@ -213,7 +214,7 @@ def ask(
         else:
             setup = setup_of(with_default_source(load_settings(flags)))
     trajectory = asyncio.run(answer_here(setup, asked, run, quiet, announced))
-    _deliver(trajectory, out, as_json)
+    _deliver(trajectory, out, as_json, quiet)
     if setup.memory == "on":
         from rubricem.agent.cli.learn import learn_after
 
@@ -221,7 +222,7 @@ def ask(
     _tell_end(trajectory)
 
 
-def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool) -> None:
+def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool, quiet: bool) -> None:
     from rubricem.agent.cli.terminal import tell_spent
     from rubricem.agent.reports.page import write_report
     from rubricem.agent.reports.report import as_json as report_json
@@ -229,14 +230,20 @@ def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool) -> None:
 
     if out is not None:
         write_report(trajectory, out)
+        if not quiet:
+            click.echo(f"written: {out}", err=True)
     if as_json:
         import json
 
         click.echo(json.dumps(report_json(trajectory), ensure_ascii=False))
     elif trajectory.status is not Status.FAILED:
+        from rubricem.agent.reports.cited import cited_answer
         from rubricem.agent.reports.display import print_report
 
-        print_report(trajectory)
+        if quiet and (bare := cited_answer(trajectory).bare):
+            click.echo(printable(bare))
+        else:
+            print_report(trajectory)
     tell_spent(trajectory)
     if trajectory.status is Status.FAILED:
         if as_json:

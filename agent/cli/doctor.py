@@ -155,21 +155,14 @@ def _not_fetched(what: str, name: str, size: int = 0) -> Check:
     return Check(what, "note", f"{name} is not fetched yet ({told}).", remedy)
 
 
-FEW = 16
-"""tokens of a reply that only shows whether there will be one"""
-
-
 async def check_server(choice: ServerChoice) -> Check:
-    """Ask the server for its models, which costs nothing, and one that it does not list to reply.
-
-    Many servers answer under names that they do not list.
-    """
+    """Ask the server for its models, which is free, and one that it does not list to reply."""
     try:
         names = await choice.model_names()
         model = choice.model or await choice.resolve_model()
-        if choice.base_url != LANGCHAIN and model not in names:
+        if choice.base_url != LANGCHAIN and model not in names:  # it may take it all the same
             async with choice.open_chat() as chat:
-                await chat.chat([Message("user", "Hello")], Sampling(max_tokens=FEW))
+                await chat.chat([Message("user", "Hello")], Sampling(max_tokens=16))
     except RubricemError as error:
         if not isinstance(error, PolicyError) or error.kind not in ("empty", "thinking"):
             return fault_of("server", error)

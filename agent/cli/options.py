@@ -30,6 +30,8 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         refuse_retired(ctx, args[0])
+        if self.invoke_without_command and args[0] == "list" and "list" not in self.commands:
+            ctx.fail(f"No such command 'list': {ctx.command_path} alone lists them.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -78,19 +78,8 @@ COUNT = click.option("-n", "count", type=click.IntRange(1), default=20, help="Ru
 @click.pass_context
 def runs(context: click.Context, count: int, as_json: bool) -> None:
     """List the runs of this data directory, the latest last."""
-    if context.invoked_subcommand is None:
-        _list(count, as_json)
-
-
-@runs.command("list")
-@COUNT
-@AS_JSON
-def list_runs(count: int, as_json: bool) -> None:
-    """List the runs, as without a command."""
-    _list(count, as_json)
-
-
-def _list(count: int, as_json: bool) -> None:
+    if context.invoked_subcommand is not None:
+        return
     store = _store()
     names = store.threads()
     shown = [ListedRun.of(store, name) for name in names[-count:]]

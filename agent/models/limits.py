@@ -374,11 +374,11 @@ class Fault(Enum):
     )
     WRONG_KEY = (
         f"{_SERVER} refused the API key ({{status}})",
-        "Set RUBRICEM_API_KEY to a key that is valid for this server and model.",
+        "Give a key that is valid for this server and model, as api_key or RUBRICEM_API_KEY.",
     )
     NO_KEY = (
         f"{_SERVER} requires an API key and none is set ({{status}})",
-        "Set RUBRICEM_API_KEY to a key of this server.",
+        "Give a key of this server, as api_key or RUBRICEM_API_KEY.",
     )
     NO_QUOTA = (
         "the account at {url} has no quota left (429)",

@@ -492,7 +492,8 @@ def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
     were = "was" if bad == 1 else "were"
     what = f"Marked below: {pluralise(bad, 'claim')} {were} not supported by a cited source."
-    note = [f"{one_line(found.note)}."] if found.note else []
+    said = one_line(found.note)
+    note = [f"{said[0].upper()}{said[1:]}."] if said else []
     return [*([what] if bad else []), *_repair_notes(found), *note]
 
 

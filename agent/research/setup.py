@@ -36,13 +36,7 @@ from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
-from rubricem.memory.errors import (
-    RubricemError,
-    SettingsError,
-    SourceError,
-    WeightsError,
-    import_extra,
-)
+from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
 from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Embedder, Sampling, SearchTool, Trajectory
@@ -262,7 +256,7 @@ async def ask_once(
     async with AsyncExitStack() as stack:
         try:
             researcher = await stack.enter_async_context(open_researcher(setup, tell))
-        except RubricemError:
+        except Exception:
             if not known:
                 await asyncio.to_thread(store.discard, thread)
             raise

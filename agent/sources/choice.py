@@ -76,10 +76,9 @@ AUTO = "auto"
 
 ALLOWED = (
     "A source is `python` (the libraries installed here), `web`, `scholar`, `arxiv`, `pubmed`, "
-    "`wikipedia` (or "
-    "`wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier runs), `auto`, `@NAME` "
-    "(a collection), a name that an installed package adds, or an existing folder with md, txt, "
-    "rst, html, pdf, docx, pptx, xlsx, epub or csv files."
+    "`wikipedia` (or `wikipedia:de`), `tavily`, `searxng:URL`, `git:URL`, `history` (earlier "
+    "runs), `auto`, `@NAME` (a collection), a name that an installed package adds, or an existing "
+    "folder with md, txt, rst, html, pdf, docx, pptx, xlsx, epub or csv files."
 )
 
 PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
@@ -203,7 +202,7 @@ class Sources:
 
         def read(done: int, total: int, doing: str) -> None:
             # Without the name of what is read, so that a log gets one line of it.
-            tell(f"reading documents: {done} of {total}" if total else doing)
+            tell(f"reading document {done + 1} of {total}" if total else doing)
 
         def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", read, self.keys, self.whole

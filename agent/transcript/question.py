@@ -389,7 +389,7 @@ def check_question(question: str) -> str:
     """The question, if it is one; raises SettingsError otherwise."""
     # A caller over the network may send what is no text.
     if not isinstance(question, str) or not question.strip():
-        raise SettingsError("There is no question.", 'Ask one: rubricem ask "How does ... work?"')
+        raise SettingsError("There is no question.", 'Ask one, such as "How does ... work?"')
     if len(question) > LONGEST_QUESTION:
         raise SettingsError(
             f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be "

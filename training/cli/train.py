@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
+from rubricem.agent.cli.options import EXISTING, ONLY_JSON, CommandGroup
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
 from rubricem.memory.errors import import_extra
 from rubricem.memory.text import pluralise, printable
@@ -80,7 +80,7 @@ def echo(text: str, err: bool = False) -> None:
 
 
 PATH = click.Path(path_type=Path)
-CONFIG = click.argument("config", type=PATH, callback=can_train)
+CONFIG = click.argument("config", type=EXISTING, callback=can_train)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"

@@ -125,9 +125,18 @@ def test_a_question_is_read_from_standard_input(documents: Path, named: tuple[st
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
         shown = rubricem("ask", *where(server, documents, "--out", str(tmp_path / "report.md")))
+    assert f"written: {tmp_path / 'report.md'}\n" in shown.stderr
     assert "It is an unbounded cache [1]" in shown.stdout
     assert "functools.cache unbounded" in shown.stderr
     assert "## Sources" in (tmp_path / "report.md").read_text()
+
+
+def test_an_exact_answer_alone_is_printed_where_nothing_else_is_wanted(documents: Path):
+    exact = answer('It is <cite id="S1">an unbounded cache</cite>.\n\nunbounded')
+    with ScriptedServer([*RUN[:2], exact]) as server:
+        flags = ("--format", "exact", "--set", "verify=off", "--quiet")
+        done = rubricem("ask", *where(server, documents, *flags))
+    assert (done.stdout, done.stderr) == ("unbounded\n", "")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +167,13 @@ def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
     assert "no run to resume" in refusal("ask", "--resume")
     assert (failed["status"], failed["answer"]) == ("failed", "")
     assert "401" in failed["reason"]
+
+
+def test_a_run_whose_search_fails_has_failed_and_says_so(documents: Path):
+    with PageSite({"/search": Sent("down", 500)}) as site, ScriptedServer(RUN) as server:
+        there = ("--base-url", server.base_url, "--source", f"searxng:{site.address('')}")
+        done = rubricem("ask", QUESTION, *there, code=1)
+    assert "No evidence: the search failed: " in done.stdout and ".;" not in done.stdout
 
 
 def test_a_failed_run_that_a_model_replied_to_goes_on(documents: Path):

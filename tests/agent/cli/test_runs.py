@@ -44,7 +44,7 @@ def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore)
         reason="spent", ended_by="cost")  # fmt: skip
     add(store, "killed", 10)
     listed = runs().stdout.splitlines()
-    assert listed == runs("list").stdout.splitlines()
+    assert "runs alone lists them" in rubricem("runs", "list", code=2).stderr
     assert [line.split()[0] for line in listed] == ["old", "dear", "killed", "3"]
     assert "finished" in listed[0] and "1,200 tokens" in listed[0]
     assert "partial" in listed[1] and "$0.0123" in listed[1]
@@ -74,8 +74,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):
     add(store, "bad", 0)
     (store.folder / "bad" / "trajectory.json").write_text("{")
     lines = runs().stdout.splitlines()
-    assert "finished" in lines[0] and "unreadable" in lines[1]
-    assert lines[0].split()[0] == "good-by-a-long-name"
+    assert lines[0].startswith("good-by-a-long-name  2023-") and "unreadable" in lines[1]
 
 
 def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):

@@ -26,7 +26,7 @@ from rubricem.agent.reports.report import (
     web_address,
 )
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.memory.schema import Status, Trajectory
+from rubricem.memory.schema import Status, Trajectory, Verification
 from tests.agent.reports.runs import (
     CITED,
     DOUBTED,
@@ -185,6 +185,9 @@ def test_every_form_marks_what_is_not_supported():
     ]  # fmt: skip
     assert report["citations"][2]["support"]["reason"] == "only a part"
     assert report["verification"]["checker"] == "lexical rules"
+    noted = Verification(mode="mark", checker="lexical rules", note="no model checked")
+    run = DOUBTED.model_copy(update={"verification": noted})
+    assert notes(run, cited_answer(run))[-1] == "No model checked."
 
 
 def test_copies_are_told_where_the_source_is_listed():

@@ -171,5 +171,8 @@ async def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path: Pat
         assert {each.location for each in found} == {"a/docs/pump.md", "b/docs/pump.md"}
         for each in found:
             assert [p.text for p in await page(tool, each.location)] == [each.text]
-    async with Sources(names[:1]).open(tmp_path / "data") as tool:
+    told: list[str] = []
+    async with Sources(names[:1]).open(tmp_path / "new", told.append) as tool:
+        await tool.prepare()
+        assert told[0] == "reading document 1 of 1"
         assert [p.location for p in await tool.search("pump", 2)] == ["pump.md"]

@@ -32,6 +32,7 @@ from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import Event, StepTaken, Watch
+from tests.conftest import rubricem
 from tests.support.collected import QUESTIONS, Opened, manifest
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
@@ -114,6 +115,10 @@ def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
         TrainingJob.read(tmp_path / "t.toml", "ss-grpo")
+
+
+def test_a_configuration_that_is_not_there_is_told_before_anything_is_loaded() -> None:
+    assert "'no.toml' does not exist" in rubricem("train", "ss-grpo", "no.toml", code=2).stderr
 
 
 def test_rows_that_do_not_fit_are_counted_by_reason() -> None:
