@@ -392,7 +392,8 @@ class PageCache:
 
 
 def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime >= KEPT_SECONDS
+    """Also of the future: such a page would be fresh for ever."""
+    return not 0 <= time.time() - path.stat().st_mtime < KEPT_SECONDS
 
 
 class WebPages:
