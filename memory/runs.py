@@ -9,6 +9,7 @@
     runs/THREAD/learn.json        what was learnt from it, beside its reflections.json
     runs/THREAD/events.jsonl      what a server reported of it, numbered
     runs/THREAD/labels.json       the name and the tags that a person gave it
+    runs/THREAD/restored          it came with a copy, which anybody may have made
     runs/THREAD/runs/THREAD.1/    an investigation of deep research, in the same form
 
 Files are replaced atomically. Raises StoreError if the directory cannot be used. A run's journal is
@@ -241,6 +242,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+RESTORED_MARK = "restored"
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
@@ -332,6 +334,20 @@ class RunStore:
 
     def running(self, thread: str) -> bool:
         return in_use(self.folder_of(thread) / "journal.jsonl")
+
+    def is_restored(self, thread: str) -> bool:
+        """Whether it, or the run that it is a part of, came with a copy.
+
+        Nothing in it is the word of a person who is here: no server, no source, no permission.
+        """
+        folder = self.folder_of(thread)
+        return any((each / RESTORED_MARK).exists() for each in (folder, folder.parent.parent))
+
+    def mark_restored(self) -> None:
+        """Mark all runs, and their parts, as those of a copy."""
+        for folder in self.folder.glob("*/"):
+            (folder / RESTORED_MARK).touch()
+            RunStore(folder).mark_restored()
 
     def threads(self) -> list[str]:
         """Names of all runs, the latest last."""

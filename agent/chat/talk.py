@@ -245,8 +245,9 @@ def _find(conversations: ConversationStore, setup: Setup, name: str) -> Conversa
 def _with_its_sources(setup: Setup, conversation: Conversation) -> Setup:
     """The setup over what the conversation was last answered from, where that can be read."""
     with suppress(RubricemError, LookupError, TypeError):
-        names = setup.stores.runs.request(conversation.runs[-1])["choices"]["source"]
-        return setup.with_sources(names, names)
+        store, last = setup.stores.runs, conversation.runs[-1]
+        names = store.request(last)["choices"]["source"]
+        return setup if store.is_restored(last) else setup.with_sources(names, names)
     return setup
 
 

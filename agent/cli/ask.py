@@ -94,6 +94,10 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
             f"A resumed run keeps its settings: {', '.join(sorted(others))} cannot be changed.",
             "Resume it without flags other than its budgets and --max-tokens, or ask again.",
         )
+    if store.is_restored(run):
+        from rubricem.agent.serve.requests import read_request
+
+        return run, read_request(settings, store, run, None)[0]
     named = {name: request["choices"][name] for name in ("model", "base_url")}
     if settings.base_url and Endpoint.parse(settings.base_url).url == named["base_url"]:
         named["base_url"] = settings.base_url  # it may hold a password, which a run does not
@@ -119,13 +123,14 @@ DEEPER = "Go deeper into the question before: what is open in its report, or thi
 def begin_deepened(run: str, question: str, name: str, given: dict[str, Any]) -> "Setup":
     """Write down a question after a run that ended, in its conversation; gives its setup.
 
-    Over the sources of that run and of the same model, where no others are named, and deeply.
+    Over the sources of that run and of the same model, where no others are named, and deeply; a
+    restored one names neither.
     """
     from rubricem.agent.record.conversations import ConversationStore
     from rubricem.agent.research.researcher import ask_of
     from rubricem.agent.research.setup import reserve
     from rubricem.agent.settings import load_settings
-    from rubricem.agent.settings.door import setup_of
+    from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.memory.runs import RunStore
 
     store = RunStore(load_settings(given).data_dir)
@@ -135,8 +140,9 @@ def begin_deepened(run: str, question: str, name: str, given: dict[str, Any]) ->
             f"The run {run!r} has not ended.", f"Go on with it: rubricem ask --resume {run}"
         )
     kept = {name: request["choices"].get(name) for name in ("model", "base_url", "source")}
-    kept = {name: value for name, value in kept.items() if value}
-    setup = setup_of(load_settings({"effort": "deep", **kept, **given}))
+    kept = {name: value for name, value in kept.items() if value and not store.is_restored(run)}
+    settings = load_settings({"effort": "deep", **kept, **given})
+    setup = setup_of(with_default_source(settings))
     reserve(setup, name, question, (*ask_of(request).earlier, run))
     conversations = ConversationStore(setup.stores.data_dir)
     conversations.take_in(conversations.after(run).id, name, store)

@@ -112,9 +112,12 @@ def learn_all(
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     given = {name: value for name, value in flags.items() if value is not None}
     groups: dict[tuple[str, str], list[str]] = {}
+    settings, lessons = load_settings(), list[Lesson]()
+    here = settings.base_url or ""
     for thread in threads:
-        groups.setdefault(("", "") if given else models_of(store, thread), []).append(thread)
-    lessons, here = [], load_settings().base_url or ""
+        ours = given or store.is_restored(thread)
+        served = (settings.model or "", here) if ours else models_of(store, thread)
+        groups.setdefault(served, []).append(thread)
     for (model, base_url), group in groups.items():
         # Whoever names the server now says which keys it gets: a folder's file, its own alone.
         named = given or {"model": model} | ({"base_url": base_url} if base_url != here else {})

@@ -1,8 +1,9 @@
 """`rubricem backup`, `restore`: the data directory saved and restored. And `rubricem models`.
 
 A copy is made while others work on the directory: databases are copied by SQLite's own backup,
-every other file as it was when it was opened. The bank's vectors are left out, as the bank can
-recompute them. A copy is restored whole or not at all, and replaces nothing.
+every other file as it was when it was opened. What can be made again is left out. A copy is
+restored whole or not at all, and replaces nothing. Anybody may have made it: its runs are marked,
+and go on under the settings here alone.
 
 Weights are listed, fetched, checked and removed; how far a fetch is, is shown on standard error.
 """
@@ -14,8 +15,9 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Set
 from contextlib import closing, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +30,17 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.users import Users
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import writable
+from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.text import pluralise, printable
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore
 
-VECTORS = "bank/index"
+DERIVED = (("pages",), ("indexes",), ("bank", "index"))
+"""in a data directory: what is made again, and would be taken for what was made here"""
 RESTORED = {
     "runs", "threads", "bank", "buffers", "replies", "standards", "evaluations", "uploads", "users",
-    "users.json", "ledger.jsonl", "history.sqlite", "indexes", "pages", "chat_history",
+    "users.json", "ledger.jsonl", "history.sqlite", "chat_history",
 }  # fmt: skip
 """what is taken out of a copy, whoever made it: nothing of it opens or runs anything"""
 RESULTS = ("manifest.json", "run.json")
@@ -80,11 +83,18 @@ def _files(data_dir: Path) -> list[Path]:
         folders[:] = [
             each
             for each in folders
-            if not each.startswith(".") and Path(place, each) != data_dir / VECTORS
+            if not each.startswith(".")
+            and _inner(Path(place, each).relative_to(data_dir).parts) not in DERIVED
         ]
         plain = (each for each in names if not each.startswith("."))
         found += [Path(place, each) for each in plain if not each.endswith(_LEFT_OUT)]
     return sorted(found, key=lambda path: "threads" not in path.parts)
+
+
+def _inner(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The path in the data directory that it lies in: a user, and a training, has one of theirs."""
+    theirs = parts[0] == "users" or (parts[0] not in RESTORED and parts[1:2] == ("data",))
+    return parts[2:] if theirs and parts[2:] else parts
 
 
 def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
@@ -109,7 +119,8 @@ def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
 def restore(file: Path) -> None:
     """Unpack what `rubricem backup` wrote into FILE; the data directory must be empty or absent.
 
-    Tokens, keys and settings are left in it: users get new tokens by `rubricem users add`.
+    Tokens, keys and settings are left in it: users get new tokens by `rubricem users add`. Runs
+    that did not end go on with what the settings here name alone.
     """
     data_dir = load_settings().data_dir
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -123,10 +134,17 @@ def restore(file: Path) -> None:
             members = archive.getmembers()
             for each in members:
                 tarfile.data_filter(each, str(staged))  # raises for what no copy of ours holds
-            parts = [each.name.split("/") for each in members]
-            known = RESTORED | {each[0] for each in parts if each[1:] and each[-1] in RESULTS}
-            kept = [m for m, each in zip(members, parts, strict=True) if each[0] in known]
+            paths = [PurePosixPath(each.name).parts or (".",) for each in members]
+            known = RESTORED | {path[0] for path in paths if path[1:] and path[-1] in RESULTS}
+            left, kept = set[str](), list[tarfile.TarInfo]()
+            for member, path in zip(members, paths, strict=True):
+                if _is_wanted(path, known) and not member.issym():  # a link could lead elsewhere
+                    kept.append(member)
+                else:
+                    left.add("/".join(path[: 3 if path[0] in known else 1]))
             archive.extractall(staged, kept, filter="data")
+        for directory in (staged, *staged.glob("users/*/")):
+            RunStore(directory).mark_restored()
         Users(staged).revoke()
         os.replace(staged, data_dir)
     except (tarfile.TarError, EOFError, zlib.error) as error:
@@ -134,8 +152,16 @@ def restore(file: Path) -> None:
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     click.echo(f"{data_dir} is as it was when {file} was made")
-    if left := sorted({each[0] for each in parts} - known):
-        click.echo(f"left in the copy: {', '.join(map(printable, left))}")
+    if left:
+        click.echo(f"left in the copy: {', '.join(map(printable, sorted(left)))}")
+
+
+def _is_wanted(parts: tuple[str, ...], known: Set[str]) -> bool:
+    """Whether a path is restored; `known`: what may lie in the data directory, files excepted."""
+    inner = _inner(parts)
+    held = parts[0] in (known if parts[1:] else RESTORED) and ".." not in parts
+    theirs = inner != parts and inner[0] not in RESTORED
+    return held and not theirs and not any(inner[: len(each)] == each for each in DERIVED)
 
 
 def _weights(tell: Tell = hush) -> "WeightsStore":

@@ -489,7 +489,8 @@ async def decide(run: Run, kind: type[V], asked: dict[str, Any], about: str = ""
     `about`: tells several decisions of one turn apart.
     """
     key = run.key(f"person\0{asked['ask']}" + (f"\0{about}" if about else ""))
-    if (kept := run.journal.find(key)) is None:
+    kept = run.journal.find(key)
+    if kept is None or (run.restored and asked["ask"] == "permit"):
         from langgraph.types import interrupt
 
         decision = interrupt(asked)

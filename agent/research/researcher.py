@@ -393,6 +393,7 @@ class Researcher:
             background,
             self.verifier,
             outlet=self.outlet or Outlet(),
+            restored=await asyncio.to_thread(self.store.is_restored, thread),
         )
         if self.mixed:
             told = f"what is read in {self.mixed} is kept out of queries to public services"

@@ -217,6 +217,8 @@ class Run:
     """a person has decided on one call of the turn, and others may be left"""
     answered: bool = False
     """the first turn answered already, from what the conversation had found"""
+    restored: bool = False
+    """came with a copy, whose calls and decisions anybody may have written"""
     tells_left: bool = False
     """whether the policy is told what is left of the limits; earlier versions did not"""
     today: date = field(default_factory=date.today)
@@ -604,8 +606,11 @@ class Run:
 
     @property
     def read_others(self) -> bool:
-        """Whether the policy was shown text of others: passages, earlier reports, lessons."""
-        called = self.tool_calls > 0
+        """Whether the policy was shown text of others: passages, earlier reports, lessons.
+
+        All of a restored run is.
+        """
+        called = self.tool_calls > 0 or self.restored
         return bool(called or self.sources or self.background.turns or self.recalled.items)
 
     async def search(

@@ -197,7 +197,8 @@ async def settle(
     if AUTO not in setup.sources.names:
         return setup
     store = setup.stores.runs
-    if thread is not None and await asyncio.to_thread(store.holds, thread):
+    held = thread is not None and await asyncio.to_thread(store.holds, thread)
+    if thread is not None and held and not await asyncio.to_thread(store.is_restored, thread):
         request = await asyncio.to_thread(store.request, thread)
         names = request["choices"]["source"]
         return setup.with_sources(names, names)

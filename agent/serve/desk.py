@@ -538,8 +538,8 @@ class RunDesk:
             raise conflict("The run has ended.", "Ask the question again.")
         if await asyncio.to_thread(self.store.running, run):
             raise conflict("Another process is working on the run.", "Wait until that has ended.")
-        request = await asyncio.to_thread(self.store.request, run)
-        setup, ask = await asyncio.to_thread(requests.read_request, self.settings, request, budgets)
+        reading = partial(requests.read_request, self.settings, self.store, run, budgets)
+        setup, ask = await asyncio.to_thread(reading)
         follows = await asyncio.to_thread(self.conversations.of_run, run)
         async with self._granting:
             wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}

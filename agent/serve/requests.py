@@ -10,7 +10,7 @@ which clients of OpenAI's interface read errors.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -268,22 +268,24 @@ def shown_name(name: str) -> str:
 
 
 def read_request(
-    settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
+    settings: Settings, store: RunStore, run: str, budgets: BudgetsAsked | None
 ) -> tuple[Setup, Ask]:
     """A run's question, and the setup with which it continues.
 
     Raises Refused (409) for what this server cannot continue, StoreError for a damaged request.
     """
+    request, restored = store.request(run), store.is_restored(run)
     given = budgets.model_dump(exclude_none=True) if budgets else {}
     with refuse_as(HTTPStatus.CONFLICT):
         models = models_on_offer(settings).values()
-        setup = setup_of_run(settings, request, models, given)
+        setup = setup_of_run(settings, request, models, given, restored)
     offered = (*sources(settings).values(), *settings.source)
     allowed = kept_sources(settings, *offered)
     for name in setup.sources.names:
         if kept_name(name) not in allowed:
             raise conflict(
                 f"The run searched {shown_name(name)!r}, which this server may not.",
-                "Start it with --source, or go on by rubricem ask --resume.",
+                "Name it by rubricem serve --source or in the settings"
+                + ("." if restored else ", or go on by rubricem ask --resume."),
             )
     return setup, replace(setup.template, budgets=setup.budgets)

@@ -306,24 +306,28 @@ def setup_of_run(
     request: Mapping[str, Any],
     models: Iterable[Mapping[str, str | None]],
     budgets: Mapping[str, Any],
+    restored: bool = False,
 ) -> Setup:
     """The setup in which a stored run goes on, its template the question as it was asked.
 
     `models`: which model and server may answer. What shaped the answer is the run's; so are its
-    budgets, unless others are given. Raises SettingsError if these settings cannot give that,
-    StoreError for a request that is damaged or of a newer version.
+    budgets, unless others are given. A `restored` run has the budgets of these settings, and may
+    name no other checker. Raises SettingsError if these settings cannot give that, StoreError for a
+    request that is damaged or of a newer version.
     """
     try:
         stored, asked = request["choices"], ask_of(request)
         kept = {name: stored[name] for name in CHOICES if name in stored}
         kept.setdefault("effort", Effort.STANDARD)  # runs of earlier versions name none
-        spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
+        ours: dict[str, Any] = {"checker": settings.checker, "extra_body": settings.extra_body}
+        if not restored:
+            ours = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
         here = {name: getattr(settings, name) for name in Settings.model_fields}
         if settings.origin("max_tokens") != DEFAULT_ORIGIN:
             # An answer that was cut off is gone on with under a larger limit.
             asked = replace(asked, max_tokens=settings.max_tokens or asked.max_tokens)
         for named in models:
-            setup = setup_of(Settings(**{**here, **kept, **spent, **budgets, **named}))
+            setup = setup_of(Settings(**{**here, **kept, **ours, **budgets, **named}))
             short = stored.get("system_prompt") == "short"  # chosen in versions up to 0.1.0
             if not short and all(setup.choices[name] == value for name, value in kept.items()):
                 return replace(setup, template=asked)
@@ -331,9 +335,11 @@ def setup_of_run(
         raise StoreError(
             "The request of the run cannot be read.", "Ask the question again."
         ) from error
+    remedy = "Resume it where it was asked, or ask the question again."
+    if restored:
+        remedy = "It came with a copy: have its model and checker in the settings, or ask it again."
     raise SettingsError(
-        "The run was asked of another model, or with settings that are not to be had here.",
-        "Resume it where it was asked, or ask the question again.",
+        "The run was asked of another model, or with settings that are not to be had here.", remedy
     )
 
 

@@ -54,7 +54,7 @@ def test_a_conversation_or_a_run_of_ask_is_gone_on_with(documents: Path, data: P
 
 
 def test_a_run_is_gone_on_with_over_its_own_sources_unless_others_are_named(
-    documents: Path, data: Path, tmp_path: Path
+    documents: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (other := tmp_path / "other").mkdir()
     (other / "bees.md").write_text("# Bees\n\nlru_cache is no bee.\n")
@@ -63,10 +63,13 @@ def test_a_run_is_gone_on_with_over_its_own_sources_unless_others_are_named(
         on = ("chat", "--base-url", server.base_url, "--resume", "mine")
         rubricem(*on, typed=f"{FOLLOW_UP}\n")
         rubricem(*on, "--source", str(other), typed=f"{FOLLOW_UP}\n")
-    store = RunStore(data)
+        monkeypatch.setenv("RUBRICEM_SOURCE", str(other))
+        store = RunStore(data)
+        store.mark_restored()  # whoever made a copy names no source
+        rubricem(*on, typed=f"{FOLLOW_UP}\n")
     listed = ConversationStore(data).list_all().conversations
     searched = [store.request(each.runs[-1])["choices"]["source"] for each in listed]
-    assert searched == [[str(other)], [str(documents)]]
+    assert searched == [[str(other)], [str(other)], [str(documents)]]
 
 
 def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents: Path, data: Path):

@@ -113,6 +113,16 @@ def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
     assert [run["thread"] for run in rest] == ["three"]
 
 
+def test_a_run_of_a_copy_names_no_server_to_learn_by(data: Path, monkeypatch: pytest.MonkeyPatch):
+    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
+        ask(server, data, "--memory", "on", "--run", "one")
+        RunStore(data).mark_restored()
+        before = len(server.requests)
+        monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
+        assert command("learn").exit_code == 1
+        assert len(server.requests) == before
+
+
 def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
     data: Path,
 ):

@@ -48,7 +48,7 @@ def test_what_was_copied_comes_back_where_nothing_is(store: RunStore, data: Path
     rubricem("restore", copy)
     assert store.load("a").question == "How does lru_cache evict?"
     assert before - files(data) == {"bank/index/vectors.bin", "serve-token"}
-    assert files(data) < before
+    assert files(data) - {"runs/a/restored"} < before
     assert (data / "bank" / "journal.jsonl").read_bytes() == b'{"n": 1}\n{"n": 2}\n{"half'
 
 
@@ -125,16 +125,42 @@ def test_a_copy_brings_no_token_no_consent_and_no_settings_of_whoever_made_it(
         (data / name).write_text("model = 1")
     (data / "september").mkdir()
     (data / "september" / "manifest.json").write_text("{}")
+    for each in (data, folder, data / "september" / "data"):
+        for name in ("pages", "indexes", "bank/index"):
+            (each / name).mkdir(parents=True, exist_ok=True)
+            (each / name / "x").touch()
+    (folder / "allowed_tools.json").touch()
     (data / "unknown").mkdir()
     (data / "unknown" / "x.toml").touch()
     rubricem("backup", tmp_path / "copy.tar.gz")
     data.rename(tmp_path / "old")
     said = rubricem("restore", tmp_path / "copy.tar.gz").stdout
+    allowed = f"{folder.relative_to(data)}/allowed_tools.json"
     left = "page.toml, rubricem.toml, serve-token, serve.lock~, sitecustomize.py, trusted, unknown"
-    assert f"left in the copy: {left}" in said
+    assert f"left in the copy: {left}, {allowed}" in said
+    assert not [*data.rglob("pages"), *data.rglob("indexes"), *data.rglob("index")]
     known = {"runs", "threads", "bank", "uploads", "users", "users.json", "september"}
     assert {path.name for path in data.iterdir()} == known
     users = Users(data)
     assert users.by_token(token) is None and users.all()["anna"].allowance.day_runs == 3
     users.put("anna", UserBudget())
-    assert RunStore(users.folder("anna")).holds("hers"), "she keeps what is hers"
+    hers = RunStore(users.folder("anna"))
+    assert hers.holds("hers"), "she keeps what is hers"
+    assert hers.is_restored("hers") and store.is_restored("a")
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/../page.toml", "runs/a/page.toml", "pages/x", "page.toml", "users/u/pages/x"]
+)
+def test_nothing_in_a_copy_comes_round_what_is_left_in_it(data: Path, tmp_path: Path, name: str):
+    copy = tmp_path / "copy.tar.gz"
+    link = tarfile.TarInfo("runs/a")
+    link.type, link.linkname = tarfile.SYMTYPE, ".."
+    marks = [tarfile.TarInfo(f"{each}/manifest.json") for each in ("page.toml", "pages")]
+    marks[0].type, marks[0].linkname = tarfile.SYMTYPE, "x"
+    with tarfile.open(copy, "w:gz") as archive:
+        for each in (link, *marks, tarfile.TarInfo(name)):
+            archive.addfile(each)
+    rubricem("restore", copy)
+    assert {str(path) for path in files(data)} <= {"runs/a/page.toml", "runs/a/restored"}
+    assert not (data / "runs" / "a").is_symlink()

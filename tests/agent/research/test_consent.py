@@ -158,6 +158,25 @@ async def test_calls_of_one_turn_are_each_asked_about_and_a_resume_asks_no_more(
     assert [asked["text"] for asked in person.asked] == ["one", "two"]
 
 
+@pytest.mark.parametrize("allowed_here", [False, True])
+async def test_what_a_copy_holds_of_a_run_is_nobodys_word(tmp_path: Path, allowed_here: bool):
+    """As of a copy that somebody made: an order to a tool, and `always` for an answer."""
+    person, store = Says("always"), RunStore(tmp_path)
+    async with mails(tmp_path) as here:
+        await here.ask(calling("send"), person=person)
+        folder = store.folder_of("t")
+        kept, said, _ = (folder / "journal.jsonl").read_text().partition('"always"}}\n')
+        (folder / "journal.jsonl").write_text(kept + said)
+        (folder / "trajectory.json").unlink()
+        if not allowed_here:
+            (tmp_path / "allowed_tools.json").unlink()
+        store.mark_restored()
+        run = await here.ask(person=person)
+        assert here.sent == [SENT] and len(person.asked) == 1 and said
+    assert FOREIGN in read(run)
+    assert (tmp_path / "allowed_tools.json").exists() == allowed_here
+
+
 class ChattingPolicy(ScriptedPolicy):
     """One that may call several tools in a turn, as a server's model does."""
 

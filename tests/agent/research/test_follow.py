@@ -8,6 +8,7 @@ import pytest
 from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.question import Ask
+from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status
 from tests.conftest import rubricem
 from tests.support.policies import QUESTION, RUN, answer, contents, researching
@@ -51,6 +52,36 @@ def test_a_run_is_deepened_over_its_sources_in_its_conversation(
     data = load_settings().data_dir
     [conversation] = ConversationStore(data).list_all().conversations
     assert conversation.runs == ("one", "two")
+
+
+@pytest.mark.parametrize("of_a_copy", ["--deepen", "--resume"])
+def test_a_run_of_a_copy_names_no_server_and_no_source(
+    documents: Path, monkeypatch: pytest.MonkeyPatch, of_a_copy: str
+):
+    """As one that somebody made: its server would get the passages, and the key."""
+    monkeypatch.setenv("RUBRICEM_VERIFY", "off")
+    with ScriptedServer(RUN) as server, ScriptedServer([*RUN, *RUN]) as ours:
+        where = ("--base-url", server.base_url, "--model", "scripted", "--source", documents)
+        rubricem("ask", QUESTION, *where, "--run", "one", "--quiet")
+        store, before = RunStore(load_settings().data_dir), len(server.requests)
+        store.mark_restored()
+        monkeypatch.setenv("RUBRICEM_API_KEY", "sk-of-ours")
+        if of_a_copy == "--resume":
+            (store.folder_of("one") / "trajectory.json").unlink()
+            assert "another model" in rubricem("ask", of_a_copy, "one", code=1).output
+            monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
+            monkeypatch.setenv("RUBRICEM_MODEL", "scripted")
+            refused = rubricem("ask", of_a_copy, "one", code=1).output
+            assert f"searched '{documents.name}'" in refused and "in the settings" in refused
+            monkeypatch.setenv("RUBRICEM_SOURCE", str(documents))
+            assert not rubricem("ask", of_a_copy, "one", "--quiet").stderr
+        else:
+            monkeypatch.setenv("RUBRICEM_BASE_URL", ours.base_url)
+            monkeypatch.setenv("RUBRICEM_MODEL", "scripted")
+            monkeypatch.setenv("RUBRICEM_SOURCE", str(documents))
+            rubricem("ask", of_a_copy, "one", "--effort", "standard", "--run", "two")
+            assert ours.requests and store.request("two")["choices"]["base_url"] == ours.base_url
+        assert len(server.requests) == before
 
 
 def test_only_a_run_that_ended_is_deepened():

@@ -22,7 +22,7 @@ from rubricem.agent.serve.desk import Capacity
 from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.agent.sources.sandbox.pool import readers
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import Journal
+from rubricem.memory.runs import Journal, RunStore
 from tests.support import policies
 from tests.support.pages import (
     CHANGING,
@@ -265,7 +265,17 @@ async def test_a_run_of_the_command_line_is_told_by_its_end(tmp_path: Path):
         assert resumed.status_code == 409
 
 
-async def test_a_run_goes_on_over_sources_alone_that_the_server_may_search(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ("documents", "private", "'private', which this server may not"),
+        ('"checker": "auto"', '"checker": "evil@http://127.0.0.1:9/v1"', "came with a copy"),
+        ('"extra_body": {}', '"extra_body": {"tools": 1}', "came with a copy"),
+    ],
+)
+async def test_a_run_goes_on_by_what_the_server_offers_alone(
+    tmp_path: Path, ours: str, theirs: str, told: str
+):
     """As one of a copy that somebody else made, which names a folder of this machine."""
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "a.md").write_text("Payroll.")
@@ -279,18 +289,17 @@ async def test_a_run_goes_on_over_sources_alone_that_the_server_may_search(tmp_p
         events = (folder / FILE_NAME).read_bytes().splitlines(keepends=True)
         (folder / FILE_NAME).write_bytes(b"".join(events[:2]))
         stored = (folder / "request.json").read_text()
-        (folder / "request.json").write_text(stored.replace("documents", "private"))
+        (folder / "request.json").write_text(stored.replace(ours, theirs))
+        RunStore(settings.data_dir).mark_restored()
         async with site(settings) as here:
             last = (await here.ended(run))[-2].data
-            assert last["status"] == "failed" and "'private', which this server may not" in str(
-                last
-            )
+            assert last["status"] == "failed" and ours in stored and told in str(last)
             assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 409
         (folder / "request.json").write_text(stored)
         async with site(settings) as here:
             assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
             assert (await here.ended(run))[-2].data["status"] == "finished"
-    assert not any("Payroll" in str(told.body) for told in model.requests)
+    assert not any("Payroll" in str(request.body) for request in model.requests)
 
 
 async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
