@@ -268,7 +268,7 @@ def _usual(taken: Sequence[tuple[Any, ...]]) -> UsualCost:
         return tenths[0], tenths[-1]
 
     calls, tokens, seconds, costs = zip(*taken, strict=True)
-    cost = None if None in costs else span(costs)
+    cost = span(priced) if len(priced := [c for c in costs if c is not None]) >= FEW else None
     median = statistics.median(seconds)
     return UsualCost(len(taken), span(calls), span(tokens), span(seconds), cost, median)
 

@@ -78,6 +78,12 @@ Price = tuple[
 """prompt, cached prompt and completion, in US dollars for a million tokens"""
 Word = Annotated[str, Field(pattern=r"^[\w.-]+$")]
 NoCollection = Annotated[str, Field(pattern="^[^@]")]
+_WANTED = {
+    r"^[\w.-]+$": "it should be of letters, digits, _ . and -",
+    "^[^@]": "it should be a source, not a collection",
+    "^[a-z]+$": "it should be a word in small letters",
+}
+"""what a pattern wants"""
 
 
 class Settings(BaseModel):
@@ -100,8 +106,8 @@ class Settings(BaseModel):
     source: tuple[str, ...] = ("python",)
     """what is searched: `python`, `web`, `scholar`, `arxiv`, `pubmed`, `wikipedia`, `wikipedia:de`,
     `tavily`, `searxng:URL`, `git:URL`, `history` (what earlier runs found), `auto`, a package's
-    own, or folders; separated by commas in the environment. If you name a server but no source, it
-    is `auto`."""
+    own, or folders, from where you are; separated by commas in the environment. With a server but
+    no source it is `auto`."""
     collections: dict[Word, Annotated[tuple[NoCollection, ...], Field(min_length=1)]] = {}
     """sets of sources, folders, `upload:NAME` and others, that `--source @NAME` searches"""
     tavily_key: SecretStr | None = None
@@ -319,7 +325,7 @@ def _explain(
 ) -> SettingsError:
     """The first error, with its layer, its name and what is allowed."""
     first = error.errors(include_url=False, include_input=False)[0]
-    name, *inside = (str(part) for part in first["loc"])
+    name, *inside = (str(part) for part in first["loc"] if part != "[key]")
     origin = origins[name]
     if first["type"] == "extra_forbidden":
         if name in retired():
@@ -335,7 +341,9 @@ def _explain(
     shown = one_line(repr(values[name]), 200)
     plain = name in ("base_url", "source", "checker") and not {*"@?"} & {*shown}
     got = f" {shown}" if plain or name not in _NOT_SHOWN else " as given"
-    wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    wrong = _WANTED.get(first.get("ctx", {}).get("pattern", ""), first["msg"])
+    wrong = re.sub(r"^(Input|Tuple) should", "it should", wrong.removeprefix("Value error, "))
+    wrong = wrong.replace("tuple", "list")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
 
 

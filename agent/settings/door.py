@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
@@ -111,7 +112,9 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
     """
     sets = {COLLECTION + name: held for name, held in settings.collections.items()}
     if missing := [n for n in settings.source if n.startswith(COLLECTION) and n not in sets]:
-        remedy = f"There is {', '.join(sets) or 'none'}: see [collections] of {FILE_NAME}."
+        near = get_close_matches(missing[0], sets, 1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        remedy = f"{meant}There is {', '.join(sets) or 'none'}: see [collections] of {FILE_NAME}."
         raise SettingsError(f"There is no collection {missing[0]!r}.", remedy)
     uploads = settings.data_dir / UPLOADS
     names = chain.from_iterable(sets.get(name, (name,)) for name in settings.source)
@@ -279,12 +282,9 @@ def budgets_of(settings: Settings, model: PolicyChoice | None = None) -> Budgets
     """
     usual = _limits_of(settings, model or model_of(settings)).budgets
     named = {name: getattr(settings, each) for name, each in BUDGETS.items()}
-    return Budgets(
-        **{
-            name: getattr(usual, name) if value is None else value or None
-            for name, value in named.items()
-        }
-    )
+    for name, value in named.items():
+        named[name] = getattr(usual, name) if value is None else value or None
+    return Budgets(**named)
 
 
 def stores_of(settings: Settings) -> Stores:
@@ -367,6 +367,5 @@ def without_password(url: str) -> str:
     return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
 
 
-def _reveal(secret: Any) -> str | None:
-    value: str | None = secret.get_secret_value() if secret else None
-    return value
+def _reveal(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret else None

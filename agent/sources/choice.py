@@ -113,8 +113,7 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
 
 def services(tool: SearchTool) -> tuple[str, ...]:
     """The names of the public services that a search of it asks."""
-    asked: tuple[str, ...] = getattr(tool, "services", ())
-    return asked
+    return tuple(getattr(tool, "services", ()))
 
 
 def is_beyond(name: str) -> bool:
@@ -371,14 +370,12 @@ MOST_OF_A_DOCUMENT = 3
 
 def reading_of(tool: SearchTool) -> tuple[str, ...]:
     """What a report has to say of how the sources were read, a line for each that has to."""
-    told: tuple[str, ...] = getattr(tool, "reading", ())
-    return told
+    return tuple(getattr(tool, "reading", ()))
 
 
 def about(tool: SearchTool) -> tuple[str, ...]:
     """What a policy is told of the sources: a line for each."""
-    told: tuple[str, ...] = getattr(tool, "about", ()) or (ABOUT.get(tool.name, tool.name),)
-    return told
+    return tuple(getattr(tool, "about", ())) or (ABOUT.get(tool.name, tool.name),)
 
 
 ABOUT = {

@@ -92,11 +92,12 @@ class UsualCost:
         """Each in words."""
         low, high = self.seconds
         minutes = _between((low / 60, high / 60), "minute")
+        money = dict.fromkeys(f"{each:,.2g}" for each in self.cost or ())
         return (
             _between(self.calls, "search"),
             _between(self.tokens, "token"),
             minutes if high >= 120 else _between(self.seconds, "second"),
-            *(["{:,.2g} to {:,.2g} US dollars".format(*self.cost)] if self.cost else ()),
+            *([f"{' to '.join(money)} US dollars"] if money else ()),
         )
 
 
@@ -353,7 +354,7 @@ class Ask:
         if priced is None:
             phrases.pop("cost", None)
         elif "cost" in phrases and not priced:
-            phrases["cost"] += " (not counted: no price is known)"
+            phrases["cost"] = "any money, as [prices] of the settings names no price"
         what = "investigation" if self.leads else "search"
         return pluralise(self.calls, what), *phrases.values()
 

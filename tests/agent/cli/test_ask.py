@@ -382,9 +382,11 @@ def test_a_collection_is_searched_as_it_is_now_and_a_resumed_run_keeps_what_it_h
         assert resumed("never-evicts")["status"] == "finished"
         assert "Unknown source 'elsewhere'" in refusal("ask", *asked)
         wrong = [
-            ("work = ['a']\nwork2 = []", "@work", "collections"),
-            ("work = ['@more']", "@work", "collections"),
-            ("work = ['a']", "@wrk", "There is no collection '@wrk'."),
+            ("work = ['a']\nwork2 = []", "@work", "(at work2): it should have at least 1 item"),
+            ("work = 'a'", "@work", "(at work): it should be a valid list."),
+            ("work = ['@more']", "@work", "(at work.0): it should be a source, not a coll"),
+            ("'my notes' = ['a']", "@work", "(at my notes): it should be of letters, digits"),
+            ("work = ['a']", "@wrk", "Did you mean @work? There is @work: see [collections]"),
         ]
         for written, named, said in wrong:
             file.write_text(f"[collections]\n{written}\n")
@@ -401,7 +403,7 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
     [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
     assert re.fullmatch(
         r"2 searches, 180 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
-        r"300,000 tokens, 1,200 seconds, 1 US dollar \(not counted: no price is known\)",
+        r"300,000 tokens, 1,200 seconds, any money, as \[prices\] of the settings names no price",
         line,
     )
     assert done.stderr.index(line) < done.stderr.index("plan")

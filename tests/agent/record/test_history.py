@@ -195,6 +195,9 @@ def test_what_a_question_usually_costs_is_told_by_effort_and_form_of_finished_ru
         ended_run(store, f"q{number}", quick, **more)
     for number in range(3):  # of an earlier version, which had one effort; no price was known
         ended_run(store, f"s{number}", {"model": "m"}, usage=Usage(prompt_tokens=10), seconds=9.4)
+    for number in range(3):
+        usage = Usage(prompt_tokens=10, cost=0.721 + number / 1e5)
+        ended_run(store, f"p{number}", {"model": "m"}, usage=usage, seconds=9.4)
     ended_run(store, "failed", quick, status=Status.FAILED, seconds=9_999.0)
     ended_run(store, "other", {"model": "n"})
     ask = Ask("Why?", effort=Effort.QUICK)
@@ -207,6 +210,7 @@ def test_what_a_question_usually_costs_is_told_by_effort_and_form_of_finished_ru
     )  # fmt: skip
     usual = History(store).usual("m")
     assert set(usual) == {("quick", "long"), ("standard", "long")}
-    assert usual["standard", "long"].phrases() == ("1 search", "10 tokens", "9 seconds")
+    told = ("1 search", "10 tokens", "9 seconds", "0.72 US dollars")
+    assert usual["standard", "long"].phrases() == told, "of those whose price was known"
     assert usual_cost(store, {"model": "n"}, ask) is None, "one run tells nothing"
     assert usual_cost(store, quick, replace(ask, answer_format=AnswerFormat.SHORT)) is None
