@@ -91,15 +91,11 @@ class ServerCounts:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._info = Info("rubricem", "Version and model.", registry=registry)
         self._live = Gauge("rubricem_runs", "Runs at work.", ["state"], registry=registry)
-        self._ended = Counter(
-            "rubricem_runs_ended", "Runs that ended.", ["status"], registry=registry
-        )
+        self._ended = Counter("rubricem_runs_ended", "Ended runs.", ["status"], registry=registry)
         self._seconds = Histogram(
             "rubricem_run_seconds", "What ended runs took.", registry=registry, buckets=SECONDS
         )
-        self._tokens = Counter(
-            "rubricem_tokens", "Tokens of ended runs.", ["kind"], registry=registry
-        )
+        self._tokens = Counter("rubricem_tokens", "Of ended runs.", ["kind"], registry=registry)
         self._cost = Counter("rubricem_cost_dollars", "Of ended runs, if known.", registry=registry)
         self._calls = Counter("rubricem_tool_calls", "Searches and other calls.", registry=registry)
         ProcessCollector(registry=registry)

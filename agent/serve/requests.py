@@ -249,11 +249,8 @@ def sources(settings: Settings) -> dict[str, str]:
 
 def for_user(settings: Settings) -> Settings:
     """The server's settings without the collections that it was not started with."""
-    shared = {
-        name: held
-        for name, held in settings.collections.items()
-        if choice.COLLECTION + name in settings.source
-    }
+    held, named = settings.collections, settings.source
+    shared = {name: held[name] for name in held if choice.COLLECTION + name in named}
     return settings.model_copy(update={"collections": shared})
 
 

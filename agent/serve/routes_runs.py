@@ -498,11 +498,8 @@ class _Server:
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
         if (who := self.security.enters(given.token)) is None:
-            raise requests.RequestRefused(
-                HTTPStatus.UNAUTHORIZED,
-                "That is not the token of this server.",
-                "It is in serve-token of the data directory of rubricem serve.",
-            )
+            remedy = "It is in serve-token of the data directory of rubricem serve."
+            raise requests.RequestRefused(401, "That is not the token of this server.", remedy)
         encrypted = request.url.scheme == "https"
         response.set_cookie(
             BOUND * encrypted + self.security.cookie_name,

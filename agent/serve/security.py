@@ -4,9 +4,10 @@ A foreign page whose name is pointed at this host is refused by its Host, other 
 Origin, and their forms by a header that none can send without permission. The server requires its
 token, or the cookie of a login, even on loopback, which every user of the machine can reach. Every
 response forbids the page everything that it does not need. FastAPI bounds the sizes of bodies,
-uvicorn connections and heads; rates and slow senders are a proxy's affair.
+uvicorn connections and heads, `PunctualProtocol` how long they take; rates are a proxy's affair.
 """
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -22,6 +23,7 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, h11  # type: ignore[attr-defined]
 
 from rubricem.agent.serve.requests import RequestRefused, forbidden, missing, reply_of
 from rubricem.agent.settings.users import User, Users
@@ -51,6 +53,8 @@ TICKET_SECONDS = 3600
 GRACE = 3
 MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
 """open at once; that one may wait for its next request; bytes of a request before its body"""
+BODY_SECONDS, LEAST_RATE, LOOK_SECONDS = 20, 16_384, 1.0
+"""for a body, and one more for each so many bytes; between two looks at a connection"""
 
 HEADERS: Mapping[bytes, bytes] = {
     b"content-security-policy": (
@@ -209,7 +213,7 @@ class Security:
         """The configuration of uvicorn; forwarded headers count only from a named proxy."""
         return uvicorn.Config(
             app,
-            http="h11",
+            http=PunctualProtocol,
             h11_max_incomplete_event_size=MOST_HEAD,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=IDLE_SECONDS,
@@ -231,10 +235,54 @@ def _cookie(headers: Mapping[str, str], name: str) -> str:
 
 def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The IP address if a host is given as one; None for a name."""
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+    return None
+
+
+class PunctualProtocol(H11Protocol):
+    """Ends a connection whose request comes too slowly, or whose place another one needs.
+
+    uvicorn alone waits without end for a head, for a body, and for the rest of a refused one.
+    """
+
+    _stage: tuple[object, ...] = ()
+    _since, _come = 0.0, 0
+    """when what it waits for now began, and the bytes that came of it"""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        ours = (each for each in self.connections if isinstance(each, PunctualProtocol))
+        strangers = [each for each in ours if each._is_strange]
+        if len(self.connections) >= MOST_CONNECTIONS - 1 and strangers:
+            min(strangers, key=lambda each: each._since).transport.abort()
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        self._come += len(data)
+        super().data_received(data)
+
+    @property
+    def _is_strange(self) -> bool:
+        """Whether it waits for a request, or for a body that needs no token or was answered."""
+        if self.conn.their_state is h11.IDLE:
+            return True
+        answered = self.cycle is not None and self.cycle.response_complete
+        return self.conn.their_state is h11.SEND_BODY and (answered or self.scope["path"] in OPEN)
+
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
+        now, state, strange = self.loop.time(), self.conn.their_state, self._is_strange
+        if self._stage != (stage := (self.cycle, state, strange)):
+            self._stage, self._since, self._come = stage, now, 0
+        seconds = IDLE_SECONDS if strange else BODY_SECONDS + self._come / LEAST_RATE
+        if state not in (h11.IDLE, h11.SEND_BODY) or now - self._since < seconds:
+            self.loop.call_later(LOOK_SECONDS, self._look)
+        elif self.conn.our_state is h11.SEND_RESPONSE:
+            self.send_400_response("The body came too slowly.")
+        else:
+            self.transport.close()
 
 
 class Guard:

@@ -62,15 +62,12 @@ def tried(settings: Settings, wanted: Mapping[str, Any]) -> tuple[Settings, dict
             raise SettingsError(
                 f"{HIDDEN} in {name} stands for what is not shown.", "Write it anew as a whole."
             )
-    kept = {**page_values(), **_with_its_key(settings, wanted)}
-    kept = {name: value for name, value in kept.items() if value is not None}
-    found = with_default_source(_loaded(settings, kept))
-    if "base_url" in kept and not wanted.get("api_key") and _goes_astray(found, settings):
-        if is_fixed(found, "api_key"):
-            said = f"The key of {found.origin('api_key')} is not sent to another server."
-            raise SettingsError(said, "Name the server where its key is set, or take the key away.")
-        kept["api_key"] = ""
-        found = with_default_source(_loaded(settings, kept))
+    given = {**page_values(), **wanted}
+    kept = {name: value for name, value in given.items() if value is not None}
+    found = _loaded(settings, kept)
+    if _server(found) != _server(settings) and not wanted.get("api_key"):
+        found = _without_its_key(settings, kept)
+    found = with_default_source(found)
     setup_of(found).sources.check()
     return found, kept
 
@@ -87,32 +84,28 @@ def change(settings: Settings, wanted: Mapping[str, Any]) -> Settings:
     text = _HEADER + "".join(
         f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in kept.items()
     )
-    try:
+    written = {}
+    with suppress(tomllib.TOMLDecodeError):
         written = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        written = {}
     if written != kept:
         raise SettingsError("A value holds what cannot be written.", "Write plain text.")
     write_atomically(path, text)
     return with_default_source(_loaded(settings, None))
 
 
-def _with_its_key(settings: Settings, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted, and no key for a server that it was not given for."""
-    if "base_url" not in wanted or wanted.get("api_key") or is_fixed(settings, "api_key"):
-        return dict(wanted)
-    address = str(wanted["base_url"] or "").strip()
-    if address and _host(address) == _server(settings):
-        return dict(wanted)
-    # Empty, it stands before every other key that nobody gave for this address.
-    return {**wanted, "api_key": "" if address else None}
-
-
-def _goes_astray(found: Settings, settings: Settings) -> bool:
-    """Whether a key that was given for the server of `settings` would go to that of `found`."""
-    if not found.api_key or (not found.models and model_of(found).embedded):
-        return False
-    return found.origin("api_key") != "OPENAI_API_KEY" and _server(found) != _server(settings)
+def _without_its_key(settings: Settings, kept: dict[str, Any]) -> Settings:
+    """What is kept with another server, and with no key that was not given for that one."""
+    kept.pop("api_key", None)
+    found = _loaded(settings, kept)
+    silent = not found.models and model_of(found).embedded
+    own = found.origin("api_key") == "OPENAI_API_KEY" and _server(found) == _host(OPENAI_URL)
+    if silent or own or not found.api_key or "base_url" not in kept:
+        return found
+    if is_fixed(found, "api_key"):
+        said = f"The key of {found.origin('api_key')} is not sent to another server."
+        raise SettingsError(said, "Name the server where its key is set, or take the key away.")
+    kept["api_key"] = ""  # before every other key
+    return _loaded(settings, kept)
 
 
 def _server(settings: Settings) -> str:

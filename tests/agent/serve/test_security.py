@@ -5,7 +5,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tests.support.scripted_server import ScriptedServer
 from tests.support.tool_servers import serving_http
 from tests.support.waiting import PATIENCE
 
-TOKEN = "t0ken-" * 6
+TOKEN, SECURITY = "t0ken-" * 6, "rubricem.agent.serve.security."
 HERE = {"host": "localhost:8421"}
 ASKED = {**HERE, "x-rubricem": "1"}
 
@@ -307,6 +307,56 @@ def test_a_head_without_end_is_cut_off():
         connection.settimeout(PATIENCE)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 2 * MOST_HEAD * b"a")
         assert b"400 Bad" in connection.recv(65536)
+
+
+LOGIN = b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nX-Rubricem: 1\r\n"
+RUNS = LOGIN.replace(b"login", b"runs") + b"Authorization: Bearer " + TOKEN.encode() + b"\r\n"
+LONG = b"Content-Length: 1000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said", "seconds"),
+    [
+        (b"", b"", b"", 0.3),
+        (b"GET / HTTP/1.1\r\nA: ", b"a", b"", 0.3),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"", b"200 OK", 0.3),
+        (LOGIN + LONG, b"{", b"The body came too slowly.", 0.3),
+        (LOGIN + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", b"too slowly", 0.3),
+        (LOGIN.replace(b"login", b"runs") + LONG, b"{", b"401 Unauthorized", 0.3),
+        (RUNS + LONG, b"{", b"The body came too slowly.", 0.9),
+    ],
+)
+def test_what_trickles_is_cut_off(
+    first: bytes, then: bytes, said: bytes, seconds: float, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("IDLE_SECONDS", 0.3), ("BODY_SECONDS", 0.9), ("LOOK_SECONDS", 0.05)):
+        monkeypatch.setattr(SECURITY + name, value)
+    begun, heard = time.monotonic(), b""
+    with attacked(Security(token=TOKEN)) as place, socket.create_connection(place) as connection:
+        connection.sendall(first)
+        connection.settimeout(0.1)
+        while time.monotonic() - begun < PATIENCE:
+            # What was said before the connection was reset is still there to be read.
+            with suppress(OSError):
+                connection.sendall(then)
+            try:
+                if not (piece := connection.recv(65536)):
+                    break
+                heard += piece
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+    assert seconds <= time.monotonic() - begun < PATIENCE and said in heard
+
+
+def test_those_who_send_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(SECURITY + "MOST_CONNECTIONS", 20)
+    with attacked(Security(token=TOKEN)) as place, ExitStack() as held:
+        for number in range(30):
+            slow = held.enter_context(socket.create_connection(place))
+            slow.sendall((b"", LOGIN + LONG + b"{")[number % 2])
+        assert httpx.get(f"http://localhost:{place[1]}/healthz").status_code == 200
 
 
 @pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "9.9.9.9")])
