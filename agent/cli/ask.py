@@ -263,7 +263,7 @@ def _tell_end(trajectory: "Trajectory") -> None:
     from rubricem.agent.settings import BUDGETS
     from rubricem.memory.schema import Status
 
-    if trajectory.status is Status.NO_EVIDENCE and trajectory.failed:
+    if trajectory.status is Status.NO_EVIDENCE and trajectory.missed:
         raise SystemExit(FAILED)
     if trajectory.status is not Status.PARTIAL:
         return

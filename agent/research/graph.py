@@ -257,8 +257,7 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
     await decoder.answer(run)
     if not run.sources:
         failed = f"the search failed: {run.search_error}" if run.search_error else ""
-        by = run.ended_by or ("failure" if failed else "")
-        run.end_early(failed or "nothing was found", Status.NO_EVIDENCE, by=by)
+        run.end_early(failed or "nothing was found", Status.NO_EVIDENCE, by=run.ended_by)
     elif not cited_answer(run.trajectory("")).citations:
         run.end_early("the answer cites no source", by="uncited")
 

@@ -221,7 +221,7 @@ async def test_what_no_search_found_is_an_honest_end(
     assert any(shown in s.text for s in run.segments if s.author is Author.TOOL)
     assert (run.status, run.sources) == (Status.NO_EVIDENCE, ())
     assert run.reason.startswith(reason)
-    assert run.failed == (run.reason != "nothing was found")
+    assert bool(run.missed) == (run.reason != "nothing was found")
     assert f"No evidence: {run.reason.rstrip('.')}; what follows rests on no source" in markdown(
         run
     )
