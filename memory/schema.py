@@ -197,6 +197,8 @@ class Recollection(Value):
     """cosine of the two questions; None for the run's own question, and if it was not kept"""
     score: float | None = None
     """the item's score"""
+    private: bool = True
+    """whether it was learnt from private text; unknown of earlier versions, and so it was"""
 
 
 class Versioned(Value):
@@ -313,7 +315,7 @@ class Source(Value):
     copies: tuple[str, ...] = ()
     """other addresses with nearly the same text"""
     public: bool = False
-    """whether a public service told it; unknown of older runs, and so not"""
+    """whether a public service or an installed library told it; unknown of older runs: not"""
 
 
 class ToolUse(Value):
@@ -884,7 +886,7 @@ class Passage:
     goes_on: bool = False
     """whether text under the same heading follows"""
     public: bool = False
-    """whether a public service told it, so that what it says may be asked of others"""
+    """whether a public service or an installed library told it: what it says may leave"""
 
 
 ShownTexts = Mapping[str, Sequence[str]]

@@ -330,6 +330,12 @@ class _LearningWork:
         """The question in the form in which the bank stores it."""
         return self.ended.alone or self.ended.question
 
+    @property
+    def private(self) -> bool:
+        """Whether the lesson is, also where an earlier version did not say so of the run."""
+        recalled = any(item.private for item in self.ended.recollections)
+        return self.ended.private or self.background.private or recalled
+
     async def learn(self) -> Lesson:
         learner = self.learner
         # What was written on this very run before is scored anew.
@@ -349,7 +355,8 @@ class _LearningWork:
         )
         found = await self._choose(reflector, judgement, written or await self._write(reflector))
         if found.reflection is not None:
-            learnt = {"private": self.ended.private, "server": learner.setup.model.server}
+            server = learner.setup.model.server
+            learnt = {"private": self.private, "server": server}
             await learner.bank.put(found.reflection.model_copy(update=learnt))
         standing = await learner.bank.within(self.question)
         await asyncio.to_thread(save_candidates, self.folder, found.candidates)

@@ -215,7 +215,7 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
     ) -> NearReflections:
         """Find what earlier runs taught on questions like this one."""
         with tool_errors():
-            matches = await bench.bank.search(text, count)
+            matches = await bench.bank_search(text, count)
         near = [{**m.reflection.model_dump(), "similarity": m.similarity} for m in matches]
         return NearReflections.model_validate({"matches": near})
 

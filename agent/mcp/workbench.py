@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 
 from rubricem.agent.learning.scoring import score_run
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.outlet import REMEDY, Outlet
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve
@@ -18,6 +20,7 @@ from rubricem.agent.sources.fetch import SENDING, Sending, addresses_in
 from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
+from rubricem.memory.bank.index import Match
 from rubricem.memory.bank.store import BankItem
 from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.schema import (
@@ -67,8 +70,12 @@ class Workbench:
         if strange and (self._setup.sources.asks_others or addresses_in(question)):
             told = ", ".join(strange)
             raise SourceError(f"Not asked, since private text was read before: {told}.", REMEDY)
+        if not self._outlet.guards:
+            self._outlet.say(question)
         trajectory = await self._answer(question, answer_format, tell)
         self._show(trajectory.sources)
+        shown = cited_answer(trajectory).text(), markdown(trajectory)
+        self._tell_of(trajectory.private, *shown)
         return trajectory
 
     async def _answer(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
@@ -86,6 +93,7 @@ class Workbench:
             ask = await asyncio.to_thread(reserve, setup, run, question)
             trajectory = await researcher.ask(ask, run, lambda event: tell(line_of(event)))
         if trajectory.status is Status.FAILED:
+            self._tell_of(trajectory.private, trajectory.reason)
             raise RubricemError(trajectory.reason, f"Continue with: rubricem ask --resume {run}")
         return trajectory
 
@@ -133,8 +141,16 @@ class Workbench:
         # A client names no path of this machine: what is no run's name is refused.
         trajectory = await asyncio.to_thread(self._setup.stores.runs.load, run)
         judgement = await score_run(self._setup, run, self.reader)
-        self._tell_of(trajectory.private, *(stage.justification for stage in judgement.stages))
+        for stage in judgement.stages:
+            self._tell_of(trajectory.private, stage.justification, stage.unscored_reason)
         return judgement
+
+    async def bank_search(self, text: str, count: int) -> list[Match]:
+        """Reflections on the questions nearest to a text."""
+        matches = await self.bank.search(text, count)
+        for match in matches:
+            self._tell_of(match.reflection.private, match.reflection.question)
+        return matches
 
     async def bank_show(self, identifier: str) -> BankItem:
         """One reflection. Raises SettingsError where none has the id."""

@@ -244,6 +244,8 @@ class Background(Value):
     sources: tuple[Source, ...] = ()
     searched: tuple[ToolUse, ...] = ()
     notes: tuple[str, ...] = ()
+    private: bool = True
+    """whether a run of it was shown private text; unknown of earlier versions, and so one was"""
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -264,7 +266,7 @@ class Background(Value):
         return _highest(self.by_id)
 
 
-NOTHING = Background()
+NOTHING = Background(private=False)
 
 
 def background_in(
@@ -297,7 +299,9 @@ def background_of(trajectories: Iterable[Trajectory]) -> Background:
     sources: dict[str, Source] = {}
     places: dict[tuple[str, str, str], str] = {}
     searched: dict[tuple[str, str], ToolUse] = {}
+    private = False
     for trajectory in trajectories:
+        private |= trajectory.private
         names = _names(trajectory.sources, places, sources)
         for source in trajectory.sources:
             sources[names[source.id]] = source.model_copy(update={"id": names[source.id]})
@@ -306,7 +310,12 @@ def background_of(trajectories: Iterable[Trajectory]) -> Background:
             searched[use.tool, use.asked] = use.model_copy(update={"sources": ids})
         turns.append(_turn(trajectory, names))
     ordered = sorted(sources.values(), key=lambda source: (len(source.id), source.id))
-    return Background(turns=tuple(turns), sources=tuple(ordered), searched=tuple(searched.values()))
+    return Background(
+        turns=tuple(turns),
+        sources=tuple(ordered),
+        searched=tuple(searched.values()),
+        private=private,
+    )
 
 
 def _names(

@@ -22,12 +22,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from rubricem.agent.sources.choice import PYTHON
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.question import ALWAYS, NEVER, RUN, Found, Permission
 from rubricem.memory.language import WORD, language_of, sentences, words_in
-from rubricem.memory.schema import Source
 
 TOGETHER = 3
 """words of one private sentence that do not leave together"""
@@ -85,16 +83,15 @@ class Outlet:
 
     def see(self, found: Found, *, private: bool = False) -> None:
         """Note what a call has shown; `private`: also its words beside the passages are."""
-        held = private or any(map(is_private, found.sources))
+        held = private or not all(source.public for source in found.sources)
         for source in found.sources:
-            kind = self.private if is_private(source) else self.public
+            kind = self.public if source.public else self.private
             where = (source.location, *source.copies)
             self._coming.append(
                 (kind, "\n".join((source.title, *where, source.place, source.text)))
             )
-        told = "\n".join(claim.text for claim in found.claims)
-        if private:
-            told = f"{found.note}\n{found.error}"
+        beside = (found.note, found.error) if private else ()
+        told = "\n".join((*(claim.text for claim in found.claims), *beside))
         if told.strip():
             self._coming.append((self.private if held else self.public, told))
 
@@ -178,11 +175,6 @@ REMEDY = (
     "Ask in words of the question or of public passages, or in common ones, and without what only "
     "private text puts together."
 )
-
-
-def is_private(source: Source) -> bool:
-    """Whether what it says must not leave: all but public services and installed libraries."""
-    return not source.public and not source.location.startswith(f"{PYTHON}:")
 
 
 def _words(text: str) -> list[str]:

@@ -161,6 +161,7 @@ def _items(found: RecalledReflections) -> tuple[Recollection, ...]:
             own=reflection is found.own,
             similarity=similarity,
             score=reflection.score,
+            private=reflection.private,
         )
         for reflection, similarity in (*own, *similar)
     )

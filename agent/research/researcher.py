@@ -171,7 +171,9 @@ class Researcher:
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
-        reaches = run.consents.attended and (run.equipped is not None or bool(self.mixed))
+        reaches = run.consents.attended and (
+            run.equipped is not None or bool(self.mixed) or run.outlet.guards
+        )
         asks = run.ask.approve_plan or run.ask.clarify or reaches
         graph = self.graph(InMemorySaver()) if asks else self._graph
         position: Any = {"run": run.thread}

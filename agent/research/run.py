@@ -28,7 +28,7 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.parts import Inquiries
 from rubricem.agent.research.evidence import Evidence, Reply, reply_of, unshown
 from rubricem.agent.research.lookups import Lookups
-from rubricem.agent.research.outlet import Consents, Outlet, is_private
+from rubricem.agent.research.outlet import Consents, Outlet
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.fetch import SENDING, Sending
 from rubricem.agent.sources.index import around
@@ -234,8 +234,10 @@ class Run:
         self.spending = Spending(self.ask.budgets)
         self.outlet.allows = self.consents.allows
         self.outlet.say(self.ask.whole or self.ask.question, *self.background.questions)
-        if any(map(is_private, self.background.sources)):
-            self.outlet.private.texts += self.background.model_dump_json().splitlines()
+        if self.background.private:
+            reports = "\n".join(turn.report for turn in self.background.turns)
+            self.outlet.see(Found(self.background.sources, note=reports), private=True)
+            self.outlet.turn()
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
         )
@@ -250,6 +252,8 @@ class Run:
             reply = found.reply()
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
+        if any(item.private for item in self.recalled.items):
+            self.outlet.private.texts.append(self.recalled.block)
         self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
@@ -682,7 +686,7 @@ class Run:
         self.sent += [(to, text) for to, text in reply.get("sent", ())]
         failure = [found.error] if found.error and tool == self.search_tool.name else []
         self.missed += [*reply.get("missed", ()), *failure]
-        self.outlet.see(found, private=self._is_private(tool))
+        self.outlet.see(found, private=reply.get("private", False) or self._is_private(tool))
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
 

@@ -490,13 +490,13 @@ class Outward:
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
         # What it found stands among what others did, and keeps its kind.
-        public = {passage.location: passage.public for passage in passages}
+        private = {passage.location for passage in passages if not passage.public}
         bare = [replace(passage, public=False) for passage in passages]
         if self._pages is None:
             wide = await around(self._tool, bare, words, shown)
         else:
             wide = widened(bare, self._stands, words, shown)
-        return [replace(p, public=public.get(p.location, False)) for p in wide]
+        return [replace(p, public=p.location not in private) for p in wide]
 
     async def page(self, location: str) -> list[Passage]:
         if not normal(location):

@@ -109,7 +109,7 @@ def neighbours(
         for step in (1, -1):
             while 0 <= (next_at := (last if step > 0 else first) + step) < len(passages):
                 other, count = passages[next_at], length(passages[next_at].text)
-                same = other.location == passages[at].location
+                same = _page_of(other) == _page_of(passages[at])
                 if not same or not (whole or other.place == passages[at].place) or count > left:
                     break
                 if any(other.text in text for text in shown):
@@ -119,13 +119,18 @@ def neighbours(
 
     take(whole=True)
     ends = [each for each in (first - 1, last + 1) if 0 <= each < len(passages)]
-    if any(passages[each].location == passages[at].location for each in ends):
+    if any(_page_of(passages[each]) == _page_of(passages[at]) for each in ends):
         first, last, left = at, at, words - length(passages[at].text)
         take(whole=False)
         if (held := words - left) < LEAST_SHOWN:  # "NAME" alone says nothing
             left = min(left, 2 * LEAST_SHOWN - held)
             take(whole=True)
     return range(first, last + 1)
+
+
+def _page_of(passage: Passage) -> tuple[str, bool]:
+    """What tells its page from others: a private file may have the name of a public one."""
+    return passage.location, passage.public
 
 
 def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Passage:
@@ -285,8 +290,8 @@ class IndexSegment:
     Raises OSError, ValueError or KeyError if the folder is incomplete.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, public: bool = False) -> None:
+        self.folder, self._public = folder, public
         self.rows: NDArray[np.void] = _map_array(folder / "rows.npy")
         whole = int(self.rows["end"][-1]) if len(self.rows) else 0
         if (folder / "passages.jsonl").stat().st_size != whole:
@@ -304,7 +309,8 @@ class IndexSegment:
     def passage(self, row: int) -> Passage:
         start = int(self.rows["end"][row - 1]) if row else 0
         end = int(self.rows["end"][row])
-        return Passage(*json.loads(self._bytes[start:end].tobytes()))
+        title, location, place, text = json.loads(self._bytes[start:end].tobytes())
+        return Passage(title, location, place, text, public=self._public)
 
     def postings(self, word: int) -> NDArray[np.uint32]:
         """Row and count, packed in one number, of each passage with the word of this hash."""
@@ -578,10 +584,10 @@ def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     return LexicalIndex(segment) if segment else None
 
 
-def open_segment(folder: Path) -> IndexSegment | None:
+def open_segment(folder: Path, *, public: bool = False) -> IndexSegment | None:
     """The segment in the folder; None if it is missing or incomplete."""
     try:
-        return IndexSegment(folder)
+        return IndexSegment(folder, public=public)
     except (OSError, ValueError, KeyError):
         return None
 

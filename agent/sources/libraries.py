@@ -182,7 +182,7 @@ class Shelf:
         found = list[tuple[Library, IndexSegment]]()
         for library in self.libraries:
             place = self.place(library)
-            segment = open_segment(place)
+            segment = open_segment(place, public=True)
             if segment is not None:
                 with suppress(OSError):  # gone meanwhile, or another user's
                     os.utime(place)

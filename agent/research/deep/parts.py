@@ -281,7 +281,9 @@ def reply_of_part(part: Inquiry) -> Reply:
     trajectory = part.ended
     usage = (trajectory.usage if trajectory else part.used).model_dump(mode="json")
     if trajectory is None or (trajectory.status is Status.FAILED and not trajectory.sources):
-        return {"passages": [], "error": part.reason or "it gave nothing", "usage": usage}
+        private = trajectory is not None and trajectory.private
+        error = part.reason or "it gave nothing"
+        return {"passages": [], "error": error, "usage": usage, "private": private}
     answer = cited_answer(trajectory)
     pieces = list[tuple[str, tuple[str, ...]]]()
     for piece in answer.pieces:
@@ -300,6 +302,7 @@ def reply_of_part(part: Inquiry) -> Reply:
         claims=pieces,
         sent=trajectory.sent,
         missed=trajectory.missed,
+        private=trajectory.private,
         note=f"It ended early: {ended}." if ended else "",
         usage=usage,
     )

@@ -25,7 +25,7 @@ from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Judgement, Trajectory
+from rubricem.memory.schema import Judgement, Recollection, Trajectory
 from rubricem.memory.text import cut
 from tests.agent.cli.test_learn import ended
 from tests.agent.learning.test_reflect import GOOD, FixedJudge
@@ -72,7 +72,7 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
     assert item.score == pytest.approx(0.9)
     report = json.loads(second.stdout)
     told = {"id": item.id, "question": QUESTION, "own": True, "similarity": None}
-    told |= {"score": item.score, "kind": "reflection"}
+    told |= {"score": item.score, "kind": "reflection", "private": item.private}
     assert report["recollections"] == [told]
     assert "worth 0.9" not in asked[0][1][1]
     assert "This very question was tried before" in asked[-2][1][1]
@@ -110,7 +110,8 @@ def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path
 async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run = ended(data)
+    old = {"private": False, "recollections": (Recollection(id="r"),)}
+    RunStore(data).save(run := ended(data).model_copy(update=old))
 
     async def judged(work: Any, *, again: bool) -> Judgement:
         return Judgement(trajectory_id=run.id, judge="j", rubric_version="1", stages=())
@@ -128,6 +129,8 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     assert sampling.grammar is not None
     [written] = lessons.candidates_in(data / "runs" / run.thread)
     assert written.held and written.accepted
+    [item] = await learner.bank.items()
+    assert item.reflection.private, "it was given a lesson of which nobody knows"
 
 
 def test_the_answer_is_shown_before_anything_is_learnt(data: Path):

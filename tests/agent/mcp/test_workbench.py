@@ -1,6 +1,9 @@
 """The tools of an MCP server keep what is private to whoever they show it to."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -9,10 +12,13 @@ from rubricem.agent.mcp.workbench import Workbench
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import Combined, Outward
+from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.events import hush
 from rubricem.memory.errors import SourceError
-from rubricem.memory.schema import AnswerFormat, Passage
+from rubricem.memory.schema import AnswerFormat, Passage, Stage
+from tests.support.banks import bank_in, reflection
 from tests.support.policies import FixedSearch
+from tests.support.values import run_of
 
 SECRET = "Project Zebrafish buys Orlivar; the board meets in the old mill."
 PRIVATE = Passage("Notes", "notes.md", "", SECRET)
@@ -46,6 +52,41 @@ async def test_what_was_private_leaves_by_no_later_call(bench: Workbench, web: F
         await bench.open_page("https://rules.example/orlivar", "")
     with pytest.raises(SourceError, match="private text was read before: orlivar"):
         await bench.research("Who is Orlivar?", AnswerFormat.LONG, hush)
+
+
+async def report(bench: Workbench) -> None:
+    """Research whose private text is no source: a tool's error, or a lesson."""
+    run = run_of({Stage.ANSWER: f"<answer>{SECRET}</answer>"}, sources=())
+    bench._answer = AsyncMock(return_value=run)
+    assert await bench.research("What is planned?", AnswerFormat.LONG, hush)
+
+
+async def lessons(bench: Workbench) -> None:
+    bench.bank = bank_in(bench._setup.stores.data_dir)
+    await bench.bank.put(reflection(SECRET, "r"))
+    assert await bench.bank_search("What is planned?", 5)
+
+
+async def files(bench: Workbench) -> None:
+    """A folder with a file that is called as a module of the libraries is."""
+    folder = bench._setup.stores.data_dir / "pf"
+    folder.mkdir()
+    (folder / "python:memo.md").write_text(SECRET)
+    bench._tool = Combined([Folder(folder, folder / "cache"), *bench._tool._tools[1:]])
+    assert (await bench.search("project", 5))[0][0].location == "python:memo.md"
+
+
+@pytest.mark.parametrize("show", [report, lessons, files])
+async def test_whatever_told_private_text_it_leaves_by_no_later_call(
+    show: Callable[[Any], Awaitable[None]], bench: Workbench, web: FixedSearch
+):
+    await show(bench)
+    asked = [*web.queries]
+    _, note = await bench.search("Zebrafish Orlivar", 5)
+    assert note.startswith("Not sent to web, since private text was read: zebrafish, orlivar")
+    assert web.queries == asked
+    with pytest.raises(SourceError, match="stands in no public text"):
+        await bench.open_page("http://example.org/?the-plan-of-Zebrafish", "")
 
 
 async def test_where_too_much_was_shown_to_compare_nothing_leaves(

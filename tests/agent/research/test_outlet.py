@@ -1,14 +1,17 @@
 """What a run has read in private sources reaches no public service unasked, however it is put."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.research.deep.lead import LeadDecoder
+from rubricem.agent.research.deep.parts import Inquiry, reply_of_part
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.researcher import Researcher
@@ -16,16 +19,18 @@ from rubricem.agent.sources.choice import Combined, Sources
 from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, Sending
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
-from rubricem.agent.transcript.question import Ask, Effort, Person
+from rubricem.agent.transcript.question import INVESTIGATE, Ask, Effort, Person
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Passage, SearchTool, Trajectory
 from tests.agent.research.test_consent import Says, calling, mails, read
 from tests.agent.research.test_deep import PLAN, investigate, scripted
 from tests.support.policies import (
+    FixedRecaller,
     FixedSearch,
     ScriptedPolicy,
     answer,
     client,
+    new_run,
     opening,
     plan,
     search,
@@ -132,6 +137,7 @@ async def asked(
     *turns: str,
     person: Person | None = None,
     thread: str = "t",
+    earlier: tuple[str, ...] = (),
     told: list[Event] | None = None,
     **parts: Any,
 ) -> Trajectory:
@@ -140,13 +146,15 @@ async def asked(
         "policy": ScriptedPolicy(lambda before, _: next(script)),
         "decoder": FreeDecoder(),
         "search_tool": Combined([FixedSearch([PRIVATE]), Outward(web)]),
+        "mixed": "notes",
         **parts,
     }
     researcher = Researcher(
-        decoding=Decoding.FREE, store=RunStore(folder), template=Ask(""), mixed="notes", **given
+        decoding=Decoding.FREE, store=RunStore(folder), template=Ask(""), **given
     )
     heard = told if told is not None else []
-    return await researcher.ask(Ask(QUESTION), thread, heard.append, person=person)
+    ask = Ask(QUESTION, earlier=earlier)
+    return await researcher.ask(ask, thread, heard.append, person=person)
 
 
 async def test_a_run_says_so_searches_on_and_names_what_it_sent(tmp_path: Path):
@@ -162,6 +170,37 @@ async def test_a_run_says_so_searches_on_and_names_what_it_sent(tmp_path: Path):
     assert len(web.queries) == 2 and again.sent == run.sent, "a resume asks nothing again"
     alone = await asked(tmp_path, web, thread="alone", search_tool=Outward(web))
     assert alone.sent and "Sent to" not in markdown(alone), "nothing private was read"
+
+
+async def test_what_earlier_runs_and_lessons_told_is_private_where_they_were(tmp_path: Path):
+    web, told = Web(), answer(SECRET)
+    alone: dict[str, Any] = {"search_tool": Outward(web), "mixed": ""}
+    await asked(tmp_path, web, told, thread="private")
+    follow = await asked(tmp_path, web, told, thread="follow", earlier=("private",), **alone)
+    assert follow.private and all(source.public for source in follow.sources)
+    shutil.rmtree(tmp_path / "runs" / "private")
+    for thread, person in (("again", None), ("attended", Says("never"))):
+        parts = {**alone, "earlier": ("private", "follow"), "person": person}
+        again = await asked(tmp_path, web, search("Zebrafish Orlivar"), thread=thread, **parts)
+        assert again.private and "Not sent to web" in read(again)
+    assert person and len(person.asked) == 1
+    parts = {**alone, "recaller": FixedRecaller(SECRET)}
+    taught = await asked(tmp_path, web, search("Zebrafish"), thread="taught", **parts)
+    assert taught.private and "Not sent to web" in read(taught)
+    assert not [query for query in web.queries if "z" in query.lower()]
+    public = await asked(tmp_path, web, thread="public", **alone)
+    after = await asked(tmp_path, web, thread="after", earlier=("public",), **alone)
+    assert (public.private, after.private) == (False, False)
+
+
+async def test_the_report_of_a_private_investigation_is_private(tmp_path: Path):
+    ended = await asked(tmp_path, Web(), answer(SECRET))
+    part = Inquiry(1, "Who?", (), ended=ended.model_copy(update={"sources": ()}))
+    lead = new_run(tmp_path, ScriptedPolicy([]))
+    report = AsyncMock(return_value=reply_of_part(part))
+    await lead.use(INVESTIGATE, "Who?", "the investigation", report)
+    lead.outlet.turn()
+    assert lead.trajectory("x").private and lead.outlet.strange("Orlivar mergers")
 
 
 async def test_a_person_decides_on_what_else_is_sent(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Recall: what is put before a question, in which order, and again the same on a resume."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, Passage
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import (
+    PASSAGES,
     QUESTION,
     RUN,
     FixedRecaller,
@@ -91,9 +93,10 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     bank = bank_in(tmp_path)
-    await bank.put(reflection("cache cache cache heap", "near"))
+    await bank.put(reflection("cache cache cache heap", "near", private=False))
     await bank.put(reflection("cache", "own"))
     own, near = (await BankRecaller(bank).recall("cache")).items
+    assert (own.private, near.private) == (True, False)
     assert (own.id, own.own, own.similarity, own.question) == ("own", True, None, "cache")
     assert (near.id, near.own, near.score) == ("near", False, reflection("x", "y").score)
     [match] = (await bank.recall("cache", 1, own=False)).similar
@@ -198,8 +201,9 @@ async def test_a_private_lesson_stays_within_its_scope_until_a_person_says_other
 
 
 async def test_a_run_says_whether_it_read_private_text(tmp_path: Path):
+    public = FixedSearch([replace(passage, public=True) for passage in PASSAGES])
     with ScriptedServer([*RUN, *RUN]) as server:
-        async with researching(server.base_url, tmp_path, FixedSearch()) as researcher:
+        async with researching(server.base_url, tmp_path, public) as researcher:
             open_run = await researcher.ask(Ask(QUESTION), "open")
         source = FixedSearch([Passage("Notes", "notes.md", "", "An unbounded cache.")])
         async with researching(server.base_url, tmp_path, source) as researcher:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -292,6 +293,8 @@ async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
     assert (wide[0].begun_before, wide[0].goes_on) == (True, False)
     whole = await tool.around(found[:1], 100)
     assert whole[0].text.endswith("It weighs 3 kg.\n\nSales, published 2024-05-01\nNone were sold.")
+    own = replace(found[0], text="A private file of its name.", public=False)
+    assert not (await tool.around([own, *found], 9))[0].public
 
 
 async def test_hits_are_read_at_once_though_few_of_one_host():

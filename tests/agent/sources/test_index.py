@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.index import build_index, open_index, without_near_duplicates, words
+from rubricem.agent.sources.index import (
+    IndexSegment,
+    LexicalIndex,
+    build_index,
+    open_index,
+    without_near_duplicates,
+    words,
+    write_segment,
+)
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.transcript.words import Query, narrow_query, read_query
 from rubricem.memory.language import stem
@@ -242,6 +250,15 @@ def test_a_word_is_found_however_it_is_drawn_broken_or_joined(
     passages = [Passage("Notes", f"{n}.md", "", text) for n, text in enumerate(texts)]
     index = build_index(passages, tmp_path, "drawn", "a")
     assert [passage.location for passage in index.search(query, 1)] == [f"{found}.md"]
+
+
+def test_a_private_page_is_not_joined_to_a_public_one_of_its_name(tmp_path: Path) -> None:
+    for name in ("notes", "docs"):
+        write_segment([Passage("P", "python:x", "", f"The {name} of pumps.")], tmp_path / name)
+    both = IndexSegment(tmp_path / "notes"), IndexSegment(tmp_path / "docs", public=True)
+    index = LexicalIndex(*both)
+    wide = {(p.text, p.public) for p in index.around(index.search("pumps", 2), 100)}
+    assert wide == {("The notes of pumps.", False), ("The docs of pumps.", True)}
 
 
 def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_path: Path) -> None:

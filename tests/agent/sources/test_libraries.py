@@ -111,7 +111,7 @@ async def test_what_a_search_names_is_read_first_and_the_rest_behind(
         assert problem.startswith("6 of 7 installed libraries are not read yet")
         assert await source.search("How do kites fly?", 3) == []
         (found, *_) = await source.search("How does palered.fly go?", 3)
-        assert found.place == "palered.fly"
+        assert found.place == "palered.fly" and found.public
         assert told == ["reading palered, which the question names"]
     for _ in range(600):
         if await source.search("darkgrey", 1) and not await source.prepare():
