@@ -8,6 +8,7 @@ report whose research was cut short is neither compared nor delivered, unless it
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import shutil
@@ -29,7 +30,7 @@ from rubricem.agent.reports.changes import changes_between, changes_shown, why_n
 from rubricem.agent.reports.display import print_report
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.settings import load_settings
+from rubricem.agent.settings import PREFIX, load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.transcript.question import check_question
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -143,8 +144,14 @@ class Watched:
             print_report(now)
         if self.mail and (changes or not earlier):
             try:
-                given = text.encode()
-                subprocess.run(self.mail, input=given, check=True, timeout=MAILING, stdout=DEVNULL)
+                # Programs of mail take `~` for a command, and a lone `.` for the end.
+                lines = (" " * (e[:1] == "~" or e.strip() == ".") + e for e in text.split("\n"))
+                given, env = "\n".join(lines).encode(), os.environ.copy()
+                for name in [n for n in env if "KEY" in n and n.startswith((PREFIX, "OPENAI_"))]:
+                    del env[name]
+                subprocess.run(
+                    self.mail, input=given, check=True, env=env, timeout=MAILING, stdout=DEVNULL
+                )
             except (OSError, subprocess.SubprocessError) as error:
                 remedy = "Correct --mail; the report is kept, and is sent the next time."
                 said = f"The mail command failed: {str(error).rstrip('.')}."

@@ -164,10 +164,8 @@ class Security:
             foreign = foreign and urlsplit(str(origin)).netloc != headers.get("host", "")
         asked_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
-            raise forbidden(
-                "This request came from a page of another site.",
-                "Use the page that this server shows.",
-            )
+            said = "This request came from a page of another site."
+            raise forbidden(said, "Use the page that this server shows.")
 
     def _check_form(self, method: str, path: str, headers: Mapping[str, str]) -> None:
         if path.startswith(PROGRAMS):
@@ -176,10 +174,8 @@ class Security:
                 said = "The body is not declared as JSON."
                 raise RequestRefused(415, said, "Send Content-Type: application/json.")
         elif method not in SAFE and headers.get(CSRF_HEADER.casefold()) != "1":
-            raise forbidden(
-                f"The header {CSRF_HEADER} is missing.",
-                f"Send {CSRF_HEADER}: 1 with every request that changes something.",
-            )
+            remedy = f"Send {CSRF_HEADER}: 1 with every request that changes something."
+            raise forbidden(f"The header {CSRF_HEADER} is missing.", remedy)
 
     def _who(self, headers: Mapping[str, str]) -> str | None:
         """Whose token or cookie came with it; None: nobody's."""

@@ -145,6 +145,16 @@ def test_a_mail_that_was_not_sent_is_sent_the_next_time_without_another_question
     assert mailed.read_text().count("## Sources") == 1
 
 
+def test_a_mail_program_gets_no_command_of_its_own_and_no_key(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_API_KEY", "sk-ours")
+    monkeypatch.setattr(watch, "markdown", lambda now: "# T\n\n~!touch x\n.\nend ~")
+    world.watch("--once", "--mail", f"sh -c 'env > {tmp_path}/m; cat >> {tmp_path}/m'")
+    told = (tmp_path / "m").read_text()
+    assert "sk-ours" not in told and told.endswith("# T\n\n ~!touch x\n .\nend ~")
+
+
 def test_a_run_that_failed_is_gone_on_with_before_another_is_begun(world: World):
     world.failing = True
     world.watch("--once", code=1)
