@@ -244,6 +244,8 @@ def sync(path: Path) -> None:
 
 RESTORED_MARK = "restored"
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+SETTLED = ("not_found", "uncertain", "uncited")
+"""ends of partial runs that come again: the model's replies are in the journal"""
 
 
 class RunStore:
@@ -315,7 +317,8 @@ class RunStore:
 
     def whole(self, thread: str) -> bool:
         """Whether it ended in such a way that nothing is left to continue."""
-        return self.has_ended(thread) and self.load(thread).status.whole
+        ended = self.load(thread) if self.has_ended(thread) else None
+        return ended is not None and (ended.status.whole or ended.ended_by in SETTLED)
 
     def load(self, thread: str) -> Trajectory:
         """The ended run of this name; SettingsError if there is none."""

@@ -120,7 +120,8 @@ class Talk:
         print_report(ended, self.console, titled=not is_attended())
         if ended.status is Status.PARTIAL:
             self.status = self.status or PARTIAL
-            tell("Continue with: /resume")
+            if not self.setup.stores.runs.whole(ended.thread):
+                tell("Continue with: /resume")
 
     def unfinished(self) -> str | None:
         """The latest run of the conversation that did not come to its end."""

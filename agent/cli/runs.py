@@ -213,9 +213,10 @@ def _line(run: ListedRun) -> str:
     """One line of the list, with the cost in money if there was any, else in tokens."""
     cost = ""
     if run.trajectory is not None:
+        from rubricem.agent.transcript.question import new_tokens
+
         usage = run.trajectory.usage
-        tokens = usage.prompt_tokens + usage.completion_tokens
-        spent = f"${usage.cost:.4f}" if usage.cost else f"{tokens:,} tokens"
+        spent = f"${usage.cost:.4f}" if usage.cost else f"{new_tokens(usage):,} new tokens"
         cost = f"{spent}, {run.trajectory.seconds:,.0f} s"
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.labels.title or run.question, 80)

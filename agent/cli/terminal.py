@@ -53,7 +53,7 @@ def tell_spent(trajectory: Trajectory) -> None:
     if not debugging(click.get_current_context()):
         return
     for each in sorted(trajectory.spent, key=lambda spent: -spent.seconds):
-        tokens = f"{each.read:,} tokens read, {each.written:,} written"
+        tokens = f"{each.read:,} new tokens read, {each.written:,} written"
         click.echo(f"{each.slot:<16}{each.calls:>4} x {each.seconds:>8.1f} s  {tokens}", err=True)
 
 

@@ -34,7 +34,7 @@ from rubricem.agent.reports.report import (
     whereabouts,
 )
 from rubricem.agent.transcript import events
-from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE
+from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, tokens_told
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.judge.evaluation.report import PairReport, shares_of
@@ -230,9 +230,8 @@ def _line_beside(event: events.Event) -> str:
         case events.BudgetSet():
             return event.told()
         case events.RunFinished(ended):
-            status, used = ended.status.value.replace("_", " "), ended.usage
-            tokens = f"{used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written"
-            return f"{status}: {tokens}, {duration(ended.seconds)}"
+            status = ended.status.value.replace("_", " ")
+            return f"{status}: {tokens_told(ended.usage)}, {duration(ended.seconds)}"
         case _:
             return ""
 

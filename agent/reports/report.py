@@ -28,6 +28,7 @@ from rubricem.agent.reports.cited import (
     bracket_marks,
     cited_answer,
 )
+from rubricem.agent.transcript.question import tokens_told
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, parse, rubric_items
 from rubricem.memory.schema import (
     Author,
@@ -398,7 +399,7 @@ def facts(trajectory: Trajectory) -> list[str]:
         pluralise(searches(trajectory), "search"),
         check_summary(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
-        f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
+        tokens_told(usage),
         f"${usage.cost:.4f}" if usage.cost else "",
         duration(trajectory.seconds),
     ]

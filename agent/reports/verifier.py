@@ -355,6 +355,10 @@ class _Work:
     usage: Usage = NO_USAGE
     note: str = ""
     found: dict[Pair, ClaimFinding] = field(default_factory=dict)
+    ruled: set[Pair] = field(default_factory=set)
+    """those that the rules checked, since the checker failed"""
+    why: str = ""
+    """how it failed"""
 
     async def check(self, pairs: Sequence[Pair]) -> None:
         """Check pairs not checked yet, in batches sorted by source: claims share passages."""
@@ -371,8 +375,16 @@ class _Work:
         try:
             return await self.checker.check(pairs)
         except PolicyError as error:
-            self.note = f"some citations were checked by {NAME} alone: {error}"
+            self.ruled, self.why = self.ruled | {*pairs}, str(error)
             return Findings(tuple(map(lexical_finding, pairs)), usage_of_error(error))
+
+    def notes(self) -> str:
+        """What the model did not do, and why; "" where it did all."""
+        which = f"{len(self.ruled)} of {len(self.found)}"
+        if len(self.ruled) == len(self.found):
+            which = "the"
+        ruled = f"{which} citations were checked by {NAME} alone: {self.why}" if self.ruled else ""
+        return "; ".join(filter(None, (ruled, self.note)))
 
     async def rewrite(self, statement: str, failed: Sequence[Pair]) -> str:
         """A statement of the answer written anew by the policy, its claims in cite tags.
@@ -462,10 +474,9 @@ class AnswerVerifier:
         with call_scope(trajectory.thread):
             await work.check(pairs)
             repairs = await self._repair(trajectory, work)
-        checker = work.checker.name
-        return self._outcome(
-            checker, work.note, _lower_doubted(work.found, answer), repairs
-        ), work.usage
+        checker = NAME if work.ruled == {*work.found} and pairs else work.checker.name
+        found = _lower_doubted(work.found, answer)
+        return self._outcome(checker, work.notes(), found, repairs), work.usage
 
     def by_rules(
         self,
@@ -552,9 +563,10 @@ DOUBTED = "the model that wrote it is not certain of it"
 
 
 def _lower_doubted(found: Found, answer: CitedAnswer) -> Found:
-    """The findings, with claims that their own model doubts at most partially supported."""
+    """The findings, with what their own model doubts at most partially supported, unless quoted."""
     doubted = ClaimFinding("partial", DOUBTED)
-    held = (pair for pair, one in found.items() if one.verdict in ("supported", "unchecked"))
+    lowered = ("supported", "unchecked")
+    held = (p for p, one in found.items() if one.verdict in lowered and not p.verbatim())
     return {**found, **{pair: doubted for pair in held if pair.claim in answer.doubted}}
 
 

@@ -185,7 +185,7 @@ class PassageReader:
         return drafted, sources[at] if drafted and stand else None
 
     async def _words(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
-        """An answer in a sentence that the model confirms."""
+        """An answer in a sentence that the model confirms: of two, that which is shown."""
         drafted, source = await self._draft(run, sources, question, TUNED.words)
         if source is None:
             return None
@@ -194,6 +194,8 @@ class PassageReader:
         if chance < TUNED.drafted:
             return None
         quote = await self._quote(source, drafted)
+        if chance < TUNED.supported and overlap(drafted, quote) >= TUNED.same:
+            drafted, chance = quote, await _chance(run, "read", head + checking(quote))
         return Finding(drafted, source.id, quote, AnswerKind.WORDS, chance)
 
     async def nearest(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:

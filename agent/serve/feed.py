@@ -39,7 +39,7 @@ SaidEvent = tuple[str, dict[str, Any]]
 
 
 def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
-    told = usage.model_dump(include={"prompt_tokens", "completion_tokens", "cost"})
+    told = usage.model_dump(exclude={"calls"})
     return told | {"tool_calls": calls}
 
 

@@ -54,7 +54,7 @@ class Budgets:
 
     def phrases(self) -> dict[Limited, str]:
         """Each limit that there is, in words."""
-        forms = {"tokens": "{:,} token", "seconds": "{:,g} second", "cost": "{:,.6g} US dollar"}
+        forms = {"tokens": "{:,} new token", "seconds": "{:,g} second", "cost": "{:,.6g} US dollar"}
         return {
             name: forms[name].format(limit) + ("" if limit == 1 else "s")
             for name, limit in self.amounts().items()
@@ -95,7 +95,7 @@ class UsualCost:
         money = dict.fromkeys(f"{each:,.2g}" for each in self.cost or ())
         return (
             _between(self.calls, "search"),
-            _between(self.tokens, "token"),
+            _between(self.tokens, "new token"),
             minutes if high >= 120 else _between(self.seconds, "second"),
             *([f"{' to '.join(money)} US dollars"] if money else ()),
         )
@@ -109,6 +109,12 @@ def _between(span: Span, what: str) -> str:
 def new_tokens(usage: Usage) -> int:
     """Those that a budget counts: read, unless from a cache, and written."""
     return max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
+
+
+def tokens_told(usage: Usage) -> str:
+    """The tokens that a budget counts, in words."""
+    read = new_tokens(usage) - usage.completion_tokens
+    return f"{read:,} new tokens read, {usage.completion_tokens:,} written"
 
 
 def amounts_of(usage: Usage, seconds: float = 0.0) -> Amounts:

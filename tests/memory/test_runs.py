@@ -26,6 +26,8 @@ from rubricem.memory.runs import (
     refuse_strangers,
     write_atomically,
 )
+from rubricem.memory.schema import Ending, Status
+from tests.support.values import trajectory
 from tests.support.waiting import Process
 
 ASKED = {"ask": {"question": "What?"}, "choices": {"model": None}}
@@ -88,6 +90,18 @@ def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
     with pytest.raises(StoreError, match="trajectory of 'u' cannot be read") as caught:
         store.load("u")
     assert "--resume u" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "whole"), [("seconds", False), ("interrupt", False), ("uncertain", True)]
+)
+def test_a_run_is_gone_on_with_where_that_can_bring_more(
+    ended_by: Ending, whole: bool, tmp_path: Path
+):
+    store, ended = RunStore(tmp_path), trajectory("It is so.", status=Status.PARTIAL)
+    store.create(ended.thread, ASKED)
+    store.save(ended.model_copy(update={"ended_by": ended_by}))
+    assert store.whole(ended.thread) == whole
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):

@@ -3,6 +3,11 @@ import { language, plural, t } from "./texts.js";
 
 export const number = (value) => (value ?? 0).toLocaleString(language);
 
+/** Those that a budget counts: read, unless from a cache, and written. */
+export const newTokens = ({ prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0 }) => (
+  prompt_tokens - cached_tokens + completion_tokens
+);
+
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds ?? 0));
   const [hours, minutes, rest] = [

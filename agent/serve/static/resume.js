@@ -1,15 +1,13 @@
 // Going on from a run: with more of a budget that it met, or into its depth.
 import { post } from "./api.js";
 import { el, fresh } from "./dom.js";
-import { number } from "./format.js";
+import { newTokens, number } from "./format.js";
 import { attempt, button, field, input, textarea } from "./parts.js";
 import { t } from "./texts.js";
 
 const BUDGETS = {
   max_seconds: [t("Seconds in all"), 1, ({ seconds }) => seconds],
-  max_total_tokens: [t("Tokens in all"), 1, ({ usage }) => (
-    (usage?.prompt_tokens ?? 0) + (usage?.completion_tokens ?? 0)
-  )],
+  max_total_tokens: [t("Tokens in all"), 1, ({ usage }) => newTokens(usage ?? {})],
   max_cost: [t("US dollars in all"), "any", ({ usage }) => usage?.cost],
 };
 

@@ -1,6 +1,6 @@
 // The head of a run: its question, its state, what it took so far, and the stage it has reached.
 import { el, replace } from "./dom.js";
-import { capital, duration, money, number, when } from "./format.js";
+import { capital, duration, money, newTokens, number, when } from "./format.js";
 import { icon } from "./icons.js";
 import { badge, button, stateOf } from "./parts.js";
 import { t } from "./texts.js";
@@ -10,6 +10,7 @@ const WENT_THROUGH = ["finished", "no_evidence"];
 const COUNTS = ["time", "left", "searches", "tokens", "cost"];
 const LONG = 120;
 const RESUMED = ["partial", "failed", "unfinished"];
+const SETTLED = ["not_found", "uncertain", "uncited"];
 
 export class RunHead {
   /** `nested`: a part of another run's page, whose thread that names. */
@@ -66,7 +67,8 @@ export class RunHead {
     const [label, kind] = stateOf(run);
     replace(this.badge, badge(label, kind));
     this.stop.hidden = !live;
-    this.resume.hidden = live || !RESUMED.includes(run.status) || Boolean(run.part_of);
+    const left = RESUMED.includes(run.status) && !SETTLED.includes(run.ended_by);
+    this.resume.hidden = live || !left || Boolean(run.part_of);
     if (live) return;
     this.finished(run);
     if (run.status === "failed") replace(this.resume, t("Try again"));
@@ -81,9 +83,9 @@ export class RunHead {
   }
 
   /** What was spent; money only where a price is known. */
-  tell({ prompt_tokens = 0, completion_tokens = 0, cost, tool_calls = 0 }) {
+  tell({ cost, tool_calls = 0, ...usage }) {
     replace(this.counts.get("searches"), number(tool_calls));
-    replace(this.counts.get("tokens"), number(prompt_tokens + completion_tokens));
+    replace(this.counts.get("tokens"), number(newTokens(usage)));
     replace(this.counts.get("cost"), money(cost));
     this.counts.get("cost").parentElement.hidden = !cost;
   }

@@ -195,6 +195,15 @@ def test_a_run_whose_setting_up_fails_is_not_kept(
     assert json.loads(rubricem("runs", "--json").stdout)["runs"] == []
 
 
+def test_a_bare_answer_stands_alone_where_nothing_else_is_to_be_shown(documents: Path):
+    said = answer('<cite id="S1">It is an unbounded cache.</cite>\n\nAnswer: unbounded')
+    with ScriptedServer([plan(), said, SUPPORTED]) as server:
+        shown = where(server, documents, "--format", "exact", "--run", "one")
+        whole = rubricem("ask", *shown).stdout
+        assert (whole.splitlines()[-1], "Sources" in whole) == ("unbounded", True)
+        assert rubricem("ask", *shown, "--quiet").stdout == "unbounded\n"
+
+
 def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothing_again(
     documents: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -222,7 +231,7 @@ REPAIR = ("--set", "verify=repair")
         (("--set", "verify=off"), [], "an unbounded cache [1]", None),
         (REPAIR, [UNSUPPORTED, "It is an unbounded cache with None.", SUPPORTED],
          "an unbounded cache with None [1]", "scripted@127.0.0.1"),
-        ((), [Fault(401)] * 9, "an unbounded cache [1]", "scripted@127.0.0.1"),
+        ((), [Fault(401)] * 9, "an unbounded cache [1]", "lexical rules"),
     ],
     ids=["marked by default", "off", "repaired", "refused by its server"],
 )  # fmt: skip
@@ -352,8 +361,8 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
         rubricem("ask", "--resume", "t", "--quiet", code=3)
         rubricem("ask", "--resume", "t", "--max-total-tokens", "0", "--quiet")
         assert len(server.requests) == 3
-    assert "at most 30 searches, 200 tokens, 1,200 seconds, 1 US dollar" in done.stderr
-    assert "Ended early: the budget of 200 tokens ran out" in done.stdout
+    assert "at most 30 searches, 200 new tokens, 1,200 seconds, any money" in done.stderr
+    assert "Ended early: the budget of 200 new tokens ran out" in done.stdout
     assert "never evicts [1]" in done.stdout
     assert "--resume t --max-total-tokens" in done.stderr
 
@@ -402,12 +411,13 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
         other = rubricem("ask", *where(server, unchecked, "--effort", "quick"))
     [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
     assert re.fullmatch(
-        r"2 searches, 180 tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 searches, "
-        r"300,000 tokens, 1,200 seconds, any money, as \[prices\] of the settings names no price",
+        r"2 searches, 180 new tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 "
+        r"searches, 300,000 new tokens, 1,200 seconds, any money, as "
+        r"\[prices\] of the settings names no price",
         line,
     )
     assert done.stderr.index(line) < done.stderr.index("plan")
-    assert "\nat most 4 searches, 60,000 tokens" in other.stderr
+    assert "\nat most 4 searches, 60,000 new tokens" in other.stderr
 
 
 def test_a_key_that_is_refused_half_way_can_be_mended(

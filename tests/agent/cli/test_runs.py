@@ -38,7 +38,7 @@ def runs(*arguments: str) -> Result:
 
 
 def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore):
-    usage = Usage(prompt_tokens=1000, completion_tokens=200, calls=3)
+    usage = Usage(prompt_tokens=1000, cached_tokens=600, completion_tokens=200, calls=3)
     add(store, "old", 30, usage=usage)
     add(store, "dear", 20, usage=usage.model_copy(update={"cost": 0.0123}), status=Status.PARTIAL,
         reason="spent", ended_by="cost")  # fmt: skip
@@ -46,7 +46,7 @@ def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore)
     listed = runs().stdout.splitlines()
     assert "runs alone lists them" in rubricem("runs", "list", code=2).stderr
     assert [line.split()[0] for line in listed] == ["old", "dear", "killed", "3"]
-    assert "finished" in listed[0] and "1,200 tokens" in listed[0]
+    assert "finished" in listed[0] and "600 new tokens" in listed[0]
     assert "partial" in listed[1] and "$0.0123" in listed[1]
     assert "unfinished" in listed[2] and "2023-11-1" in listed[2]
     assert "\x1b" not in "".join(listed)

@@ -206,11 +206,12 @@ def test_what_a_question_usually_costs_is_told_by_effort_and_form_of_finished_ru
         11, (2, 10), (1000, 5000), (120, 600), (pytest.approx(0.02), pytest.approx(0.1)), 360
     )
     assert found.phrases() == (
-        "2 to 10 searches", "1,000 to 5,000 tokens", "2 to 10 minutes", "0.02 to 0.1 US dollars",
+        "2 to 10 searches", "1,000 to 5,000 new tokens", "2 to 10 minutes",
+        "0.02 to 0.1 US dollars",
     )  # fmt: skip
     usual = History(store).usual("m")
     assert set(usual) == {("quick", "long"), ("standard", "long")}
-    told = ("1 search", "10 tokens", "9 seconds", "0.72 US dollars")
+    told = ("1 search", "10 new tokens", "9 seconds", "0.72 US dollars")
     assert usual["standard", "long"].phrases() == told, "of those whose price was known"
     assert usual_cost(store, {"model": "n"}, ask) is None, "one run tells nothing"
     assert usual_cost(store, quick, replace(ask, answer_format=AnswerFormat.SHORT)) is None

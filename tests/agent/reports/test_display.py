@@ -70,7 +70,7 @@ def test_lines_are_one_for_each_stage_rubric_item_and_search():
         "search 2: maxsize (failed: no connection)",
         "asked again: there is no </answer>",
         "review",
-        "finished: 1,200 tokens read, 80 written, 1 min 5 s",
+        "finished: 1,200 new tokens read, 80 written, 1 min 5 s",
     ]
 
 
@@ -135,7 +135,7 @@ def test_the_printed_report_by_hand():
         "Sources\n\n"
         "[1] lru_cache\n    lib.py, line 3\n"
         '    "If maxsize is None the cache grows without bound."\n\n'
-        "finished, test-policy, 1 search, 1,200 tokens read, 80 written, $0.0021, 1 min 5 s\n"
+        "finished, test-policy, 1 search, 1,200 new tokens read, 80 written, $0.0021, 1 min 5 s\n"
     )
 
 

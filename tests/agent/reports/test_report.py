@@ -47,7 +47,8 @@ def test_markdown_says_question_answer_sources_and_numbers():
         "**[1]** lru_cache · lib.py · line 3\n\n"
         "> If maxsize is None the cache grows without bound.\n\n"
         "---\n\n"
-        "finished · test-policy · 1 search · 1,200 tokens read, 80 written · $0.0021 · 1 min 5 s\n"
+        "finished · test-policy · 1 search · 1,200 new tokens read, 80 written · $0.0021 · "
+        "1 min 5 s\n"
     )
 
 

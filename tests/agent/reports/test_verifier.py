@@ -257,7 +257,16 @@ async def test_a_model_that_fails_is_replaced_by_rules_and_that_is_said(tmp_path
     chat = GivenChat(PolicyError("the server is down"))
     found, _ = await verified(AnswerVerifier("mark", ChatWriter(chat)), trajectory(GOOD), tmp_path)
     assert [check.verdict for check in found.checks] == ["unchecked"]
-    assert found.note == ("some citations were checked by lexical rules alone: the server is down")
+    assert found.checker == "lexical rules"
+    assert found.note == "the citations were checked by lexical rules alone: the server is down"
+
+
+async def test_where_a_model_fails_half_way_it_is_said_of_how_many_claims(tmp_path: Path):
+    chat = GivenChat(verdicts(*["supported"] * 8), PolicyError("the server is down"))
+    run = trajectory(" ".join(cite(f"It grows to size {at}.") for at in range(10)))
+    found, _ = await verified(AnswerVerifier("mark", ChatWriter(chat)), run, tmp_path)
+    assert found.checker == "given-chat"
+    assert found.note.startswith("2 of 10 citations were checked by lexical rules alone: ")
 
 
 async def test_replies_that_were_paid_and_of_no_use_are_counted(tmp_path: Path):
@@ -385,7 +394,8 @@ async def test_a_checker_of_ones_own_decides_once_and_rules_do_where_it_fails(
     for _ in range(2):
         verifier = AnswerVerifier.choose(ChatWriter(chat), "mark", own)
         found, _ = await verified(verifier, run, tmp_path)
-        assert (found.checker, chat.asked) == ("own rules", []) and note in found.note
+        by = "lexical rules" if note else "own rules"
+        assert (found.checker, chat.asked) == (by, []) and note in found.note
         assert [check.verdict for check in found.checks] == held
     assert own.asked == (2 if note else 1)
 
@@ -417,10 +427,11 @@ async def test_what_a_passage_orders_changes_no_verdict(tmp_path: Path):
     assert [check.verdict for check in found.checks] == ["unsupported"]
 
 
-async def test_what_the_model_doubts_is_supported_in_part_at_most(tmp_path: Path):
-    grows, holds = GROWS.split(". ")[0] + ".", "Otherwise it holds 128 calls."
-    lines = [f'<cite id="S1"{more}>{text}</cite>'
-             for more, text in ((' certainty="uncertain"', grows), ("", holds))]  # fmt: skip
+async def test_what_the_model_doubts_is_supported_in_part_at_most_unless_it_is_quoted(
+    tmp_path: Path,
+):
+    grows, holds = "The cache grows without any bound.", "Otherwise it holds 128 calls."
+    lines = [f'<cite id="S1" certainty="uncertain">{text}</cite>' for text in (grows, holds)]
     run, by_rules = trajectory("\n".join(lines)), AnswerVerifier("mark", None)
     found, _ = await verified(by_rules, run, tmp_path)
     for checked in (found, by_rules.by_rules(run, "")):

@@ -117,6 +117,17 @@ async def test_a_draft_that_is_not_borne_out_gives_way_to_the_nearest_sentence(
     assert found.chance < TUNED.supported, "never certain"
 
 
+@pytest.mark.parametrize("chance", [SURE, 0.6])
+async def test_a_draft_in_the_words_of_a_sentence_is_weighed_as_the_sentence_that_is_shown(
+    tmp_path: Path, chance: float
+):
+    draft, said = "She died, mourned by all Turin, at home.", "She died at home, mourned by all"
+    filling = Filling(drafts=draft, chances={f"Answer: {draft}": 0.6, f"Answer: {said}": chance})
+    found, _ = await read(tmp_path, filling, [MIRA], "How did she die?", AnswerKind.WORDS)
+    assert found is not None and found.text == found.quote == f"{said} Turin."
+    assert found.chance == pytest.approx(chance)
+
+
 async def test_where_no_sentence_answers_nothing_is_quoted(tmp_path: Path):
     filling = Filling(drafts="It is so.", chances={"": UNSURE})
     found, _ = await read(tmp_path, filling, [MIRA], "How are kites made?", AnswerKind.WORDS)

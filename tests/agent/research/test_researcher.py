@@ -167,7 +167,7 @@ def for_ever(body: object, number: int) -> str:
         (for_ever, "No tool call is left", 2, ""),
         (
             lambda body, number: "I cannot follow tags.",
-            "turn 1 of the model broke the scaffold: It holds neither",
+            "did not keep to the form in turn 1: It holds neither",
             1,  # the question itself was searched
             "I cannot follow tags.",
         ),
@@ -179,7 +179,7 @@ def for_ever(body: object, number: int) -> str:
         ),
         (
             [plan(), "Hm.", "Hm.", "Hm.", answer()],
-            "turn 2 of the model broke the scaffold: It holds neither",
+            "did not keep to the form in turn 2: It holds neither",
             1,
             "It is an unbounded cache [1].",
         ),
@@ -192,6 +192,7 @@ async def test_a_turn_that_stays_broken_ends_the_run_partial_with_its_reason(
     run = await ran(tmp_path, script, tool_calls=3)
     assert run.status is Status.PARTIAL
     assert reason in run.reason and run.reason in markdown(run)
+    assert "A larger model may" in run.reason
     assert (run.tool_calls, run.usage.calls) == (searches, 5 if isinstance(script, list) else 13)
     assert cited_answer(run).text() == text or not text
 

@@ -108,7 +108,7 @@ async def test_what_the_embedded_model_weighs_beside_a_run_keeps_to_its_tokens_a
         with call_scope("checks"):
             for claim in (1, 2):
                 await calls.weigh([claim] * 100, ("Yes", "No"))
-            with pytest.raises(PolicyError, match="the budget of 250 tokens ran out"):
+            with pytest.raises(PolicyError, match="the budget of 250 new tokens ran out"):
                 await calls.weigh([3] * 100, ("Yes", "No"))
         journal.close()
         return beside.used, len(reader.texts)

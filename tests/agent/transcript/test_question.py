@@ -113,7 +113,7 @@ async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp
     assert "No further search is possible" in told
     assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", None)
     assert cited_answer(run).text() == "It is an unbounded cache [1]."
-    assert "the budget of 280 tokens ran low" in markdown(run)
+    assert "the budget of 280 new tokens ran low" in markdown(run)
     assert all(cut_off(run, stage) == "" for stage in Stage)
 
 
@@ -122,11 +122,11 @@ async def test_a_budget_that_runs_out_leaves_the_passages_quoted(tmp_path: Path)
         run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=200))
         assert len(server.requests) == 1
     assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", Stage.RESEARCH)
-    assert run.reason == "the budget of 200 tokens ran out"
+    assert run.reason == "the budget of 200 new tokens ran out"
     cited = cited_answer(run)
     assert [c.id for c in cited.citations] == ["S1", "S2", "S3"]
     assert all(c.claim in PASSAGES[i].text for i, c in enumerate(cited.citations))
-    assert "Ended early: the budget of 200 tokens ran out" in markdown(run)
+    assert "Ended early: the budget of 200 new tokens ran out" in markdown(run)
     assert cut_off(run, Stage.PLAN) == ""
     assert "broken off" in cut_off(run, Stage.RESEARCH) and cut_off(run, Stage.ANSWER)
 
