@@ -119,7 +119,7 @@ def test_research_that_was_cut_short_is_told_and_neither_compared_nor_delivered(
         world.claims = ["It evicts 7"]
         if how == "a budget":
             told = world.watch(*ways, "--set", "max_total_tokens=200", **watched)
-            assert "Not compared, since it ended early: the budget of 200 tokens ran out" in told
+            assert "Not compared, since it ended early: the budget of 200 new tokens" in told
         else:
             site.pages["/search"] = Sent("", status=500)
             told = world.watch(*ways, **watched)

@@ -134,7 +134,7 @@ async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_wi
     failed = groups["What is two?"]
     assert failed.failures == ("no model server answers at http://there. Start it.",) * 2
     assert (failed.lost.calls, failed.lost.cost) == (2, 0.5), "of its last tries"
-    assert opened.gate.meter.cost > 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
+    assert opened.gate.meter.cost >= 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
 
 
 async def keep_answering(opened: Gated) -> None:
