@@ -250,7 +250,10 @@ class PunctualProtocol(H11Protocol):
         ours = (each for each in self.connections if isinstance(each, PunctualProtocol))
         strangers = [each for each in ours if each._is_strange]
         if len(self.connections) >= MOST_CONNECTIONS - 1 and strangers:
-            min(strangers, key=lambda each: each._since).transport.abort()
+            longest = min(strangers, key=lambda each: each._since)
+            # It would count, and could be chosen again, until the loop has closed it.
+            self.connections.discard(longest)
+            longest.transport.abort()
         super().connection_made(transport)
         self._look()
 
