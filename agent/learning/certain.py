@@ -16,18 +16,16 @@ from rubricem.agent.reports.rules import (
     Pair,
     likely_finding,
     missing_numbers,
+    missing_quotations,
     numbers,
     shares,
     statements_in,
 )
 from rubricem.agent.transcript.words import content_words
-from rubricem.memory.language import compared, is_foreign
 from rubricem.memory.schema import Author, Source, Trajectory
 
 LEAST_DIGITS = 3
 """significant digits of a number that is told: shorter ones are counts, or rounded"""
-LEAST_QUOTED = 4
-"""words of a quotation that is told, not all of them names: shorter ones are terms, or ironic"""
 LEAST_WORDS, MOST_OF_IT = 4, 0.6
 """content words of a claim that may be about another source, and the share that one must have"""
 MOST_OPERANDS = 40
@@ -35,9 +33,6 @@ MOST_OPERANDS = 40
 
 _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'\u2019]\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*")
 _CLOCK = re.compile(r"\d+:\d+")
-_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
-_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}\n]+)[{_MARKS}]")
-_GAP = re.compile(r"\.{3}|\u2026|\[[^\]\n]*\]")
 
 
 def sure_finding(pair: Pair, seen: str, found: Sequence[Source]) -> ClaimFinding:
@@ -56,7 +51,7 @@ def _sure(pair: Pair, seen: str, found: Sequence[Source]) -> Iterator[str]:
     cited = [pair.source, *pair.beside]
     for number in _absent(pair.claim, seen, "\n".join(map(_all_of, cited))):
         yield f'the number "{number}" stands in no passage that was found'
-    for quoted in _misquoted(pair.claim, seen):
+    for quoted in missing_quotations(pair.claim, seen):
         yield f'the quotation "{quoted}" stands in no passage that was found'
     words = content_words(pair.claim)
     if len(words) >= LEAST_WORDS and not any(shares(pair.claim, _all_of(s)) for s in cited):
@@ -74,24 +69,6 @@ def shown_to(run: Trajectory) -> str:
 
 def _all_of(source: Source) -> str:
     return "\n".join((source.title, source.location, source.place, source.text))
-
-
-def _misquoted(claim: str, seen: str) -> Iterator[str]:
-    """Quotations of the claim whose words are not seen in this order; titles are not looked at."""
-    quotations = _QUOTED.findall(claim)
-    held = _bare(seen) if quotations else ""
-    for quoted in quotations:
-        words = re.findall(r"\w+", quoted)
-        titled = sum(word[0].isupper() for word in words) * 2 > len(words)
-        if len(words) < LEAST_QUOTED or titled or is_foreign(quoted, seen):
-            continue
-        if not all(_bare(part) in held for part in _GAP.split(quoted)):
-            yield quoted
-
-
-def _bare(text: str) -> str:
-    """Its words, whatever stands between them."""
-    return " ".join(re.findall(r"[^\W_]+", compared(text).casefold()))
 
 
 def _absent(claim: str, seen: str, cited: str) -> list[str]:

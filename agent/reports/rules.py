@@ -72,10 +72,11 @@ _HOUR = re.compile(
 )
 _SHORT_MONTH = re.compile(rf"\b({'|'.join(sorted(_MONTHS.keys() - {'May'}))})t?\b\.?")
 
-_QUOTED = re.compile(r'["\u201c]([^"\u201c\u201d\n]{2,400})["\u201d]')
+_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
+_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}\n]{{2,400}})[{_MARKS}]")
 LEAST_WORDS = 4
-"""of a quotation that begin in lower case"""
-_GAP = re.compile(r"\.{3}|\u2026|\[\.{3}\]")
+"""of a quotation: fewer are a term, or ironic"""
+_GAP = re.compile(r"\.{3}|\u2026|\[[^\]\n]*\]")
 
 _TOKEN = re.compile(rf"(?:{LETTER}|\.)+")
 _IDENTIFIER = re.compile(r"(?<!\w)\d*+[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
@@ -176,17 +177,33 @@ def _numbers_in(text: str) -> Iterator[tuple[str, tuple[_Number, ...]]]:
 
 
 def missing_quotations(claim: str, text: str) -> list[str]:
-    """Quotations of the claim that the text does not contain word for word.
+    """Quotations of the claim whose words do not stand in the text in this order.
 
-    A few words in quotation marks are a term, and capitalised ones a title.
+    A few words in quotation marks are a term, and mostly capitalised ones a title; one in another
+    language than the text may be translated.
     """
-    held = _plain(text)
-    return [
-        quoted
-        for quoted in _QUOTED.findall(claim)
-        if sum(word[0].islower() for word in quoted.split()) >= LEAST_WORDS
-        and not all(_plain(part) in held for part in _GAP.split(quoted))
-    ]
+    quotations = _QUOTED.findall(claim)
+    held, missing = _bare(text) if quotations else "", []
+    for quoted in quotations:
+        words = quoted.split()
+        titled = sum(word[0].isupper() for word in words) * 2 > len(words)
+        if len(words) < LEAST_WORDS or titled or is_foreign(quoted, text):
+            continue
+        if not all(_bare(part) in held for part in _GAP.split(quoted)):
+            missing.append(quoted)
+    return missing
+
+
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+
+
+def _bare(text: str) -> str:
+    """Its words, whatever stands between them.
+
+    Whether a hyphen at the end of a line is one of the word, a quotation need not know.
+    """
+    plain = _HYPHEN.sub("", compared(text)).casefold()
+    return " ".join("".join(c if c.isalnum() else " " for c in plain).split())
 
 
 def missing_names(claim: str, text: str) -> list[str]:
@@ -251,19 +268,6 @@ def _stands(name: str, text: str, language: str) -> bool:
         shortened = rf"(?<!{LETTER}){last[0]}" + "".join(rf"\w*{one}" for one in last[1:].lower())
         return last.lower() in initials.lower() or bool(re.search(shortened, text))
     return content_words(last, language) <= content_words(text, language)
-
-
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
-
-
-def _plain(text: str) -> str:
-    """Lower case, single spaces, straight quotation marks, no hyphens or final punctuation.
-
-    Whether a hyphen at the end of a line is one of the word, a quotation need not know.
-    """
-    straight = compared(text).replace("\u2019", "'").replace("\u2018", "'")
-    straight = _HYPHEN.sub("", straight)
-    return " ".join(straight.lower().split()).strip(" .,;:!?")
 
 
 SCOPE = 2
@@ -356,7 +360,7 @@ def statements_in(text: str) -> str:
 
 
 def statements_of(source: Source) -> Source:
-    """The source with only its statements, as `stated_in` finds them."""
+    """The source with only its statements, as `statements_in` finds them."""
     text = statements_in(source.text)
     return source if text == source.text else source.model_copy(update={"text": text})
 
