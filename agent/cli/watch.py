@@ -143,21 +143,25 @@ class Watched:
         if changes or not earlier:
             print_report(now)
         if self.mail and (changes or not earlier):
-            try:
-                # Programs of mail take `~` for a command, and a lone `.` for the end.
-                lines = (" " * (e[:1] == "~" or e.strip() == ".") + e for e in text.split("\n"))
-                given, env = "\n".join(lines).encode(), os.environ.copy()
-                for name in [n for n in env if "KEY" in n and n.startswith((PREFIX, "OPENAI_"))]:
-                    del env[name]
-                subprocess.run(
-                    self.mail, input=given, check=True, env=env, timeout=MAILING, stdout=DEVNULL
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                remedy = "Correct --mail; the report is kept, and is sent the next time."
-                said = f"The mail command failed: {str(error).rstrip('.')}."
-                raise RubricemError(said, remedy) from error
+            self._send(text)
         found = {"since": earlier, "changes": [each.model_dump() for each in changes]}
         write_atomically(store.folder_of(now.thread) / FILE, json.dumps(found))
+
+    def _send(self, text: str) -> None:
+        """Give a text to the mail command; raises RubricemError where that fails."""
+        # Programs of mail take `~` for a command, and a lone `.` for the end.
+        lines = (" " * (e[:1] == "~" or e.strip() == ".") + e for e in text.split("\n"))
+        own = (PREFIX, "OPENAI_")
+        env = {n: e for n, e in os.environ.items() if not ("KEY" in n and n.startswith(own))}
+        given = "\n".join(lines).encode()
+        try:
+            subprocess.run(
+                self.mail, input=given, check=True, env=env, timeout=MAILING, stdout=DEVNULL
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            remedy = "Correct --mail; the report is kept, and is sent the next time."
+            said = f"The mail command failed: {str(error).rstrip('.')}."
+            raise RubricemError(said, remedy) from error
 
 
 def _is_done(store: RunStore, run: str) -> bool:

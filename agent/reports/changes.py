@@ -47,7 +47,7 @@ def why_not_compared(trajectory: Trajectory) -> str:
 
 
 def changes_between(before: Trajectory, now: Trajectory) -> tuple[ReportChange, ...]:
-    """Nothing is gone where the later report ended early: it may only not have come to it."""
+    """Nothing is gone where the later report is partial: it may only not have found it."""
     old, new = _claims(before), _claims(now)
     gone = () if now.status is Status.PARTIAL else _only_in(old, new, gone=True)
     return *_only_in(new, old), *gone
