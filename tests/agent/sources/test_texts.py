@@ -230,8 +230,8 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
         ("a.md", "```math\n\\frac{p}{q}\n```\nSo \\(x^{2}\\) \\(or so\\) ![a view](x.png).",
          "(p)/(q)\n\nSo x^2 (or so) [image: a view] ."),
         ("b.md", "`[[a]]` costs $5 and $6.", "[[a]] costs $5 and $6."),  # no formula, nor a link
-        ("a.html", "seen <dialog>not</dialog><img alt='a view'><a href='x'><img alt='a link'></a>",
-         "seen [image: a view]"),
+        ("a.html", "seen <dialog>not</dialog><dialog style='top: 0'>nor</dialog><img alt='a view'>"
+                   "<a href='x'><img alt='a link'></a>", "seen [image: a view]"),
     ],
 )  # fmt: skip
 def test_what_only_some_kinds_have_is_told_as_well(name: str, content: str, said: str) -> None:

@@ -29,7 +29,8 @@ _UNSEEN = (
     "script style template noscript del s strike svg iframe object canvas audio video select"
     " textarea button datalist rp"
 )
-_STYLED = "descendant::*[@hidden or @style or self::dialog[not(@open)]]"
+_HIDDEN = "descendant::*[@hidden or self::dialog[not(@open)]]"
+_STYLED = "descendant::*[@style]"
 _TEX = (
     "descendant::script[starts-with(@type, 'math/tex')]"
     " | descendant::span[starts-with(@class, 'math')]"
@@ -107,15 +108,8 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
     for span in tree.iter("span"):
         if found := _RAISED.search(span.get("style", "")):
             span.tag = found[1].lower()[:3]
-    empty(
-        [
-            e
-            for e in tree.xpath(_STYLED)
-            if "hidden" in e.attrib
-            or "style" not in e.attrib
-            or _OUT_OF_SIGHT.search(e.get("style"))
-        ]
-    )
+    empty(tree.xpath(_HIDDEN))
+    empty([e for e in tree.xpath(_STYLED) if _OUT_OF_SIGHT.search(e.get("style"))])
     return tree
 
 
