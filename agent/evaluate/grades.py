@@ -127,7 +127,7 @@ def _share_of(patterns: Sequence[str], text: str) -> tuple[float | None, str]:
     """
     asked, content = {"patterns": [*patterns]}, storable(text).encode()
     job = Job("patterns", "What the patterns match", asked, content)
-    (reply,) = readers().submit([job]).result()
+    reply = readers().submit(job).result()
     if isinstance(reply, SourceError):
         return None, str(reply)
     found = json.loads(reply)

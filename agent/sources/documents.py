@@ -289,7 +289,7 @@ class DocumentCache:
             ahead.extend(islice(begun, 1))
             if on_progress:
                 on_progress(done, len(files), f"reading {file.location}")
-            problem = reading if isinstance(reading, str) else self._store(file, *reading.result())
+            problem = reading if isinstance(reading, str) else self._store(file, reading.result())
             if problem:
                 failed[file.location] = problem
         used = {self.digest(file) for file in files if file.location not in failed}
@@ -329,7 +329,7 @@ class DocumentCache:
             with suppress(OSError, ValueError, TypeError):
                 return CachedDocument(**json.loads(path.read_bytes()))
             path.unlink(missing_ok=True)
-            self._store(file, *readers().submit([_job(file)]).result())
+            self._store(file, readers().submit(_job(file)).result())
         return None
 
     def digest(self, file: FoundFile) -> str:
@@ -343,12 +343,12 @@ class DocumentCache:
     def _place(self, file: FoundFile) -> Path:
         return self._folder / f"{self.digest(file)}.json"
 
-    def _begin(self, file: FoundFile) -> str | Future[list[Reply]]:
+    def _begin(self, file: FoundFile) -> str | Future[Reply]:
         """The reading of a new file, "" for one that was read before, or why it cannot be read."""
         if file.size > MOST_BYTES:
             return f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
         try:
-            return "" if self._place(file).exists() else readers().submit([_job(file)])
+            return "" if self._place(file).exists() else readers().submit(_job(file))
         except OSError as cause:
             return f"{file.location} could not be opened: {cause.strerror}."
 

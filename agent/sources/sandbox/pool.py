@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,32 +226,23 @@ class Pool:
         self._readers: set[Reader] = set()
         atexit.register(self.close)
 
-    def submit(self, jobs: Sequence[Job]) -> Future[list[Reply]]:
-        """Have the jobs done for this context's `REQUESTER`; replies come in their order.
-
-        Of those that end their process only they fail.
-        """
-        done: Future[list[Reply]] = Future()
-        replies: dict[int, Reply] = {}
+    def submit(self, job: Job) -> Future[Reply]:
+        """Have a job done for this context's `REQUESTER`; one that ends its process fails alone."""
+        done: Future[Reply] = Future()
         requester = REQUESTER.get()
 
-        def give(at: int, reply: Reply) -> None:
-            replies[at] = reply
-            with suppress(InvalidStateError):  # it was cancelled, or another piece has ended it
+        def give(reply: Reply) -> None:
+            with suppress(InvalidStateError):  # it was cancelled
                 if reply is ENDED:
                     done.set_exception(SourceError(str(ENDED)))
-                elif len(replies) == len(jobs):
-                    done.set_result([replies[number] for number in range(len(jobs))])
+                else:
+                    done.set_result(reply)
 
         if requester.ended:
-            give(0, ENDED)
-        elif not jobs:
-            done.set_result([])
-        if done.done():
+            give(ENDED)
             return done
         with self._news:
-            for at, job in enumerate(jobs):
-                self._turns.put(ReadingPiece(requester, job, partial(give, at), done))
+            self._turns.put(ReadingPiece(requester, job, give, done))
             while self._threads < min(self._threads - self._idle + len(self._turns), self.size):
                 self._begin(short=False)
             if not self._short and self._idle == 0 and self._turns.persons() > 1:
@@ -262,7 +253,7 @@ class Pool:
 
     async def read(self, job: Job) -> Any:
         """What a job gives, from JSON. Raises SourceError."""
-        (reply,) = await asyncio.wrap_future(self.submit([job]))
+        reply = await asyncio.wrap_future(self.submit(job))
         if isinstance(reply, SourceError):
             raise reply
         return json.loads(reply)

@@ -71,8 +71,8 @@ def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp
     for name in names:
         (tmp_path / name).write_text("well")
     (tmp_path / "b.html").write_bytes(b"<p " + MANY + b">x")
-    assert pool.submit([]).result() == []
-    replies = pool.submit([document(tmp_path / name) for name in names]).result()
+    begun = [pool.submit(document(tmp_path / name)) for name in names]
+    replies = [each.result() for each in begun]
     assert [isinstance(each, bytes) for each in replies] == [True, False, True]
     assert "b.html takes too long to read" in str(replies[1])
 
@@ -82,10 +82,10 @@ def slow(seconds: int = 60) -> Job:
     return Job("patterns", "It", {"patterns": [r"(a|aa)+$"]}, b"a" * 60 + b"b", seconds, 120)
 
 
-def submitted(pool: Pool, requester: Requester, *jobs: Job) -> Future[list[Reply]]:
+def submitted(pool: Pool, requester: Requester, job: Job) -> Future[Reply]:
     before = REQUESTER.set(requester)
     try:
-        return pool.submit(jobs)
+        return pool.submit(job)
     finally:
         REQUESTER.reset(before)
 
@@ -93,10 +93,10 @@ def submitted(pool: Pool, requester: Requester, *jobs: Job) -> Future[list[Reply
 def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run():
     pool = Pool(2)
     eve, ann = Requester("eve"), Requester("ann")
-    hers = [submitted(pool, eve, *[slow()] * 32) for _ in range(4)]
+    hers = [submitted(pool, eve, slow()) for _ in range(128)]
     wait_for(lambda: len(pool._working) == 2)
     for _ in range(3):  # while both processes are taken for minutes
-        (reply,) = submitted(pool, ann, page(b"<p>well")).result(PATIENCE)
+        reply = submitted(pool, ann, page(b"<p>well")).result(PATIENCE)
         assert isinstance(reply, bytes) and not any(each.done() for each in hers)
     begun = time.monotonic()
     pool.cancel(eve)
@@ -105,7 +105,7 @@ def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run
             each.result(PATIENCE)
     wait_for(lambda: not pool._working)
     assert time.monotonic() - begun < 20
-    assert isinstance(submitted(pool, Requester("eve"), page(b"<p>x")).result(PATIENCE)[0], bytes)
+    assert isinstance(submitted(pool, Requester("eve"), page(b"<p>x")).result(PATIENCE), bytes)
     pool.close()
 
 
@@ -119,11 +119,11 @@ def test_what_is_not_short_leaves_the_process_for_short_work_and_is_done_elsewhe
     wait_for(lambda: len(pool._working) == 1)
     second = submitted(pool, Requester("bob"), slow(4))
     wait_for(lambda: len(pool._working) == 2)
-    (reply,) = submitted(pool, Requester("ann"), page(b"<p>well")).result(PATIENCE)
+    reply = submitted(pool, Requester("ann"), page(b"<p>well")).result(PATIENCE)
     assert isinstance(reply, bytes) and not second.done()
     assert not first.done()
     pool.cancel(eve)
-    assert "takes too long" in str(second.result(PATIENCE)[0])
+    assert "takes too long" in str(second.result(PATIENCE))
     pool.close()
 
 
@@ -133,8 +133,10 @@ def test_a_user_has_so_much_read_in_an_hour_and_the_owner_whatever_they_want(
     monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.PERSONS_SECONDS", 0.5)
     pool = Pool(1)
     for person, said in (("eve", "used up"), ("", "takes too long")):
-        replies = submitted(pool, Requester(person), slow(1), slow(1)).result(PATIENCE)
-        assert "takes too long" in str(replies[0]) and said in str(replies[1])
+        requester = Requester(person)
+        first, then = submitted(pool, requester, slow(1)), submitted(pool, requester, slow(1))
+        assert "takes too long" in str(first.result(PATIENCE))
+        assert said in str(then.result(PATIENCE))
     assert pool._turns.spent("eve") >= 0.9
     monkeypatch.setattr("rubricem.agent.sources.sandbox.turns.HOUR", -1.0)
     assert pool._turns.spent("eve") == 0, "an hour later"
