@@ -168,7 +168,7 @@ class Workbench:
     def _tell_of(self, private: bool, *texts: str) -> None:
         """Note what a call shows beside passages."""
         if private:
-            self._outlet.see(Found((), note="\n".join(texts)), private=True)
+            self._outlet.hold(*texts)
 
     @property
     def reader(self) -> LocalModel | None:

@@ -81,6 +81,11 @@ class Outlet:
     def say(self, *texts: str) -> None:
         self.said.texts += texts
 
+    def hold(self, *texts: str) -> None:
+        """Note private texts beside passages, such as an earlier report or a lesson."""
+        if told := "\n".join(texts).strip():
+            self._coming.append((self.private, told))
+
     def see(self, found: Found, *, private: bool = False) -> None:
         """Note what a call has shown; `private`: also its words beside the passages are."""
         held = private or not all(source.public for source in found.sources)
@@ -90,9 +95,9 @@ class Outlet:
             self._coming.append(
                 (kind, "\n".join((source.title, *where, source.place, source.text)))
             )
-        beside = (found.note, found.error) if private else ()
-        told = "\n".join((*(claim.text for claim in found.claims), *beside))
-        if told.strip():
+        if private:
+            self.hold(found.note, found.error)
+        if told := "\n".join(claim.text for claim in found.claims).strip():
             self._coming.append((self.private if held else self.public, told))
 
     def turn(self) -> None:

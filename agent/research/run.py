@@ -235,8 +235,8 @@ class Run:
         self.outlet.allows = self.consents.allows
         self.outlet.say(self.ask.whole or self.ask.question, *self.background.questions)
         if self.background.private:
-            reports = "\n".join(turn.report for turn in self.background.turns)
-            self.outlet.see(Found(self.background.sources, note=reports), private=True)
+            self.outlet.see(Found(self.background.sources))
+            self.outlet.hold(*(turn.report for turn in self.background.turns))
             self.outlet.turn()
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
@@ -253,7 +253,8 @@ class Run:
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
         if any(item.private for item in self.recalled.items):
-            self.outlet.private.texts.append(self.recalled.block)
+            self.outlet.hold(self.recalled.block)
+            self.outlet.turn()
         self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
