@@ -645,7 +645,9 @@ class Run:
             return reply_of(self.evidence.choose(found, limit, seen_now))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
-        self.search_error = self.search_error if found.repeated else found.error
+        if not found.repeated:
+            self.search_error = found.error
+            self.missed += [found.error] * bool(found.error)
         return found
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
@@ -685,8 +687,7 @@ class Run:
         self.spending.book(tool, reply.get("took", 0.0), usage)
         found = self.evidence.take(tool, asked, reply)
         self.sent += [(to, text) for to, text in reply.get("sent", ())]
-        failure = [found.error] if found.error and tool == self.search_tool.name else []
-        self.missed += [*reply.get("missed", ()), *failure]
+        self.missed += reply.get("missed", ())
         self.outlet.see(found, private=reply.get("private", False) or self._is_private(tool))
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
