@@ -95,8 +95,10 @@ _SEARCHED_FIRST = (
     "\n\nNo answer before a search: the question itself is searched for, and what you wrote is "
     "put aside.\n"
 )
-BROKEN = "the model did not keep to the form in turn {}"
-LARGER = "A larger model may, and the embedded one is held to it"
+_BROKEN = (
+    "the model did not keep to the form in turn {}: {} A larger model may, and the embedded one is "
+    "held to it"
+)
 _BREAKS_OFF = "\n\n(The answer breaks off here.)\n</answer>\n"
 _BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
 
@@ -359,7 +361,7 @@ class FreeDecoder:
             run.listener(TurnRetried(" ".join(faults)))
             await run.respond(stage, _retry_note(raw.text, faults))
         if faults:
-            run.end_early(f"{BROKEN.format(run.turn)}: {faults[0]} {LARGER}")
+            run.end_early(_BROKEN.format(run.turn, faults[0]))
         elif chats:
             written = await self._settle(run, stage, raw, written)
         run.keep(_pieces(run, stage, written.text), written)
