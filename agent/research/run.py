@@ -46,6 +46,7 @@ from rubricem.agent.transcript.events import (
 from rubricem.agent.transcript.question import (
     ROUNDS,
     Ask,
+    Budgets,
     Found,
     OutOfTime,
     RunCut,
@@ -277,10 +278,9 @@ class Run:
     def left(self) -> str:
         """What is left of the limits, in one sentence for the policy."""
         calls = max(self.ask.calls - self.tool_calls, 0)
-        left, digits = self.spending.left(), {"tokens": -3, "seconds": None, "cost": 2}
-        values = {name: getattr(left, name) for name in digits}
-        rounded = {name: value and round(value, digits[name]) for name, value in values.items()}
-        phrases = replace(left, **rounded).phrases()
+        left, digits = self.spending.left().amounts(), {"tokens": -3, "seconds": None, "cost": 2}
+        rounded: dict[str, Any] = {name: round(left[name], digits[name]) for name in left}
+        phrases = Budgets(**rounded).phrases()
         if not self.policy.priced:
             phrases.pop("cost", None)
         told = [f"{calls} of {self.ask.calls} calls", *phrases.values()]
@@ -545,8 +545,9 @@ class Run:
 
     def charge(self, failed: PolicyError) -> None:
         """Count what a call cost that failed, where the run goes on."""
-        self.spending.count(usage_of_error(failed), 0.0)
-        self.spending.usage += usage_of_error(failed)
+        usage = usage_of_error(failed)
+        self.spending.count(usage, 0.0)
+        self.spending.usage += usage
 
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call, made now or replayed, against the budgets and in the usage."""

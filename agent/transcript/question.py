@@ -62,10 +62,8 @@ class Budgets:
 
     def amounts(self) -> Amounts:
         """The limits that there are."""
-        limits: dict[Limited, float | None] = {
-            "tokens": self.tokens, "seconds": self.seconds, "cost": self.cost,
-        }  # fmt: skip
-        return {name: limit for name, limit in limits.items() if limit is not None}
+        names: tuple[Limited, ...] = ("tokens", "seconds", "cost")
+        return {name: limit for name in names if (limit := getattr(self, name)) is not None}
 
 
 UNLIMITED = Budgets()
@@ -284,7 +282,8 @@ class Spending:
                 return work.result()
             raise OutOfTime("interrupt" if stopped.done() else "seconds")
         finally:
-            work.cancel(), stopped.cancel()
+            work.cancel()
+            stopped.cancel()
             await asyncio.gather(work, stopped, return_exceptions=True)
 
     def holds(self, decision: dict[str, Any]) -> bool:
