@@ -52,9 +52,6 @@ async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k
     assert await BankRecaller(bank).recall("rome") == Recall()
 
 
-CITED = '<cite id="S1">Without maxsize the cache grows without bound.</cite>'
-
-
 async def test_a_pinned_generation_is_what_is_recalled_from(tmp_path: Path):
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache", "old"))

@@ -16,13 +16,6 @@ from rubricem.agent.transcript.words import Query, narrow_query, read_query
 from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage
 
-PASSAGES = [
-    Passage("Cars", "a.md", "", "An automobile needs fuel."),
-    Passage("Ships", "b.md", "", "A ship needs water."),
-    Passage("Birds", "c.md", "", "A bird needs air."),
-]
-
-
 LIBRARY = [
     Passage("Apples", "fruit.md", "Apples", "Apples keep for months in a cool cellar."),
     Passage("Pears", "fruit.md", "Pears", "Pears ripen after they were picked. ünïcode"),

@@ -137,6 +137,17 @@ def reply(*rows: Any, **more: Any) -> Sent:
     return Sent({"query": "q", "results": list(rows), "unresponsive_engines": [], **more})
 
 
+async def test_rows_become_passages_with_address_and_date() -> None:
+    other = {"url": "https://bees.example/", "title": "Bees", "content": "Hives need shade."}
+    with JsonSite(reply(ROW, {**ROW, "engine": "brave"}, other)) as site:
+        found = await SearXNG(f"{site.url}/").search("bee dance year:2019", 5)
+        (asked,) = site.asked
+    assert (asked.path, asked.params) == ("/search", {"q": "bee dance", "format": "json"})
+    assert [p.location for p in found] == [ROW["url"], "https://bees.example/"]
+    assert [p.place for p in found] == ["published 2019-05-01", ""]
+    assert found[0].text == "A term used in beekeeping for a figure-eight dance."
+
+
 FAILED = [["google", "Suspended: CAPTCHA"], ["brave", "timeout"]]
 
 
