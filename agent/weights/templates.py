@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _CHATML = (
 """for weights without a template"""
 
 
+@lru_cache(8)
 def _compiled(text: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
