@@ -149,7 +149,7 @@ def test_a_ticket_enters_once_and_in_its_time_and_a_cookie_is_of_one_port():
     assert [security.enters(each) for each in (ticket, ticket, late, TOKEN)] == [
         "", None, None, "",
     ]  # fmt: skip
-    assert not security.admits(security.ticket()), "it is no token"
+    assert security.whose(security.ticket()) is None, "it is no token"
     other = replace(security, port=8422)
     shown = logged_in(other, HERE)
     assert refused(security, "GET", "/api/status", shown) == 401
