@@ -252,11 +252,11 @@ def kind_of(choices: Mapping[str, Any], form: object) -> tuple[str, str, str]:
 
 def usual_cost(store: RunStore, choices: Mapping[str, Any], ask: Ask) -> UsualCost | None:
     """What such a question took before; None where too few are known, or nothing can be read."""
-    model, *kind = kind_of(choices, ask.answer_format)
+    model, effort, form = kind_of(choices, ask.answer_format)
     with suppress(StoreError):
         history = History(store)
         history.follow(seconds=LOOKED)
-        return history.usual(model).get((kind[0], kind[1]))
+        return history.usual(model).get((effort, form))
     return None
 
 

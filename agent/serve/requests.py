@@ -2,8 +2,7 @@
 
 A source is one that the server was started with, a built-in one, an uploaded folder, or for the
 owner a collection: no request can read another folder of this machine, or search an address, by
-naming it. A resumed run keeps
-what shaped its answer.
+naming it. A resumed run keeps what shaped its answer.
 
 A refusal is a sentence, a remedy, and an HTTP status for its kind. Under `/v1/` it has the form in
 which clients of OpenAI's interface read errors.

@@ -312,7 +312,7 @@ def summary(desk: RunDesk, run: str, threads: Mapping[str, str]) -> dict[str, An
 
 
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
-    policy = desk.researchers.find_open(work.model) if work.model else None
+    policy = desk.researchers.find_open(work.model)
     return {
         "state": work.state,
         "status": "",

@@ -1,7 +1,7 @@
 """Documents uploaded over HTTP: taken, listed, searched by name, deleted, refused.
 
 Nothing is stored under a name of traversal, absolute paths, devices or Unicode tricks. Uploads that
-come at once share one limit: what may come is reserved before it is read.
+come at once share one limit: one is stored after another.
 """
 
 import asyncio
