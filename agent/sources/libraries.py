@@ -58,9 +58,12 @@ _UNFINISHED = 3600.0
 _MOST_NAMED = 4
 """most libraries read before one search"""
 _SHORT_NAMES = {
-    "np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"],
-    "pytorch": ["torch"],
-}  # fmt: skip
+    "np": "numpy",
+    "pd": "pandas",
+    "plt": "matplotlib",
+    "nx": "networkx",
+    "pytorch": "torch",
+}
 """names that users have for libraries: their documentation recommends importing them so, or no
 installed library has that name"""
 _BESIDE_WEIGHT, _OTHER_WEIGHT, _OUTSIDE_WEIGHT = 0.85, 0.5, 0.6
@@ -136,7 +139,7 @@ def _words_of(query: str) -> set[str]:
     """The words of a query that may name libraries."""
     said = {word.replace("-", "_") for word in re.findall(r"[\w.-]+", query.lower())}
     said |= {word.partition(".")[0] for word in said}
-    return said | {whole for short in said for whole in _SHORT_NAMES.get(short, ())}
+    return said | {_SHORT_NAMES[short] for short in said & _SHORT_NAMES.keys()}
 
 
 class Shelf:

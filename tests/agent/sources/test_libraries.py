@@ -81,15 +81,16 @@ FLIGHT = "How high does it fly?"
     [
         (FLIGHT, "kites.fly"),
         (f"{FLIGHT} With palered", "palered.fly"),
+        (f"{FLIGHT} With plt.fly", "palered.fly"),
         (f"{FLIGHT} After the tests", "kites.fly"),
     ],
-    ids=["none is named", "a library", "no library's name"],
+    ids=["none is named", "a library", "one of its modules for short", "no library's name"],
 )
 def test_the_standard_library_comes_first_unless_another_is_named(
     tmp_path: Path, path: list[str], query: str, first: str
 ) -> None:
     record = Path(path[0]) / "palered.dist-info" / "RECORD"
-    record.write_text(record.read_text() + "tests/test_palered.py,sha256=1,\n")
+    record.write_text(record.read_text() + "tests/test_palered.py,,\nmatplotlib/pyplot.py,,\n")
     shelf = Shelf(tmp_path / "cache", path)
     standard = Passage("kites.fly", "lib/python3/kites.py", "kites.fly", "Says how high kites fly.")
     write_segment([standard], shelf.place(shelf.libraries[0]))
