@@ -138,7 +138,7 @@ class _SourceReader:
     def _definition(self, node: Function | ast.ClassDef, outer: str) -> None:
         if not outer:
             self.module.defined.add(node.name)
-        # What an internal class documents is given to the public classes made of it.
+        # What an internal class documents, the public classes made of it have, too.
         inner = isinstance(node, ast.ClassDef) and not outer
         if node.name.startswith("_") and not inner and (outer or not self.module.offers(node.name)):
             return

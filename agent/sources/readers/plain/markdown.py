@@ -73,7 +73,7 @@ def read_markdown(given: Input) -> Document:
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """(the fields of YAML or TOML between rules at the beginning, the text below them)."""
+    """(the fields at the beginning, in YAML, TOML or JSON or after %, the text below them)."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if found := _TITLED.match(text):  # as of Pandoc
         told = zip(("title", "author", "date"), found[0].split("\n"), strict=False)
@@ -150,7 +150,7 @@ def _reader(*, linked: bool) -> "MarkdownIt":
 def _fence(renderer: Any, tokens: Any, at: int, *given: Any) -> str:
     if tokens[at].info.strip() == "math":
         return f"<p>{shown_formula(tokens[at].content)}</p>"
-    return str(renderer.__class__.fence(renderer, tokens, at, *given))
+    return str(renderer.fence(tokens, at, *given))
 
 
 def _as_written(state: Any) -> None:
