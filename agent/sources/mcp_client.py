@@ -326,15 +326,17 @@ class Equipped:
         self.allowed = frozenset(f"{n}.{tool}" for n in servers for tool in servers[n].tools)
         """the names that may be called, whether their servers answer or not"""
         self._search_tool = search_tool
+        self.about: tuple[str, ...] = getattr(search_tool, "about", ())
+        self.services: tuple[str, ...] = getattr(search_tool, "services", ())
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}
         """servers whose tools are unknown, and when they were last asked"""
         self._asking: dict[str, asyncio.Task[str]] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        """What the search tells of itself, such as how it was read; that changes meanwhile."""
-        return getattr(self._search_tool, name)
+    @property
+    def reading(self) -> tuple[str, ...]:
+        return tuple(getattr(self._search_tool, "reading", ()))
 
     async def prepare(self) -> tuple[str, ...]:
         search = asyncio.ensure_future(self._search_tool.prepare())
