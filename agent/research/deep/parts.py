@@ -279,11 +279,11 @@ def reply_of_part(part: Inquiry) -> Reply:
     passages, in their order.
     """
     trajectory = part.ended
-    usage = (trajectory.usage if trajectory else part.used).model_dump(mode="json")
+    told = {"usage": (trajectory.usage if trajectory else part.used).model_dump(mode="json")}
+    if trajectory is not None:
+        told |= {name: getattr(trajectory, name) for name in ("sent", "missed", "private")}
     if trajectory is None or (trajectory.status is Status.FAILED and not trajectory.sources):
-        private = trajectory is not None and trajectory.private
-        error = part.reason or "it gave nothing"
-        return {"passages": [], "error": error, "usage": usage, "private": private}
+        return {"passages": [], "error": part.reason or "it gave nothing", **told}
     answer = cited_answer(trajectory)
     pieces = list[tuple[str, tuple[str, ...]]]()
     for piece in answer.pieces:
@@ -300,11 +300,8 @@ def reply_of_part(part: Inquiry) -> Reply:
         passages,
         local=[source.id for source in cited],
         claims=pieces,
-        sent=trajectory.sent,
-        missed=trajectory.missed,
-        private=trajectory.private,
         note=f"It ended early: {ended}." if ended else "",
-        usage=usage,
+        **told,
     )
 
 

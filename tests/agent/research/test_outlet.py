@@ -21,7 +21,7 @@ from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.agent.transcript.question import INVESTIGATE, Ask, Effort, Person
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Passage, SearchTool, Trajectory
+from rubricem.memory.schema import Decoding, Passage, SearchTool, Status, Trajectory
 from tests.agent.research.test_consent import Says, calling, mails, read
 from tests.agent.research.test_deep import PLAN, investigate, scripted
 from tests.support.policies import (
@@ -193,14 +193,18 @@ async def test_what_earlier_runs_and_lessons_told_is_private_where_they_were(tmp
     assert (public.private, after.private) == (False, False)
 
 
-async def test_the_report_of_a_private_investigation_is_private(tmp_path: Path):
+@pytest.mark.parametrize("status", [Status.FINISHED, Status.FAILED])
+async def test_the_report_of_a_private_investigation_is_private(tmp_path: Path, status: Status):
     ended = await asked(tmp_path, Web(), answer(SECRET))
-    part = Inquiry(1, "Who?", (), ended=ended.model_copy(update={"sources": ()}))
+    beside = {"status": status, "reason": SECRET, "sent": (("web", "q"),), "missed": ("Down.",)}
+    part = Inquiry(1, "Who?", (), ended=ended.model_copy(update={"sources": (), **beside}))
     lead = new_run(tmp_path, ScriptedPolicy([]))
     report = AsyncMock(return_value=reply_of_part(part))
     await lead.use(INVESTIGATE, "Who?", "the investigation", report)
     lead.outlet.turn()
-    assert lead.trajectory("x").private and lead.outlet.strange("Orlivar mergers")
+    told = lead.trajectory("x")
+    assert told.private and lead.outlet.strange("Orlivar mergers")
+    assert (told.sent, told.missed) == (beside["sent"], beside["missed"])
 
 
 async def test_a_person_decides_on_what_else_is_sent(tmp_path: Path):
