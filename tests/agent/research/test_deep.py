@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -338,10 +339,10 @@ async def resumed(folder: Path) -> tuple[Trajectory, Steering, ScriptedServer]:
 async def test_a_remark_is_heard_at_the_leads_next_turn_and_kept_by_a_resume(
     late: bool, tmp_path: Path
 ):
-    steering, loop = Steering(), asyncio.get_running_loop()
+    steering, loop, once = Steering(), asyncio.get_running_loop(), threading.Lock()
 
     def remark() -> None:
-        if not steering.remarks:
+        if once.acquire(blocking=False):  # the parts are asked at once
             asyncio.run_coroutine_threadsafe(steering.remark("Also <b>their</b> licences."), loop)
 
     def script(who: str, said: str, turns: int) -> Reply | None:
