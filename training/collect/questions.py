@@ -89,7 +89,8 @@ def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
             said = f"its {first['loc'][0]} cannot be {str(first['input'])[:80]!r}: {first['msg']}"
             raise SettingsError(f"{place}: {said}.", _REMEDIES[1]) from cause
         except (ValueError, RecursionError) as cause:
-            raise SettingsError(f"{place}: {cause}.", _REMEDIES[0]) from cause
+            said = str(cause).removesuffix(".")
+            raise SettingsError(f"{place}: {said}.", _REMEDIES[0]) from cause
     if not found:
         raise SettingsError(f"{path} holds no question.", "Write one question a line.")
     return found
@@ -138,7 +139,7 @@ def _fields(row: bytes | dict[str, Any], path: Path, column: str) -> dict[str, A
 
 
 def _question(fields: Mapping[str, Any], number: int, column: str) -> Question:
-    """Raises ValueError with a clause about the row."""
+    """Raises ValueError with a clause, or a sentence, about the row."""
     text, identifier = fields.get(column), fields.get("id")
     criteria = fields.get("criteria") or ()
     if column not in fields:
@@ -147,8 +148,8 @@ def _question(fields: Mapping[str, Any], number: int, column: str) -> Question:
         raise ValueError(f"its {column} is no text")
     if isinstance(criteria, list):
         criteria = [storable(one) if isinstance(one, str) else one for one in criteria]
-    if any(isinstance(one, str) and not one.strip() for one in criteria):
-        raise ValueError("one of its criteria is empty")
+        if any(isinstance(one, str) and not one.strip() for one in criteria):
+            raise ValueError("one of its criteria is empty")
     return Question.model_validate(
         {
             "id": storable(str(number if identifier is None else identifier)),

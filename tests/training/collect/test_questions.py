@@ -77,11 +77,12 @@ def test_questions_are_read_from_lines_and_cells(
         ("q.jsonl", '{"question": null}', "line 1 of .*its question is no text"),
         ("q.jsonl", '{"question": "a?", "criteria": [{"criterion": "b", "points": 11}]}',
          "its criteria"),
+        ("q.jsonl", '{"question": "a?", "criteria": 5}', "its criteria cannot be '5'"),
         ("q.jsonl", '{"question": "a?", "criteria": ["b", " "]}', "one of its criteria is empty"),
         ("q.jsonl", '{"question": "a?", "answer_format": "haiku"}', "its answer_format .*'haiku'"),
         ("q.jsonl", '{"question": "a?", "facts": "b"}', "line 1 of .*: its facts"),
         ("q.txt", "\n \n", "holds no question"),
-        ("q.txt", "a?\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
+        ("q.txt", "a?\n" + "x" * 20_001, r"line 2 of .*20,001 characters.*at once\.\n"),
         ("q.doc", "What?", "not a .txt, .jsonl or .parquet file"),
     ],
 )  # fmt: skip
