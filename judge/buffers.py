@@ -223,9 +223,14 @@ def _question(given: Row, row: Row) -> str:
 
 
 def conversation_text(prompt: str | Sequence[Row]) -> str:
-    """A prompt as one text: a single message as it is, several with the role before each."""
+    """A prompt as one text: a single message as it is, several with the role before each.
+
+    Raises ValueError for a message that is no text.
+    """
     if isinstance(prompt, str):
         return prompt
+    if not all(isinstance(turn["content"], str) for turn in prompt):
+        raise ValueError("a message of its conversation is no text")
     if len(prompt) == 1:
         return str(prompt[0]["content"])
     return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)

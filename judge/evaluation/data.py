@@ -59,9 +59,11 @@ class LabelledComparison(Value):
 
 
 Row = Mapping[str, Any]
+Reader = Callable[[Row, str], Iterator[LabelledPair]]
+"""The pairs of a row at a place, counted from 1."""
 
 
-def _numbered(prompt: str, first: str, second: str, labels: Mapping[Any, Side]) -> "Reader":
+def _numbered(prompt: str, first: str, second: str, labels: Mapping[Any, Side]) -> Reader:
     """Reads a row of two answers under these names, of which the label tells the better."""
 
     def read(row: Row, place: str) -> Iterator[LabelledPair]:
@@ -104,8 +106,6 @@ def _styled(row: Row, place: str) -> Iterator[LabelledPair]:
         )  # fmt: skip
 
 
-Reader = Callable[[Row, str], Iterator[LabelledPair]]
-"""The pairs of a row at a place, counted from 1."""
 _LLMBAR = _numbered("input", "output_1", "output_2", {1: "first", 2: "second"})
 _JUDGEBENCH = _numbered("question", "response_A", "response_B", {"A>B": "first", "B>A": "second"})
 KNOWN = (
@@ -127,8 +127,8 @@ def reader_of(row: object) -> Reader | None:
     return next((reader for reader, needed in readers if needed <= fields.keys()), None)
 
 
-def _last(answer: str | Sequence[Row]) -> str:
-    return answer if isinstance(answer, str) else str(answer[-1]["content"])
+def _last(answer: str | Sequence[Row]) -> Any:
+    return answer if isinstance(answer, str) else answer[-1]["content"]
 
 
 def read_labelled(path: Path) -> list[LabelledPair]:

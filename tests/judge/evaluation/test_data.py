@@ -74,6 +74,9 @@ def test_rows_are_lines_or_a_list_whatever_they_hold_and_told_apart(tmp_path: Pa
 def test_what_cannot_be_read_is_named_by_its_place(tmp_path: Path):
     with pytest.raises(StoreError, match=r"row 2 .* label"):
         read_labelled(write(tmp_path, LLMBAR, LLMBAR | {"label": 3}))
+    for name in ("prompt", "chosen"):
+        with pytest.raises(StoreError, match="row 1"):
+            read_labelled(write(tmp_path, CHOSEN | {name: [{"role": "user", "content": None}]}))
     path = write(tmp_path, LLMBAR)
     path.write_text(path.read_text() + '\n{"input": "cut')
     with pytest.raises(StoreError, match="line 3"):
