@@ -151,7 +151,7 @@ class Collector:
     tell: Callable[[str], None] = lambda line: None
     before_put: Callable[[], Awaitable[None]] | None = None
     """awaited before a reflection enters the bank"""
-    reached: Callable[[Milestone, str], None] = lambda milestone, group: None
+    reached: Callable[[Milestone], None] = lambda milestone: None
     """called at every milestone of a group, also for those reached before a restart"""
 
     def __post_init__(self) -> None:
@@ -301,7 +301,7 @@ class Collector:
         failed = [rollout for rollout in ended if rollout.failed]
         threads = tuple(rollout.thread for rollout in members)
         failures = tuple(rollout.reason for rollout in failed)
-        self.reached("rolled", name)
+        self.reached("rolled")
         async with self._judging:
             judged = self.run.judgement_of(step, name)
             reflected = self.run.reflection_of(step, name)
@@ -318,7 +318,7 @@ class Collector:
                 )
             if runs and judge:
                 judged = await self._judge(record, question, runs, judge)
-            self.reached("judged", name)
+            self.reached("judged")
             if runs and reflecting:
                 reflected = await self._reflect(record, runs, judged, reflecting)
         found = {

@@ -27,11 +27,7 @@ from rubricem.training.local.session import Tell, TrainingSession, open_session,
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import NO_RATIO, Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
-from rubricem.training.show.console import (
-    RowsDone,
-    StepTaken,
-    Watch,
-)
+from rubricem.training.show.console import RowsDone, StepTaken, Watch
 
 
 @dataclass(frozen=True, slots=True)

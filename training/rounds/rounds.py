@@ -83,7 +83,7 @@ class Milestones:
     def begin(self) -> None:
         self._last = monotonic()
 
-    def reach(self, milestone: Milestone, group: str) -> None:
+    def reach(self, milestone: Milestone) -> None:
         self._reached[milestone] += 1
         if self._reached[milestone] == self.groups:
             rolled = milestone == "rolled"

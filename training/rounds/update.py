@@ -1,4 +1,4 @@
-"""What a round keeps on disk, the rows that are read from it, and what it needs of an engine.
+"""What a round keeps on disk, the rows that are read from it, and the updates by them.
 
     OUT/rounds.json             what shapes the rounds; resuming with other values is refused
     OUT/rounds/NNN/             one round: a collecting run of one step
@@ -32,10 +32,7 @@ from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import (
-    RowsDone,
-    Watch,
-)
+from rubricem.training.show.console import RowsDone, Watch
 from rubricem.training.show.training import SAVED_AT
 
 
