@@ -350,6 +350,8 @@ class TorchPolicy:
                 if self._closed:
                     raise PolicyError("the sampler was closed.")
                 for turn, token, logprob in await loop.run_in_executor(self._thread, self._write):
+                    if turn.done.done():  # cancelled meanwhile
+                        continue
                     try:
                         turn.take(token, logprob, self._vocabulary, self.context_tokens)
                     except Exception as fault:  # such as the caller's predicate

@@ -164,6 +164,22 @@ async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
     assert again.token_ids == honest.token_ids and again.usage.cached_tokens == 0
 
 
+async def test_a_turn_that_is_left_during_a_pass_ends_no_other(policy: TorchPolicy):
+    prefix, begun = await asked(policy, "why"), asyncio.Event()
+    honest = await policy.complete(prefix, GREEDY)
+
+    def stop(text: str) -> None:
+        if begun.is_set():
+            raise ValueError("it is asked though nobody waits")
+        begun.set()
+
+    left = asyncio.create_task(policy.complete(prefix, GREEDY, stop))
+    other = asyncio.create_task(policy.complete(prefix, GREEDY))
+    await begun.wait()
+    left.cancel()
+    assert (await other).token_ids == honest.token_ids
+
+
 async def test_a_closed_sampler_leaves_nobody_waiting(tiny: Path, tmp_path: Path):
     async with open_torch(str(tiny), tmp_path, CONFIG) as opened:
         prefix = await asked(opened, "x")
