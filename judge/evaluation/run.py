@@ -24,12 +24,7 @@ from rubricem.judge.build import (
     group_judge,
     pair_comparer,
 )
-from rubricem.judge.evaluation.data import (
-    LabelledComparison,
-    LabelledPair,
-    Winner,
-    read_labelled,
-)
+from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair, Winner, read_labelled
 from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.pairwise import Comparer, Preference, Side, ask_preference
 from rubricem.judge.relative import RelativeJudge

@@ -24,13 +24,7 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
-from rubricem.judge.pairwise import (
-    CHAIN_TOKENS,
-    Side,
-    verdict_end,
-    verdict_of,
-    without_tags,
-)
+from rubricem.judge.pairwise import CHAIN_TOKENS, Side, verdict_end, verdict_of, without_tags
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically

@@ -33,13 +33,7 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
 from rubricem.training.local.local_config import retired
-from rubricem.training.show.training import (
-    LOCK,
-    RECORD,
-    STEPS,
-    object_of,
-    steps_of,
-)
+from rubricem.training.show.training import LOCK, RECORD, STEPS, object_of, steps_of
 
 FILES, STEP, TRAINER, CARD = "files.json", "step.json", "trainer.pt", "README.md"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}

@@ -30,12 +30,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.statistics import (
-    Numbers,
-    advantage_numbers,
-    share_if_any,
-    spread,
-)
+from rubricem.training.statistics import Numbers, advantage_numbers, share_if_any, spread
 
 
 def form_numbers(runs: Sequence[Trajectory]) -> Numbers:

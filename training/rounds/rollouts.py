@@ -48,12 +48,7 @@ from rubricem.training.local.ranks import device_of
 from rubricem.training.local.session import settle_dtype
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import TABLE, VLLM, RoundsConfig
-from rubricem.training.rounds.update import (
-    RoundFolders,
-    copy_files,
-    groups_of_round,
-    round_seed,
-)
+from rubricem.training.rounds.update import RoundFolders, copy_files, groups_of_round, round_seed
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.sequences import is_folder
 from rubricem.training.show.console import HeldOutJudged, Watch, watch_nothing

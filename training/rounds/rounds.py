@@ -37,20 +37,9 @@ from rubricem.training.extras import in_thread
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell
-from rubricem.training.rounds.numbers import (
-    REFLECT,
-    numbers_of,
-    reflection_numbers,
-    rows_numbers,
-)
+from rubricem.training.rounds.numbers import REFLECT, numbers_of, reflection_numbers, rows_numbers
 from rubricem.training.rounds.rollouts import Sampled
-from rubricem.training.rounds.rounds_config import (
-    ADDED,
-    CHANGEABLE,
-    MOST_LAG,
-    TABLE,
-    RoundsConfig,
-)
+from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, MOST_LAG, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     Metrics,
     RoundFolders,

@@ -12,14 +12,7 @@ loss covers everything that the policy has to write, but no tool output and no r
 
 import asyncio
 import re
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby, takewhile

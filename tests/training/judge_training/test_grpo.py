@@ -185,10 +185,7 @@ def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Pa
         ({"model": "judge"}, "a server needs base_url, model and refresh"),
         ({"held_out": ["pairs.jsonl"]}, "All pairs are held out"),
         ({"pairs": ["empty.jsonl"]}, "holds no rows"),
-        (
-            {"pairs": ["unlabelled.jsonl"]},
-            "row 1 of .*unlabelled.jsonl .* it has no 'label'",
-        ),
+        ({"pairs": ["unlabelled.jsonl"]}, "row 1 of .*unlabelled.jsonl .* it has no 'label'"),
         ({"pairs": ["single.jsonl"]}, "holds no pairs"),
         ({"engine": {"save_every": 5}}, "a checkpoint after every round. .*Leave out `save_every`"),
     ],

@@ -7,10 +7,7 @@ import pytest
 
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import Stage
-from rubricem.training.show.collected import (
-    RunNumbers,
-    run_numbers,
-)
+from rubricem.training.show.collected import RunNumbers, run_numbers
 from tests.support.collected import NASTY, show, written_run
 
 
