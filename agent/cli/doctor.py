@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -32,14 +32,15 @@ from rubricem.agent.settings import (
 from rubricem.agent.settings.door import (
     keys_of,
     model_of,
+    named_sources,
     redact,
-    sources_of,
     with_default_source,
     without_password,
 )
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
+    COLLECTION,
     PYTHON,
     WEB,
     Sources,
@@ -84,11 +85,7 @@ async def run_checks(settings: Settings) -> list[Check]:
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
-    try:
-        checks += [await check_source(name, settings) for name in sources_of(settings)]
-    except SettingsError as error:
-        checks.append(fault_of("source", error))
-    checks.append(await check_sandbox())
+    checks += [*await check_sources(settings), await check_sandbox()]
     held, bank = await check_bank(settings)
     return [*checks, bank, await asyncio.to_thread(check_embedder, settings, held)]
 
@@ -166,8 +163,27 @@ async def check_server(choice: ServerChoice) -> Check:
     except RubricemError as error:
         if not isinstance(error, PolicyError) or error.kind not in ("empty", "thinking"):
             return fault_of("server", error)
-    told = f"{without_password(choice.base_url)} answers, with {model}"
+    prices = ", ".join(f"${each:g}" for each in choice.prices.get(model, ()))
+    priced = f"at {prices} a million tokens" if prices else "which has no price in [prices]"
+    told = f"{without_password(choice.base_url)} answers, with {model}, {priced}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
+
+
+async def check_sources(settings: Settings) -> list[Check]:
+    """Each source that is named, and each part of a collection, whether that is named or not."""
+    try:
+        named, checks = named_sources(settings), list[Check]()
+    except SettingsError as error:
+        return [fault_of("source", error)]
+    every = (*settings.source, *(COLLECTION + name for name in settings.collections))
+    for name, part in named_sources(settings.model_copy(update={"source": every})).items():
+        check = await check_source(name, settings)
+        if part:
+            check = replace(check, found=part if check.found == name else f"{part}: {check.found}")
+        if check.state == "fault" and name not in named:  # what nobody asks for is no obstacle
+            check = replace(check, state="note")
+        checks.append(check)
+    return checks
 
 
 async def check_source(name: str, settings: Settings) -> Check:

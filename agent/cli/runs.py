@@ -14,7 +14,7 @@ from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, CommandGroup, c
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
-from rubricem.memory.schema import Trajectory
+from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
 from rubricem.memory.text import one_line, pluralise
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
@@ -83,12 +83,14 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     store = _store()
     names = store.threads()
     shown = [ListedRun.of(store, name) for name in names[-count:]]
+    spent = [run.trajectory.usage for run in shown if run.trajectory]
     if as_json:
-        print_json({"runs": [run.as_json() for run in shown]})
+        total = sum(spent, NO_USAGE).model_dump()
+        print_json({"runs": [run.as_json() for run in shown], "usage": total})
         return
     for run in shown:
         click.echo(_line(run))
-    click.echo(pluralise(len(names), "run"))
+    click.echo(pluralise(len(names), "run") + _total(spent))
 
 
 @runs.command()
@@ -207,6 +209,18 @@ def rm(names: Sequence[str], yes: bool) -> None:
 
 def _store() -> RunStore:
     return RunStore(load_settings().data_dir)
+
+
+def _total(spent: Sequence[Usage]) -> str:
+    """What the listed runs took, as the end of a line; "" if they took nothing."""
+    from rubricem.agent.transcript.question import tokens_told
+
+    total, money = sum(spent, NO_USAGE), sum(usage.cost or 0.0 for usage in spent)
+    if not total.calls:
+        return ""
+    known = " where a price is known" if total.cost is None else ""
+    paid = f", ${money:.4f}{known}" if money else ""
+    return f"; those listed took {pluralise(total.calls, 'call')}, {tokens_told(total)}{paid}"
 
 
 def _line(run: ListedRun) -> str:

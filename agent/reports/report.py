@@ -236,8 +236,8 @@ _ENDED = {
     Status.FAILED: "Failed",
 }
 _PROMISED = (
-    "question answer citations dropped_citations verification stages usage status "
-    "reason ended_by trajectory_id thread recalled recollections investigations sent"
+    "question answer citations dropped_citations verification stages usage seconds status "
+    "reason ended_by trajectory_id thread recalled recollections investigations sent missed"
 )
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
@@ -328,7 +328,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
 
 
 LONGEST_SENT = 200
-"""characters of what was sent to a public service"""
+"""characters of what was sent to a public service, and of why a search failed"""
 
 
 def end_notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
@@ -345,6 +345,8 @@ def end_notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
             asked = dict.fromkeys(text for to, text in trajectory.sent if to == service)
             quoted = "; ".join(f"\u201c{one_line(text, LONGEST_SENT)}\u201d" for text in asked)
             said.append(f"Sent to {service}, beside private sources: {quoted}")
+    if missed := [one_line(why, LONGEST_SENT).rstrip(".") for why in trajectory.missed]:
+        said.append(f"Not all was searched: {'; '.join(missed[:2])}{'; ..' * (len(missed) > 2)}.")
     return [*said, *(f"{line[:1].upper()}{line[1:]}" for line in trajectory.reading)]
 
 

@@ -215,6 +215,8 @@ async def settle(
         list(dict.fromkeys(taken.get(name, name) for name in each))
         for each in (setup.sources.names, setup.choices["source"])
     )
+    parts = {taken.get(name, name): part for name, part in setup.sources.parts.items()}
+    setup = replace(setup, sources=replace(setup.sources, parts=parts))
     return setup.with_sources(names, kept)
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
-from rubricem.agent.settings.door import models_on_offer, setup_of_run, sources_of
+from rubricem.agent.settings.door import models_on_offer, named_sources, setup_of_run
 from rubricem.agent.sources import choice
 from rubricem.agent.sources.choice import UPLOADED, UPLOADS, is_folder, kept_name
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
@@ -255,7 +255,7 @@ def for_user(settings: Settings) -> Settings:
 
 def kept_sources(settings: Settings, *names: str) -> set[str]:
     """What is stored with a run over these sources."""
-    return {*map(kept_name, sources_of(settings.model_copy(update={"source": names})))}
+    return {*map(kept_name, named_sources(settings.model_copy(update={"source": names})))}
 
 
 def shown_name(name: str) -> str:

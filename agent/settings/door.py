@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any
 
 import httpx2
@@ -75,6 +74,7 @@ def setup_of(settings: Settings) -> Setup:
     """
     model = model_of(settings)
     decoding, reflecting = decoding_of(settings, model), reflecting_of(settings, model)
+    named = named_sources(settings)
     return Setup(
         model=model,
         reflecting=reflecting,
@@ -85,7 +85,8 @@ def setup_of(settings: Settings) -> Setup:
         template=template_of(settings, model),
         budgets=budgets_of(settings, model),
         sources=Sources(
-            names=sources_of(settings),
+            names=(*named,),
+            parts=named | {kept_name(name): part for name, part in named.items()},
             keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -105,9 +106,10 @@ def keys_of(settings: Settings) -> dict[str, str]:
     return {"tavily": key} if key else {}
 
 
-def sources_of(settings: Settings) -> tuple[str, ...]:
+def named_sources(settings: Settings) -> dict[str, str]:
     """The sources that are named, with what it holds in the place of each collection.
 
+    By name which part of which collections it is, in words without a password; "": of none.
     Raises SettingsError for a collection that there is none of.
     """
     sets = {COLLECTION + name: held for name, held in settings.collections.items()}
@@ -116,12 +118,15 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
         meant = f"Did you mean {near[0]}? " if near else ""
         remedy = f"{meant}There is {', '.join(sets) or 'none'}: see [collections] of {FILE_NAME}."
         raise SettingsError(f"There is no collection {missing[0]!r}.", remedy)
-    uploads = settings.data_dir / UPLOADS
-    names = chain.from_iterable(sets.get(name, (name,)) for name in settings.source)
-    return tuple(
-        str(uploads / name.removeprefix(UPLOADED)) if name.startswith(UPLOADED) else name
-        for name in dict.fromkeys(names)
-    )
+    uploads, found = settings.data_dir / UPLOADS, dict[str, str]()
+    for name in dict.fromkeys(settings.source):
+        for part in sets.get(name, (name,)):
+            uploaded = part.startswith(UPLOADED)
+            place = str(uploads / part.removeprefix(UPLOADED)) if uploaded else part
+            known = found.get(place)
+            told = f"{known} and {name}" if known else f"{redact(part)} of the collection {name}"
+            found[place] = told if name in sets and known != "" else ""
+    return found
 
 
 def with_default_source(settings: Settings) -> Settings:
@@ -296,7 +301,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [kept_name(name) for name in sources_of(settings)]
+    choices["source"] = [kept_name(name) for name in named_sources(settings)]
     choices["model"] = settings.model and absolute_name(settings.model)
     return choices
 

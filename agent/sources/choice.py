@@ -7,8 +7,8 @@ same time, and their passages are ranked together.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain, zip_longest
@@ -43,7 +43,7 @@ from rubricem.agent.sources.web import (
 )
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import read_query
-from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import (
     NOT_SHOWN,
@@ -140,11 +140,26 @@ def kept_name(name: str) -> str:
     return str(path.absolute()) if is_folder(name) and path.exists() else name
 
 
+@contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Have an error inside begin with the part of a collection that it is of; "": of none."""
+    try:
+        yield
+    except RubricemError as error:
+        if not part:
+            raise
+        remedy = f"Mend it, or take it out of [collections] of the settings. {error.remedy}"
+        kind = SourceError if isinstance(error, SourceError) else type(error)  # some take more
+        raise kind(f"{part}: {error}", remedy.strip()) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What is searched and read."""
 
     names: tuple[str, ...]
+    parts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """by names: which part of which collection it is"""
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
     private_hosts: tuple[str, ...] = ()
@@ -154,10 +169,11 @@ class Sources:
     def check(self) -> None:
         """Raise SettingsError for an unknown source, before any is opened."""
         for name in self.names:
-            if name.startswith(GIT):
-                _check_address(name.removeprefix(GIT))
-            if is_folder(name) and not Path(name or "\0").expanduser().is_dir():
-                raise _unknown(name)
+            with _named(self.parts.get(name, "")):
+                if name.startswith(GIT):
+                    _check_address(name.removeprefix(GIT))
+                if is_folder(name) and not Path(name or "\0").expanduser().is_dir():
+                    raise _unknown(name)
 
     @property
     def mixed(self) -> str:
@@ -203,10 +219,15 @@ class Sources:
             # Without the name of what is read, so that a log gets one line of it.
             tell(f"reading document {done + 1} of {total}" if total else doing)
 
+        parts = [self.parts.get(name, "") for name in self.names]
+
         def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", read, self.keys, self.whole
             below = _told_apart([n for n in self.names if n.startswith(GIT) or is_folder(n)])
-            opened = [open_source(name, *rest, below.get(name, "")) for name in self.names]
+            opened = list[SearchTool]()
+            for name, part in zip(self.names, parts, strict=True):
+                with _named(part):
+                    opened.append(open_source(name, *rest, below.get(name, "")))
             hosts = self.private_hosts
             pages = WebPages.of(data_dir / "pages", hosts)
             return [
@@ -217,7 +238,7 @@ class Sources:
             ]
 
         tools = await asyncio.to_thread(open_all)
-        tool = Combined(tools, tell, None if {*self.names} <= {*PAPERS} else meaning)
+        tool = Combined(tools, tell, None if {*self.names} <= {*PAPERS} else meaning, parts)
         try:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped
@@ -401,9 +422,15 @@ class Combined:
     """
 
     def __init__(
-        self, tools: Sequence[SearchTool], tell: Tell = hush, meaning: Meaning | None = None
+        self,
+        tools: Sequence[SearchTool],
+        tell: Tell = hush,
+        meaning: Meaning | None = None,
+        parts: Sequence[str] = (),
     ) -> None:
+        """`parts`: of each tool, which part of which collection it is; "": of none."""
         self._tools, self._tell = tools, tell
+        self._parts = parts or [""] * len(tools)
         self._meaning = meaning or Meaning()
         # One alone ranks by itself.
         self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
@@ -423,8 +450,11 @@ class Combined:
         return tuple(chain.from_iterable(map(services, self._tools)))
 
     async def prepare(self) -> tuple[str, ...]:
-        problems = [await tool.prepare() for tool in self._tools]
-        return tuple(chain.from_iterable(problems))
+        problems = list[str]()
+        for tool, part in zip(self._tools, self._parts, strict=True):
+            with _named(part):
+                problems += await tool.prepare()
+        return tuple(problems)
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         embedder = self._meaning.embedder
@@ -441,15 +471,18 @@ class Combined:
         return [*found, *behind][:limit]
 
     async def _by_words(self, query: str, limit: int) -> list[Passage]:
-        async def try_tool(tool: SearchTool) -> LexicalIndex | list[Passage] | SourceError:
+        async def try_tool(
+            tool: SearchTool, part: str
+        ) -> LexicalIndex | list[Passage] | SourceError:
             try:
-                if tool in self._ranked and isinstance(tool, Indexed):
-                    return await tool.index_for(query)
-                return await tool.search(query, limit)
+                with _named(part):
+                    if tool in self._ranked and isinstance(tool, Indexed):
+                        return await tool.index_for(query)
+                    return await tool.search(query, limit)
             except SourceError as error:
                 return error
 
-        answers = await asyncio.gather(*map(try_tool, self._tools))
+        answers = await asyncio.gather(*map(try_tool, self._tools, self._parts))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         if indexes := tuple(answer for answer in answers if isinstance(answer, LexicalIndex)):

@@ -78,6 +78,22 @@ def test_a_question_is_answered_from_a_folder_as_one_json_object(documents: Path
     assert told["usage"]["calls"] == 3
 
 
+def test_the_cost_is_told_as_far_as_it_is_known(unchecked: Path):
+    priced = ("--set", 'prices={"scripted": [1, 1, 2]}')
+    with ScriptedServer(lambda body, number: RUN[number % 3]) as server:
+        unknown = report(server, unchecked)["usage"]
+        told = report(server, unchecked, *priced, "--run", "dear")
+        doctor = "doctor", "--base-url", server.base_url, "--source", unchecked
+        free, paid = rubricem(*doctor).stdout, rubricem(*doctor, *priced).stdout
+    dear, seconds = told["usage"], told["seconds"]
+    tokens = dear["prompt_tokens"] + 2 * dear["completion_tokens"]
+    assert (dear["calls"], dear["cost"]) == (3, pytest.approx(tokens / 1e6)) and seconds > 0
+    assert (unknown["calls"], unknown["cost"]) == (3, None)
+    assert f", ${dear['cost']:.4f}" in rubricem("runs", "show", "dear").stdout
+    assert "with scripted, which has no price in [prices]; it lists" in free
+    assert "with scripted, at $1, $1, $2 a million tokens" in paid
+
+
 @pytest.mark.parametrize(("mode", "then"), [(0o755, 0o700), (0o775, 0o770), (None, 0o700)])
 def test_nobody_else_can_read_what_is_written(
     documents: Path, data: Path, tmp_path: Path, mode: int | None, then: int
@@ -389,7 +405,9 @@ def test_a_collection_is_searched_as_it_is_now_and_a_resumed_run_keeps_what_it_h
         assert kept == [str(unchecked), str(uploaded)]
         file.write_text('[collections]\nwork = ["elsewhere"]\n')
         assert resumed("never-evicts")["status"] == "finished"
-        assert "Unknown source 'elsewhere'" in refusal("ask", *asked)
+        gone = refusal("ask", *asked)
+        assert "elsewhere of the collection @work: Unknown source 'elsewhere'" in gone
+        assert "Mend it, or take it out of [collections] of the settings." in gone
         wrong = [
             ("work = ['a']\nwork2 = []", "@work", "(at work2): it should have at least 1 item"),
             ("work = 'a'", "@work", "(at work): it should be a valid list."),

@@ -79,6 +79,29 @@ def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched():
     assert "GB free" in checks["data directory"]["found"]
 
 
+@pytest.mark.parametrize(("named", "state"), [("python", "note"), ("@work", "fault")])
+def test_each_part_of_a_collection_is_checked_and_keeps_from_asking_only_where_it_is_named(
+    named: str, state: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("full", "empty"):
+        (folder / name).mkdir()
+    (folder / "full" / "a.md").write_text("# A\n\nOne.\n")
+    parts = ["full", "empty", "upload:gone", "searxng:http://ann:hunter2@127.0.0.1:9", "python"]
+    held = {"work": parts, "rest": ["full", "nowhere"]}
+    monkeypatch.setenv("RUBRICEM_COLLECTIONS", json.dumps(held))
+    result = rubricem("doctor", "--json", "--source", named, code=int(state == "fault"))
+    checks = [c for c in json.loads(result.stdout)["checks"] if c["name"] == "source"]
+    told = {check["found"].partition(": ")[0]: check for check in checks}
+    work, both = " of the collection @work", "full of the collection @work and @rest"
+    bad = [f"{each}{work}" for each in ("empty", "upload:gone", "searxng:http://***@127.0.0.1:9")]
+    assert [told[each]["state"] for each in bad] == [state] * 3
+    assert all(told[each]["remedy"] for each in bad) and "hunter2" not in result.output
+    assert (
+        told[both]["state"] == "ok" and told["nowhere of the collection @rest"]["state"] == "note"
+    )
+    assert told["python" if state == "note" else f"python{work}"]["state"] == "ok"
+
+
 async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Served):
     served.status = 401
     without = await check_server(ServerChoice("small", served.url))

@@ -50,7 +50,11 @@ def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore)
     assert "partial" in listed[1] and "$0.0123" in listed[1]
     assert "unfinished" in listed[2] and "2023-11-1" in listed[2]
     assert "\x1b" not in "".join(listed)
-    rows = json.loads(runs("--json", "-n", "2").stdout)["runs"]
+    took = "; those listed took 6 calls, 800 new tokens read, 400 written, $0.0123"
+    assert listed[3] == f"3 runs{took} where a price is known"
+    told = json.loads(runs("--json", "-n", "2").stdout)
+    rows = told["runs"]
+    assert (told["usage"]["cost"], told["usage"]["calls"]) == (0.0123, 3)
     assert [(row["thread"], row["status"], row["ended_by"]) for row in rows] == [
         ("dear", "partial", "cost"), ("killed", "unfinished", ""),
     ]  # fmt: skip

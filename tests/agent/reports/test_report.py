@@ -101,8 +101,8 @@ def test_code_and_structure_of_an_answer_survive_and_of_literal_text_nothing():
 def test_json_holds_exactly_what_programs_are_promised():
     report = as_json(trajectory(f'{CITED} <cite id="S9">No.</cite>'))
     names = (
-        "question answer citations dropped_citations verification stages usage status "
-        "reason ended_by trajectory_id thread recalled recollections investigations sent"
+        "question answer citations dropped_citations verification stages usage seconds status "
+        "reason ended_by trajectory_id thread recalled recollections investigations sent missed"
     )
     assert list(report) == names.split()
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."
@@ -205,9 +205,10 @@ def test_copies_are_told_where_the_source_is_listed():
 def test_what_of_the_sources_was_not_read_is_told_in_every_form():
     line = "read 3 files of notes; not read: 1 .doc (a .docx can be read)."
     run = trajectory('<cite id="S1">It is not bounded.</cite>').model_copy(
-        update={"reading": (line,)}
+        update={"reading": (line,), "missed": ("The web is down.", "notes: gone.", "again.")}
     )
-    told = end_notes(run, cited_answer(run))[-1]
-    assert told[1:] == line[1:]
+    *_, missed, told = end_notes(run, cited_answer(run))
+    assert missed == "Not all was searched: The web is down; notes: gone; ..."
+    assert missed in printed(run, True) and told[1:] == line[1:]
     assert told.startswith("Read 3") and told in printed(run, True)
     assert "not read: 1 .doc" in markdown(run) and "not read: 1 .doc" in page(run)

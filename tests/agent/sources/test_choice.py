@@ -1,4 +1,5 @@
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -6,6 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rubricem.agent.settings import Settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import (
     RERANKED,
     Combined,
@@ -16,6 +19,7 @@ from rubricem.agent.sources.choice import (
 )
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.index import page
+from rubricem.agent.sources.web import SearchRefused
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
@@ -92,6 +96,48 @@ async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all(
     with pytest.raises(SourceError) as caught:
         await Combined([fixed(error="One is down."), other]).search("q", 3)
     assert str(caught.value) == named
+
+
+async def test_a_part_of_a_collection_that_goes_is_named_with_it_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, seconds = list[str](), [1000.0]
+    for name in ("a", "uploads/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "seal.md").write_text(f"# Seal\n\nThe seal of {name} failed.\n")
+    a, b = str(tmp_path / "a"), tmp_path / "uploads" / "b"
+    sets = {"one": (a, "upload:b"), "two": ("upload:b", "searxng:http://ann:hunter2@127.0.0.1:9")}
+    monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+
+    def parts(*source: str) -> Sources:
+        here = Settings(source=source, collections=sets, data_dir=tmp_path, weights_dir=tmp_path)
+        return setup_of(here).sources
+
+    assert {*parts("@one", a).parts.values()} == {"", "upload:b of the collection @one"}
+    both = parts("@one", "@two")
+    assert both.parts[str(b)] == "upload:b of the collection @one and @two"
+    assert "hunter2" not in str(both.parts.values())
+    with pytest.raises(SourceError, match=r"\*\*\*@127.0.0.1:9 of the collection @two: SearXNG"):
+        async with both.open(tmp_path) as tool:
+            await tool.prepare()
+    async with parts("@one").open(tmp_path, told.append) as tool:
+        assert len(await tool.search("seal", 5)) == 2
+        shutil.rmtree(b)
+        seconds[0] += 60
+        assert len(await tool.search("seal", 5)) == 1
+
+    async def refuse(query: str, limit: int) -> list[Passage]:
+        raise SearchRefused("It said 500.", "", 500, {})
+
+    refusing = fixed()
+    monkeypatch.setattr(refusing, "search", refuse)
+    with pytest.raises(SourceError, match=r"^x of the collection @y: It said 500."):
+        await Combined([refusing], parts=["x of the collection @y"]).search("q", 3)
+    left = "left out of this search: upload:b of the collection @one: There is no folder "
+    assert told[-1].startswith(left)
+    with pytest.raises(SettingsError, match="upload:b of the collection @one: There is") as caught:
+        parts("@one").check()
+    assert caught.value.remedy.startswith("Mend it, or take it out of [collections]")
 
 
 @pytest.mark.parametrize(
