@@ -102,8 +102,8 @@ async def ask_entries(
 ) -> Entries:
     """The entries of a reply by their names; what is missing is asked for again, by name.
 
-    `form` has one field, a list of entries with an `id`. `check` examines all of them together: the
-    model is told the ValueError that it raises. Raises JudgeError where no usable entry came in
+    `form` has one field, a list of entries with an `id`. `check` examines those that came together:
+    the model is told the ValueError that it raises. Raises JudgeError where no usable entry came in
     `TRIES` replies, PolicyError as `ask_until` does.
     """
     (listed,) = form.model_fields
@@ -112,14 +112,14 @@ async def ask_entries(
     def take(reply: Completion) -> bool:
         dropped: list[str] = []
         known.update(_agreed(getattr(parse_reply(reply, form, dropped=dropped), listed), names))
-        if missing := [name for name in names if name not in known]:
-            told = "".join(f"; {fault}" for fault in dict.fromkeys(dropped))
-            raise ValueError(f"it needs an entry for each id; missing: {', '.join(missing)}{told}")
         try:
-            check([known[name] for name in names])
+            check([known[name] for name in names if name in known])
         except ValueError:
             known.clear()
             raise
+        if missing := [name for name in names if name not in known]:
+            told = "".join(f"; {fault}" for fault in dict.fromkeys(dropped))
+            raise ValueError(f"it needs an entry for each id; missing: {', '.join(missing)}{told}")
         return True
 
     def again(reply: str, fault: str) -> list[Message]:

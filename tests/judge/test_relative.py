@@ -130,11 +130,15 @@ async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
     assert result.usage.calls == 2
 
 
-@pytest.mark.parametrize(("bad", "scored"), [(BAD[0], 1), (BAD[3], 0), ("No.", 0)])
-async def test_what_a_judge_fails_on_is_unscored_and_the_rest_is_not(bad: str, scored: int):
-    result, _ = await judged(lambda body, number: bad, worth(3, 9))
+@pytest.mark.parametrize(
+    ("bad", "runs", "scored"), [(BAD[0], 2, 1), (BAD[3], 2, 0), (BAD[3], 3, 0), ("No.", 2, 0)]
+)
+async def test_what_a_judge_fails_on_is_unscored_and_the_rest_is_not(
+    bad: str, runs: int, scored: int
+):
+    result, _ = await judged(lambda body, number: bad, worth(*range(1, runs + 1)))
     unscored = [score for score in result.scores if score.score is None]
-    assert len(unscored) == 2 - scored
+    assert len(unscored) == runs - scored
     assert all("the judge failed: " in score.unscored_reason for score in unscored)
     assert ("missing: 2" in unscored[0].unscored_reason) == bool(scored)
     assert (result.usage.calls, len(result.notes)) == (3, 1)
