@@ -215,7 +215,7 @@ async def evaluate(
     at_once: int = 1,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> PairReport:
-    """What a judge says of this data now; verdicts in the file are not asked for again.
+    """What a judge says of this data now; winners and ties in the file are not asked for again.
 
     `judge`: its name in the file and the report. `limit`: so many pairs, drawn by the seed. `tell`
     is told how many verdicts there are, of how many. Raises JudgeError where not one verdict could
@@ -231,7 +231,7 @@ async def evaluate(
             "Name another file; to measure what it holds, leave out --judge.",
         )
     names = {pair.id for pair in pairs}
-    found = [verdict for verdict in known if verdict.pair in names]
+    found = [verdict for verdict in known if verdict.pair in names and verdict.winner]
     tasks = tasks_of(pairs, found)
     done, total = len(found), len(found) + len(tasks)
 

@@ -150,3 +150,12 @@ async def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: 
         await evaluate(Fixed(Preference("A", "")), data, judge="two", verdicts=path)
     with pytest.raises(SettingsError, match="speaks of 'a'"):
         read_verdicts(path, [pair("b")])
+
+
+async def test_what_has_no_verdict_is_asked_for_again(tmp_path: Path):
+    data, path = tmp_path / "pairs.jsonl", tmp_path / "kept.jsonl"
+    data.write_text('{"id": "a", "prompt": "q", "chosen": "x", "rejected": "y"}\n')
+    with pytest.raises(JudgeError, match="There was no verdict. it is away"):
+        await evaluate(Fixed(Preference(None, "it is away")), data, judge="one", verdicts=path)
+    found = await evaluate(Fixed(Preference("A", "")), data, judge="one", verdicts=path)
+    assert (found.measures.comparisons, found.measures.unparsed.hits) == (2, 0)
