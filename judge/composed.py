@@ -233,7 +233,8 @@ def _compose_score(reward: float, rubric: Rubric, judged: StageScore) -> StageSc
     if least - ROUNDING <= reward <= 1 + ROUNDING:
         # The reason stays where the judge had nothing to say: its share of the score is no verdict.
         reason = judged.unscored_reason if is_left_out(judged) else ""
-        found |= {"score": min(max(reward, least), 1.0), "unscored_reason": reason}
+        score = min(max(reward, least), 1.0)
+        found |= {"score": score, "unscored_reason": reason, "failed": False}
     elif not math.isnan(reward):
         found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in {least:g} to 1"
     elif not judged.unscored_reason:

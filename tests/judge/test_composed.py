@@ -132,6 +132,16 @@ async def test_a_judge_that_fails_leaves_the_stage_unscored_unless_a_gate_settle
     assert found[Stage.ANSWER].unscored_reason == "the judge failed: the server is down."
     assert result.notes == ("a: the judge failed: the server is down.",)
 
+    class Half(Judged):
+        async def forward(self, action: str, observation: StageView) -> float:
+            given = await super().forward(action, observation)
+            return 0.5 if math.isnan(given) else given
+
+    result = await judged(group, {Stage.PLAN: Half}, scorer(None))
+    plan = scores(result.judgements[0])[Stage.PLAN]
+    assert (plan.score, plan.failed, plan.unscored_reason) == (0.5, False, "")
+    assert result.notes == ("a: the judge failed: the server is down.",)
+
 
 async def test_a_rubric_that_fails_leaves_its_stage_unscored_and_says_so():
     broken = {Stage.PLAN: lambda: Fixed(ZeroDivisionError("no tests"))}
