@@ -578,10 +578,10 @@ def rate(folder: Path, score: int, comment: str = "") -> Rating:
             f"The comment has {len(comment):,} characters; {MOST_CHARACTERS:,} are kept.",
             "Say it in fewer words.",
         )
-    rating = Rating(score=score, comment=storable(comment).strip(), at=datetime.now(UTC))
-    ratings = (*ratings_in(folder), rating)
-    listed = [each.model_dump(mode="json") for each in ratings]
-    write_atomically(folder / FILE, json.dumps(listed, ensure_ascii=False, indent=1))
+    with folder_locked(folder):
+        rating = Rating(score=score, comment=storable(comment).strip(), at=datetime.now(UTC))
+        listed = [each.model_dump(mode="json") for each in (*ratings_in(folder), rating)]
+        write_atomically(folder / FILE, json.dumps(listed, ensure_ascii=False, indent=1))
     return rating
 
 

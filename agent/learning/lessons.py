@@ -297,12 +297,11 @@ async def _learn(
         waits = {"state": "queued", "reason": error.told()}
         await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
         raise
-    if await asyncio.to_thread(ratings_in, folder) == work.ratings:
-        await asyncio.to_thread(clear_mark, folder)
-    else:
-        await asyncio.to_thread(
-            set_mark, folder, LearnMark(reason="it was rated while it was learnt")
-        )
+    await asyncio.to_thread(clear_mark, folder)
+    # Looked at afterwards: a rating that came before has lost its mark.
+    if await asyncio.to_thread(ratings_in, folder) != work.ratings:
+        again = LearnMark(reason="it was rated while it was learnt")
+        await asyncio.to_thread(set_mark, folder, again)
     await asyncio.to_thread(journal.path.unlink, missing_ok=True)
     return lesson
 

@@ -7,10 +7,12 @@ The end of `rubricem ask --memory on` on the embedded model: learning is offered
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from rubricem.agent.learning import lessons
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
 from rubricem.memory.schema import Trajectory
@@ -182,6 +184,9 @@ def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_c
     with pytest.raises(ValueError, match=r"2,001 characters"):
         rate(tmp_path / "other", 3, "x" * (MOST_CHARACTERS + 1))
     assert ratings_in(tmp_path / "other") == ()
+    with ThreadPoolExecutor(8) as people:
+        list(people.map(lambda number: rate(tmp_path / "many", 4, f"{number}"), range(16)))
+    assert len(ratings_in(tmp_path / "many")) == 16
 
 
 def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
@@ -229,3 +234,16 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
         [asked] = server.requests[before:]
     assert COMMENT in json.dumps(asked.body)
     assert command("learn").stdout.startswith("Nothing waits")
+
+
+def test_a_rating_that_comes_as_the_learning_ends_is_not_lost(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def rate_and_clear(folder: Path) -> None:
+        lessons.keep_rating(RunStore(data), "one", 2)
+        (folder / lessons.MARK).unlink()
+
+    monkeypatch.setattr(lessons, "clear_mark", rate_and_clear)
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "on", "--run", "one")
+    assert mark(data, "one")["state"] == "queued"
