@@ -231,7 +231,8 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
         if experiment.judge and any(q.rubric for q in experiment.questions.questions):
             own = None if experiment.judge_model else researcher.policy.reader
             choice = experiment.judge_model or given.model
-            opening_judge = open_group_judge(choice, Wanted(experiment.judge), shared=own)
+            wanted = Wanted(experiment.judge)  # the arm without sources has nothing to be bound by
+            opening_judge = open_group_judge(choice, wanted, bound=False, shared=own)
             judge = await stack.enter_async_context(opening_judge)
         yield EvalParts(experiment, setup, researcher, recaller, judge)
 

@@ -248,18 +248,20 @@ async def open_group_judge(
     replies: Path | None = None,
     *,
     gate: bool = False,
+    bound: bool = True,
     shared: LocalModel | None = None,
 ) -> AsyncIterator[GroupJudge]:
     """The wanted judge; with a folder for its replies, the same call is paid for once.
 
     `gate`: it is asked only about what code finds whole in form and held by its citations.
-    `shared`, which is open already, is used where the choice is embedded.
+    `bound`: as of `SupportBound`. `shared`, which is open already, is used where the choice is
+    embedded.
     """
     async with choice.open_judge(shared=shared) as model:
         if replies:
             model = journal_calls(model, KeptCalls(ReplyStore(replies)))
         judge = group_judge(model, replace(wanted, chain=choice.chain))
-        yield SupportBound(ComposedJudge(judge, gate_scores()) if gate else judge)
+        yield SupportBound(ComposedJudge(judge, gate_scores()) if gate else judge, bound=bound)
 
 
 FILE = "judgement.json"
