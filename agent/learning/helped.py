@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rubricem.agent.learning.scoring import find_run
+from rubricem.agent.learning.scoring import find_run, lines_in
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, Trajectory
@@ -60,7 +60,6 @@ def judged_runs(data_dir: Path, folders: Sequence[Path]) -> Iterator[tuple[Traje
     for folder in folders:
         groups = find_run(str(folder), data_dir).groups
         runs = {run.id: run for group in groups for run in group.trajectories}
-        for line in (folder / "judgements.jsonl").read_text(encoding="utf-8").splitlines():
-            judgement = Judgement.model_validate_json(line)
+        for judgement in lines_in(folder / "judgements.jsonl", Judgement):
             if judgement.trajectory_id in runs:
                 yield runs[judgement.trajectory_id], judgement

@@ -366,9 +366,9 @@ def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
 
 def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
     """As they were collected; without a list of groups, those of one question together."""
-    known = {t.id: t for t in _lines(folder / "trajectories.jsonl", Trajectory)}
+    known = {t.id: t for t in lines_in(folder / "trajectories.jsonl", Trajectory)}
     if (folder / "groups.jsonl").is_file():
-        for record in _lines(folder / "groups.jsonl", _Members):
+        for record in lines_in(folder / "groups.jsonl", _Members):
             members = tuple(known[name] for name in record.trajectories if name in known)
             yield TrajectoryGroup(question=record.question, trajectories=members)
         return
@@ -379,7 +379,7 @@ def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
         yield TrajectoryGroup(question=question, trajectories=tuple(found))
 
 
-def _lines(path: Path, kind: type[V]) -> list[V]:
+def lines_in(path: Path, kind: type[V]) -> list[V]:
     """Whole lines alone: a last one without its end is still being written."""
     with writable(path):
         whole = path.read_text(encoding="utf-8").rpartition("\n")[0]

@@ -174,6 +174,7 @@ def test_a_lesson_is_told_by_pairs_of_runs_with_it_and_without(tmp_path: Path):
     assert (found["l2"].pairs, found["l2"].won) == (3, 0)
     (tmp_path / "trajectories.jsonl").write_text("".join(f"{r.model_dump_json()}\n" for r in runs))
     lines = (judged(run.id, scores[run.id]).model_dump_json() for run in runs)
+    lines = (line.replace('"judge":"', '"judge":"a line separator \u2028') for line in lines)
     (tmp_path / "judgements.jsonl").write_text("".join(f"{line}\n" for line in lines))
     told = CliRunner().invoke(main, ["bank", "stats", str(tmp_path)])
     assert "l1            better in 2 of 4 pairs, by +0.05" in told.stdout, told.output
