@@ -19,13 +19,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import (
-    CallKey,
-    Journal,
-    RunStore,
-    refuse_strangers,
-    write_atomically,
-)
+from rubricem.memory.runs import CallKey, Journal, RunStore, refuse_strangers, write_atomically
 from rubricem.memory.schema import Ending, Status
 from tests.support.values import trajectory
 from tests.support.waiting import Process

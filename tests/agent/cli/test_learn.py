@@ -18,16 +18,7 @@ from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
 from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ROOT
 from tests.judge.test_reflection import by_content
-from tests.support.bank_cli import (
-    CALLS,
-    Failing,
-    Server,
-    ask,
-    command,
-    kept,
-    mark,
-    prepared,
-)
+from tests.support.bank_cli import CALLS, Failing, Server, ask, command, kept, mark, prepared
 from tests.support.policies import contents
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.support.values import trajectory

@@ -7,12 +7,7 @@ import pytest
 
 from rubricem.judge.base import stage_text
 from rubricem.judge.evaluation.data import LabelledComparison
-from rubricem.judge.evaluation.run import (
-    GroupComparer,
-    compare_pair,
-    evaluate,
-    read_verdicts,
-)
+from rubricem.judge.evaluation.run import GroupComparer, compare_pair, evaluate, read_verdicts
 from rubricem.judge.pairwise import Preference, ask_preference
 from rubricem.judge.relative import GroupText, Read, RelativeJudge
 from rubricem.judge.stage import StageJudge
@@ -155,7 +150,7 @@ async def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: 
 async def test_what_has_no_verdict_is_asked_for_again(tmp_path: Path):
     data, path = tmp_path / "pairs.jsonl", tmp_path / "kept.jsonl"
     data.write_text('{"id": "a", "prompt": "q", "chosen": "x", "rejected": "y"}\n')
-    with pytest.raises(JudgeError, match="There was no verdict. it is away"):
+    with pytest.raises(JudgeError, match="it is away"):
         await evaluate(Fixed(Preference(None, "it is away")), data, judge="one", verdicts=path)
     found = await evaluate(Fixed(Preference("A", "")), data, judge="one", verdicts=path)
     assert (found.measures.comparisons, found.measures.unparsed.hits) == (2, 0)

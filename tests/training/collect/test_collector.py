@@ -13,12 +13,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import (
-    GroupJudgement,
-    RubricBuffer,
-    Stage,
-    Status,
-)
+from rubricem.memory.schema import GroupJudgement, RubricBuffer, Stage, Status
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector

@@ -4,12 +4,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.training.collect.directory import (
-    GroupRecord,
-    Manifest,
-    RunDirectory,
-    hash_of,
-)
+from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from tests.support.collected import QUESTIONS, candidate, judgement, manifest
 from tests.training.rows.test_credit import ONE, TWO
 

@@ -18,21 +18,8 @@ from rubricem.judge.composed import ComposedJudge
 from rubricem.judge.rubrics import LLMJudge
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import (
-    NO_USAGE,
-    Completion,
-    Message,
-    Sampling,
-    Stage,
-    Usage,
-)
-from rubricem.training.collect.gate import (
-    GatedPolicy,
-    Meter,
-    Patience,
-    RunGate,
-    RunStopped,
-)
+from rubricem.memory.schema import NO_USAGE, Completion, Message, Sampling, Stage, Usage
+from rubricem.training.collect.gate import GatedPolicy, Meter, Patience, RunGate, RunStopped
 from rubricem.training.show.collected import run_numbers
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy

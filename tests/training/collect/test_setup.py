@@ -21,11 +21,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import (
-    CollectOptions,
-    check_options,
-    open_collector,
-)
+from rubricem.training.collect.setup import CollectOptions, check_options, open_collector
 from rubricem.training.local.local_config import read_toml
 from rubricem.training.rows.credit import RowRule, identity, policy_rows
 from rubricem.training.rows.row import TrainRow

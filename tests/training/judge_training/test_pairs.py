@@ -8,11 +8,7 @@ import pytest
 from rubricem.judge.build import Wanted, build_judge
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
-from rubricem.judge.pairwise import (
-    ChainComparer,
-    ask_preference,
-    verdict_end,
-)
+from rubricem.judge.pairwise import ChainComparer, ask_preference, verdict_end
 from rubricem.memory.schema import (
     Completion,
     OnText,

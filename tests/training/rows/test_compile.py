@@ -12,13 +12,7 @@ from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import (
-    AnswerFormat,
-    Decoding,
-    Stage,
-    Status,
-    Trajectory,
-)
+from rubricem.memory.schema import AnswerFormat, Decoding, Stage, Status, Trajectory
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rows.compile import (
     Demonstration,
