@@ -7,7 +7,6 @@ report whose research was cut short is neither compared nor delivered, unless it
 """
 
 import asyncio
-import json
 import os
 import re
 import shlex
@@ -26,7 +25,13 @@ import click
 
 from rubricem.agent.cli.ask import answer_here
 from rubricem.agent.cli.options import QUIET, set_option, setting_flags
-from rubricem.agent.reports.changes import changes_between, changes_shown, why_not_compared
+from rubricem.agent.reports.changes import (
+    FILE,
+    Delivered,
+    changes_between,
+    changes_shown,
+    why_not_compared,
+)
 from rubricem.agent.reports.display import print_report
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.setup import Setup
@@ -37,7 +42,7 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, set_labels, write_atomically
 from rubricem.memory.text import digest_of, printable
 
-FILE, TAG = "changes.json", "watched"
+TAG = "watched"
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LOOK, AGAIN, MAILING = 60.0, 600.0, 120.0
 """seconds between two looks, since a machine may sleep; after a failure; and of a mail command"""
@@ -122,13 +127,13 @@ class Watched:
 
     def _deliver(self, store: RunStore, runs: Sequence[str]) -> None:
         """Deliver the report of the last of these runs, and note that it was."""
-        now = store.load(runs[-1])
+        now, place = store.load(runs[-1]), store.folder_of(runs[-1]) / FILE
         done = (run for run in reversed(runs[:-1]) if _is_done(store, run))
         earlier = next((run for run in done if not why_not_compared(store.load(run))), None)
         if earlier and (why := why_not_compared(now)):
             said = f"Not compared, since {why.rstrip('.')}: rubricem runs show {now.thread}"
             click.echo(printable(said), err=True)
-            write_atomically(store.folder_of(now.thread) / FILE, json.dumps({"not_compared": why}))
+            write_atomically(place, Delivered(not_compared=why).model_dump_json())
             return
         changes = changes_between(store.load(earlier), now) if earlier else ()
         told, (title, _, report) = "", markdown(now).partition("\n\n")
@@ -144,8 +149,7 @@ class Watched:
             print_report(now)
         if self.mail and (changes or not earlier):
             self._send(text)
-        found = {"since": earlier, "changes": [each.model_dump() for each in changes]}
-        write_atomically(store.folder_of(now.thread) / FILE, json.dumps(found))
+        write_atomically(place, Delivered(since=earlier, changes=changes).model_dump_json())
 
     def _send(self, text: str) -> None:
         """Give a text to the mail command; raises RubricemError where that fails."""

@@ -27,6 +27,18 @@ class ReportChange(Value):
     """whether only the earlier one has it"""
 
 
+class Delivered(Value):
+    """What was told of the report of a watched question."""
+
+    since: str | None = None
+    """the run that it was compared with; None: with none"""
+    changes: tuple[ReportChange, ...] = ()
+    not_compared: str = ""
+    """why it was not compared with an earlier one that there is"""
+
+
+FILE = "changes.json"
+"""in the run's folder, once it was delivered"""
 TITLES = {
     (True, False): "New", (True, True): "No longer said",
     (False, False): "New sources", (False, True): "Sources no longer cited",

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -21,6 +22,7 @@ from pydantic import Field
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
 from rubricem.agent.record.history import dependents, remove
 from rubricem.agent.reports import report
+from rubricem.agent.reports.changes import FILE, Delivered
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.serve import feed, requests
@@ -32,8 +34,8 @@ from rubricem.agent.serve.security import BOUND, Security
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, models_on_offer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
-from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels, value_in
 from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
@@ -297,7 +299,7 @@ def summary(desk: RunDesk, run: str, threads: Mapping[str, str]) -> dict[str, An
     if work is not None:
         return head | _at_work(desk, work)
     if trajectory is not None:
-        return head | _outcome_of(trajectory)
+        return head | _outcome_of(trajectory) | {"changes": _changes_of(store.folder_of(run))}
     if head["part_of"] in desk.live:
         return head | {"state": "running", "status": PART, "reason": ""}
     if store.running(run):
@@ -340,6 +342,14 @@ def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
         "cost": trajectory.usage.cost,
         "tool_calls": trajectory.tool_calls,
     }
+
+
+def _changes_of(folder: Path) -> dict[str, Any] | None:
+    """What was told to have changed with a watched run; None of others, and of a first one."""
+    told = None
+    with suppress(StoreError):
+        told = value_in(folder / FILE, Delivered)
+    return told.model_dump() if told and (told.since or told.not_compared) else None
 
 
 class Titled(RequestBody):

@@ -1,5 +1,6 @@
 // Conversations: all that was ever asked, found by its words and tags, named, tagged, deleted.
 import { get, patch, path, query } from "./api.js";
+import { changesListed } from "./changes.js";
 import { el, replace, say } from "./dom.js";
 import { counted, duration, when } from "./format.js";
 import {
@@ -158,7 +159,7 @@ class ConversationsView {
         "a",
         { class: "item", href: addressOf(run, this.threads) },
         el("strong", { dir: "auto" }, marked(title, this.sought.q)),
-        many ? null : this.preview(run),
+        many ? null : [changesListed(run), this.preview(run)],
         el("span", { class: "row" }, facts),
       ),
       many && el("ul", { class: "hits" }, (this.sought.q ? runs : [run]).map((hit) => el(
@@ -168,6 +169,7 @@ class ConversationsView {
           "a",
           { class: "item", href: `#/run/${encodeURIComponent(hit.run)}` },
           el("span", { dir: "auto" }, marked(hit.question, this.sought.q)),
+          changesListed(hit),
           this.preview(hit),
         ),
       ))),

@@ -1,5 +1,6 @@
 // The report: its citations open, what checking them came to, and what can be done with it.
 import { keyed, path, post } from "./api.js";
+import { changesTold } from "./changes.js";
 import { CitationSheet, VERDICTS, doubtful } from "./citation.js";
 import { el, replace, say } from "./dom.js";
 import { counted, share, whereabouts } from "./format.js";
@@ -41,6 +42,7 @@ export function drawReport(run, report) {
   const { article, sheet } = answerOf(report, report.status !== "finished");
   return [
     ended(report),
+    changesTold(run),
     verdicts(report, sheet),
     article,
     sources(report),

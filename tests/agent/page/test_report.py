@@ -10,6 +10,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
+from rubricem.agent.reports.changes import FILE, Delivered, ReportChange
+from rubricem.memory.runs import RunStore
 from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
 from tests.support import pages
@@ -265,6 +267,44 @@ def test_one_list_has_each_conversation_once_with_what_was_sought_in_it(
     page.reload()
     page.get_by_role("button", name="animals 1").click()
     expect(rows).to_have_count(1)
+
+
+def test_what_changed_with_a_watched_run_stands_in_the_list_and_above_its_report(
+    page: Page, site: pages.Site
+):
+    store = RunStore(site.settings.data_dir)
+    before, now, cut, damaged = (
+        pages.finished(site, f"Which {name} does lru_cache keep?")["run"]
+        for name in ("mink", "stoat", "vole", "otter")
+    )
+    said = [ReportChange(text=f"It keeps {number}.", places=("a.md",)) for number in range(9)]
+    gone = ReportChange(text="b.md", gone=True)
+    told = {
+        before: Delivered(),
+        now: Delivered(since=before, changes=(said[0], said[1], gone, *said[2:])),
+        cut: Delivered(not_compared="a search failed: <b>503</b>"),
+    }
+    for run, each in told.items():
+        (store.folder_of(run) / FILE).write_text(each.model_dump_json())
+    (store.folder_of(damaged) / FILE).write_text("{")
+    page.goto(f"{site.url}#/conversations")
+    rows = page.get_by_role("main").locator(".list > li")
+    first, second, third = (rows.filter(has_text=name) for name in ("mink", "stoat", "vole"))
+    expect(second).to_contain_text("New It keeps 0.New It keeps 1.Source no longer cited b.md")
+    expect(second).to_contain_text("and 7 changes more")
+    expect(third).to_contain_text("Not compared with the report before: a search failed: <b>503")
+    expect(first).not_to_contain_text("the report before")
+    expect(rows.filter(has_text="otter")).to_be_visible()
+    assert faults(page) == []
+    second.get_by_role("link").click()
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="What changed"))
+    expect(part.get_by_role("listitem")).to_have_count(8)
+    part.get_by_text("and 2 changes more").click()
+    expect(part.get_by_role("listitem")).to_have_count(10)
+    part.get_by_role("link", name="The report before").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("mink")
+    expect(page.get_by_role("article")).to_be_visible()
+    expect(part).to_have_count(0)
 
 
 def test_a_conversation_is_renamed_branched_and_deleted_with_its_own_questions(
