@@ -127,12 +127,12 @@ async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
     return judged
 
 
-def figures(judged: Sequence[Judged]) -> dict[str, float]:
+def figures(judged: Sequence[Judged]) -> dict[str, Value]:
     """Precision and recall of `unsupported`, of any doubt, and what was right of each kind.
 
     A doubt is `unsupported` or `partial`, and it is right for all but the true claims.
     """
-    values: dict[str, float] = {"n": len(judged)}
+    values: dict[str, Value] = {"n": len(judged)}
     values |= _measure(judged, "", lambda verdict: verdict == "unsupported")
     doubted = ("unsupported", "partial")
     values |= _measure(judged, "doubt_", lambda verdict: verdict in doubted)
@@ -144,7 +144,7 @@ def figures(judged: Sequence[Judged]) -> dict[str, float]:
 
 def _measure(
     judged: Sequence[Judged], prefix: str, positive: Callable[[CitationSupport], bool]
-) -> dict[str, float]:
+) -> dict[str, Value]:
     said = [j for j in judged if positive(j.verdict)]
     right = [j for j in judged if positive(j.case.right)]
     hits = sum(positive(j.case.right) for j in said)
@@ -152,10 +152,11 @@ def _measure(
     return precision | _share(f"{prefix}recall", hits, len(right))
 
 
-def _share(name: str, hits: int, count: int) -> dict[str, float]:
+def _share(name: str, hits: int, count: int) -> dict[str, Value]:
+    """None where there is nothing of which it is a share."""
     found = share(hits, count)
-    values = {name: found.value or 0.0, f"{name}_low": found.low, f"{name}_high": found.high}
-    return {key: round(value, 3) for key, value in values.items()}
+    values = {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    return {key: None if value is None else round(value, 3) for key, value in values.items()}
 
 
 def sweep(judged: Sequence[Judged]) -> list[str]:

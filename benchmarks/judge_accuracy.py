@@ -98,7 +98,7 @@ if __name__ == "__main__":
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help=f"{QUICK} pairs (the default)")
     size.add_argument("--full", action="store_true", help="all 100 pairs, kept in results")
-    size.add_argument("--pairs", type=int, default=QUICK, metavar="N", help="the first N pairs")
+    size.add_argument("--pairs", type=int, default=QUICK, metavar="N", help="N pairs, by the seed")
     parser.add_argument("--judge", action="append", choices=get_args(Kind), help="both if unnamed")
     parser.add_argument("--model", default="1.5b", help="the judge's model")
     parser.add_argument("--base-url", help="a server to ask instead of the embedded model")

@@ -5,8 +5,8 @@
 ask: `rubricem ask` at points over its whole run, the end of each call among them; then `--resume`.
 collect: `rubricem collect` after a piece drawn at random; then the same command. bank: forks that
 put, edit, remove, search and copy, each looked after by another fork (`tests.programs.bank_killed`,
-which ends where anything was lost or came back). train: `rubricem train` on a tiny model, killed at
-a random time within its steps, so often; its adapter is compared with that of an undisturbed one.
+which ends where anything was lost or came back). train: `rubricem train` on a tiny model, killed
+at a random time after a step, so often; its adapter is compared with that of an undisturbed one.
 
 A kill is survived where the run went on to its end; of collecting and training, to the same end.
 Paid twice are calls that had finished, by the journal, and that the server was asked for again.
@@ -33,6 +33,8 @@ QUICK: Mapping[str, int] = {"ask": 2, "collect": 1, "bank": 4, "train": 2}
 FULL: Mapping[str, int] = {"ask": 20, "collect": 8, "bank": 40, "train": 9}
 """kills"""
 SEED = 0
+JITTER = 0.2
+"""seconds that a training may be killed after a step: into the next one, or its checkpoint"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,37 +94,40 @@ def train(kills: int) -> Stood:
         at = Path(folder)
         written(at / "rows.jsonl", policy_rows(8))
         tiny = write_tiny(at / "tiny.gguf")
-        shape = {"model": str(tiny), "batch": 1, "epochs": 2, "rank": 4, "alpha": 8.0}
+        shape = {"model": str(tiny), "batch": 1, "epochs": 8, "rank": 4, "alpha": 8.0}
         settings = {"rows": [str(at / "rows.jsonl")], "dtype": "float32", **shape}
         places = [at / "whole", at / "killed"]
         for place in places:
             lines = {"out": str(place), **settings}.items()
             text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in lines)
             place.with_suffix(".toml").write_text(text, encoding="utf-8")
-        begun = time.monotonic()
-        whole, went_on = _train(places[0]), 0
-        seconds = time.monotonic() - begun
-        for _ in range(kills):
-            # It goes on from the step before, so that later kills fall into later steps.
-            went_on += _train(places[1], drawn.uniform(0.3, 0.9) * seconds) in (
-                0,
-                -signal.SIGKILL,
-            )
-        ended = _train(places[1])
+        # It goes on from its last step, so that each kill falls into a later one.
+        ends = [_train(places[1], drawn.uniform(0, JITTER)) for _ in range(kills)]
+        killed, well = ends.count(-signal.SIGKILL), {0, -signal.SIGKILL}
+        ended, whole = map(_train, reversed(places))
         ours, theirs = ((each / "last" / "adapter_model.safetensors") for each in places)
-        same = whole == ended == 0 and ours.read_bytes() == theirs.read_bytes()
-    return Stood(kills, went_on if same else 0, lost=int(not same))
+        same = {whole, ended} == {0} and well >= {*ends}
+        same = same and ours.read_bytes() == theirs.read_bytes()
+    return Stood(killed, killed if same else 0, lost=int(not same))
 
 
-def _train(folder: Path, seconds: float | None = None) -> int:
-    """The status of `rubricem train`, which is killed after so long; what it keeps is in `out`."""
+def _train(folder: Path, wait: float | None = None) -> int:
+    """The status of `rubricem train`, which is killed so many seconds after its next step."""
+    before = _steps(folder)
     command = [*asking.COMMAND, "train", "ss-grpo", str(folder.with_suffix(".toml"))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+    while wait is not None and process.poll() is None:
+        if _steps(folder) > before:
+            time.sleep(wait)
+            process.kill()
+        time.sleep(0.002)
+    return process.wait()
+
+
+def _steps(folder: Path) -> int:
+    """How many steps a training has written down."""
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 KINDS: Mapping[str, Callable[[int], Stood]] = {

@@ -196,6 +196,7 @@ def test_figures_by_hand():
     assert values["doubt_precision"] == pytest.approx(4 / 5)
     assert values["doubt_recall"] == pytest.approx(4 / 5)
     assert (values["true_recall"], values["number_recall"], values["half_recall"]) == (0.5, 1, 0.5)
+    assert figures([judged("true", "supported")])["precision"] is None, "nothing was doubted"
 
 
 def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
