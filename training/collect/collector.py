@@ -223,7 +223,7 @@ class Collector:
         """Start a group, each rollout as soon as there is a place: they begin in their order."""
         shown = await self._scaffolds(record, question)
         threads = [thread_of(record.id, member) for member in range(len(shown))]
-        before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
+        before = await asyncio.to_thread(self._load_ended, record, threads)
         self._pace.done += sum(map(bool, before))
         rolling: Awaitable[Sequence[Trajectory]]
         if self.elsewhere is not None and not self._is_complete(record, before):
@@ -255,11 +255,12 @@ class Collector:
         seed = f"{manifest.seed}:{record.id}"
         return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
-    def _load_ended(self, thread: str) -> Trajectory | None:
-        if not self.run.store.has_ended(thread):
-            return None
-        trajectory = self.run.store.load(thread)
-        return None if trajectory.failed else _in_outline(trajectory)
+    def _load_ended(self, record: GroupRecord, threads: Sequence[str]) -> list[Trajectory | None]:
+        """The rollouts that are not to be made; one that failed is, unless its group is judged."""
+        judged = self.run.judgement_of(record.step, record.id) is not None
+        store = self.run.store
+        found = (store.load(thread) if store.has_ended(thread) else None for thread in threads)
+        return [_in_outline(run) if run and (judged or not run.failed) else None for run in found]
 
     def _is_complete(self, record: GroupRecord, before: Sequence[Trajectory | None]) -> bool:
         if not all(before) or self.judge is not None or not self._manifest.judge:

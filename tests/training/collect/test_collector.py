@@ -20,7 +20,7 @@ from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
-from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.collected import QUESTIONS, Failing, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
@@ -66,6 +66,22 @@ async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_r
     assert sum(len(g.trajectories) for g in groups) == 5
     assert [f for g in groups for f in g.failures] == ["The server is down. Start it."]
     assert all(t.status is Status.FINISHED for t in opened.run.trajectories())
+
+
+async def test_a_group_that_was_judged_takes_in_no_rollout_that_failed_before(open_run: Open):
+    class Killed(LengthJudge):
+        async def judge(self, *given: Any) -> GroupJudgement:
+            if self.seen:
+                raise RuntimeError("killed")
+            return await super().judge(*given)
+
+    policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
+    with pytest.raises(ExceptionGroup):
+        await open_run(policy=policy).collector(at_once=1, judge=Killed()).collect()
+    opened = open_run(policy=policy)
+    await opened.collector(at_once=1).collect()
+    first = next(opened.run.groups())
+    assert (len(first.trajectories), len(first.failures)) == (1, 1)
 
 
 async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(opened: Opened):
