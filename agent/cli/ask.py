@@ -268,13 +268,12 @@ def _tell_end(trajectory: "Trajectory") -> None:
     if trajectory.status is not Status.PARTIAL:
         return
     interrupted = trajectory.ended_by == "interrupt"
-    again = interrupted or trajectory.ended_by == "failure"
     resume = f"rubricem ask --resume {trajectory.thread}"
     if setting := BUDGETS.get(trajectory.ended_by):
         flag = f"--{setting.replace('_', '-')}"
         click.echo(f"Continue with a larger budget: {resume} {flag} ...", err=True)
     elif trajectory.ended_by == "max_tokens":
         click.echo(f"Go on with the answer: {resume} --max-tokens ...", err=True)
-    elif again:
+    elif interrupted or trajectory.ended_by == "failure":
         click.echo(f"Continue with: {resume}", err=True)
     raise SystemExit(INTERRUPTED if interrupted else PARTIAL)

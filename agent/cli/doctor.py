@@ -41,10 +41,10 @@ from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
     COLLECTION,
-    PYTHON,
     WEB,
     Sources,
     is_beyond,
+    is_folder,
     kept_name,
     open_source,
     web_answers,
@@ -201,12 +201,8 @@ async def check_source(name: str, settings: Settings) -> Check:
             return Check("source", "ok", f"{kept_name(name)} answers, or is asked when needed")
     except RubricemError as error:
         return fault_of("source", error)
-    folder = Path(name).expanduser()
-    if (
-        name != PYTHON
-        and folder.is_dir()
-        and not (await asyncio.to_thread(find_files, folder)).files
-    ):
+    found = asyncio.to_thread(find_files, Path(name).expanduser()) if is_folder(name) else None
+    if found and not (await found).files:
         return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
     return Check("source", "ok", name)
 

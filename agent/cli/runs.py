@@ -15,7 +15,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
 from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
-from rubricem.memory.text import one_line, pluralise
+from rubricem.memory.text import one_line, pluralise, printable
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
 """in the training package, and therefore loaded by its name"""
@@ -130,9 +130,13 @@ def show(context: click.Context, name: str, out: Path | None, as_json: bool) -> 
         print_json(report_json(run.trajectory))
     else:
         from rubricem.agent.cli.terminal import tell_spent
+        from rubricem.agent.reports.changes import changes_shown, told_changes
         from rubricem.agent.reports.display import print_report
 
         print_report(run.trajectory)
+        if told := told_changes(store.folder_of(name)):
+            said = f"Not compared, since {told.not_compared}" if told.not_compared else ""
+            click.echo(printable(f"\n## What changed\n\n{said or changes_shown(told.changes)}"))
         tell_spent(run.trajectory)
 
 

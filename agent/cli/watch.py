@@ -115,8 +115,7 @@ class Watched:
                 return due
         if done or not runs or store.request(runs[-1])["choices"] != choices:
             runs.append(f"{name}{max(numbers, default=0) + 1}")
-        answering = answer_here(setup, self.question, runs[-1], self.quiet)
-        trajectory = asyncio.run(answering)
+        trajectory = asyncio.run(answer_here(setup, self.question, runs[-1], self.quiet))
         set_labels(store, runs[-1], tags=[TAG])
         if trajectory.ended_by == "interrupt":
             raise KeyboardInterrupt

@@ -5,11 +5,15 @@ report if that has one with the same numbers and a source in common.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 
 from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.reports.report import literal, web_address
 from rubricem.agent.reports.rules import numbers
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import value_in
 from rubricem.memory.schema import Status, Trajectory, Value
 from rubricem.memory.text import one_line
 
@@ -44,6 +48,14 @@ TITLES = {
     (False, False): "New sources", (False, True): "Sources no longer cited",
 }  # fmt: skip
 """by whether it is a claim, and whether it is gone"""
+
+
+def told_changes(folder: Path) -> Delivered | None:
+    """What was delivered of a watched run; None of others, of a first one, and if it is damaged."""
+    told = None
+    with suppress(StoreError):
+        told = value_in(folder / FILE, Delivered)
+    return told if told and (told.since or told.not_compared) else None
 
 
 def why_not_compared(trajectory: Trajectory) -> str:

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -22,7 +21,7 @@ from pydantic import Field
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
 from rubricem.agent.record.history import dependents, remove
 from rubricem.agent.reports import report
-from rubricem.agent.reports.changes import FILE, Delivered
+from rubricem.agent.reports.changes import told_changes
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.serve import feed, requests
@@ -34,8 +33,8 @@ from rubricem.agent.serve.security import BOUND, Security
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, models_on_offer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels, value_in
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
@@ -299,7 +298,8 @@ def summary(desk: RunDesk, run: str, threads: Mapping[str, str]) -> dict[str, An
     if work is not None:
         return head | _at_work(desk, work)
     if trajectory is not None:
-        return head | _outcome_of(trajectory) | {"changes": _changes_of(store.folder_of(run))}
+        told = told_changes(store.folder_of(run))
+        return head | _outcome_of(trajectory) | {"changes": told and told.model_dump()}
     if head["part_of"] in desk.live:
         return head | {"state": "running", "status": PART, "reason": ""}
     if store.running(run):
@@ -342,14 +342,6 @@ def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
         "cost": trajectory.usage.cost,
         "tool_calls": trajectory.tool_calls,
     }
-
-
-def _changes_of(folder: Path) -> dict[str, Any] | None:
-    """What was told to have changed with a watched run; None of others, and of a first one."""
-    told = None
-    with suppress(StoreError):
-        told = value_in(folder / FILE, Delivered)
-    return told.model_dump() if told and (told.since or told.not_compared) else None
 
 
 class Titled(RequestBody):

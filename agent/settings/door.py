@@ -121,8 +121,8 @@ def named_sources(settings: Settings) -> dict[str, str]:
     uploads, found = settings.data_dir / UPLOADS, dict[str, str]()
     for name in dict.fromkeys(settings.source):
         for part in sets.get(name, (name,)):
-            uploaded = part.startswith(UPLOADED)
-            place = str(uploads / part.removeprefix(UPLOADED)) if uploaded else part
+            upload = part.removeprefix(UPLOADED)
+            place = part if upload == part else str(uploads / upload)
             known = found.get(place)
             told = f"{known} and {name}" if known else f"{redact(part)} of the collection {name}"
             found[place] = told if name in sets and known != "" else ""

@@ -345,7 +345,7 @@ def _unknown(name: str) -> SettingsError:
     with suppress(OSError):
         known += [str(each) for each in path.parent.iterdir() if each.is_dir()]
     near = get_close_matches(str(path), known, n=2)
-    meant = f"Did you mean {' or '.join(near)}? " if near else "No folder is called so either. "
+    meant = f"Did you mean {' or '.join(near)}? " if near else "Put a folder there, or name one. "
     return SettingsError(said, f"{meant}{ALLOWED}")
 
 

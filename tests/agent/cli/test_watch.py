@@ -98,6 +98,9 @@ def test_a_question_is_asked_when_it_is_due_and_what_changed_is_delivered(
     gone = [change["text"] for change in found["changes"] if change["gone"]]
     assert gone == ["It never evicts anything"] and found["since"] == world.runs()[-2]
     assert len(world.runs()) == 4
+    shown = (rubricem("runs", "show", run).output for run in world.runs())
+    told = [each.partition("## What changed\n\n")[2].partition("\n")[0] for each in shown]
+    assert told == ["", "Nothing changed.", "### New", "### No longer said"]
     assert {labels_of(world.store, run).tags for run in world.runs()} == {("watched",)}
 
 
