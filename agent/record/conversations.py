@@ -220,7 +220,8 @@ _NUMBER = re.compile(r"S(\d+)")
 class EarlierTurn(Value):
     """One earlier question and its report, whose claims are marked with ids: `... [S1]`."""
 
-    run: str
+    run: str = ""
+    """"": none is known"""
     question: str
     report: str = ""
 
@@ -265,6 +266,10 @@ class Background(Value):
         """The highest number that an id has."""
         return _highest(self.by_id)
 
+    def keep(self, folder: Path) -> None:
+        """Have the run in a folder begin with it."""
+        write_atomically(folder / FILE, self.model_dump_json())
+
 
 NOTHING = Background(private=False)
 
@@ -276,10 +281,10 @@ def background_in(
 
     `keep`: the run begins now, and reads the same from then on.
     """
-    if not earlier:
-        return NOTHING
     with suppress(OSError, ValidationError):
         return Background.model_validate_json((folder / FILE).read_bytes())
+    if not earlier:
+        return NOTHING
     ended, notes = [], []
     for run in earlier:
         try:
@@ -289,7 +294,7 @@ def background_in(
             notes.append(f"an earlier question of the thread is left out: {error}")
     found = background_of(ended).model_copy(update={"notes": tuple(notes)})
     if keep:
-        write_atomically(folder / FILE, found.model_dump_json())
+        found.keep(folder)
     return found
 
 

@@ -374,8 +374,7 @@ class Researcher:
         if journal is None:
             journal = await asyncio.to_thread(self.store.journal, thread)
         background = NOTHING
-        if ask.earlier:
-            assert isinstance(self.store, RunStore), "what follows other runs is kept beside them"
+        if isinstance(self.store, RunStore):  # what is collected follows nothing
             background = await asyncio.to_thread(
                 background_in, self.store.folder / thread, self.store, ask.earlier, keep=True
             )

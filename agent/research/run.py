@@ -732,7 +732,7 @@ class Run:
             missed=tuple(dict.fromkeys(self.missed)),
             private=self.outlet.guards,
             sent=tuple(self.sent),
-            alone=self.alone if self.ask.earlier else "",
+            alone=self.alone if self.background.turns else "",
             earlier=self.ask.earlier,
             status=self.status,
             reason=self.reason,

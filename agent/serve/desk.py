@@ -31,7 +31,12 @@ from rubricem.agent.learning import lessons
 from rubricem.agent.models.limits import PAYER
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.record.conversations import Conversation, ConversationStore
+from rubricem.agent.record.conversations import (
+    NOTHING,
+    Background,
+    Conversation,
+    ConversationStore,
+)
 from rubricem.agent.record.history import History
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
@@ -507,8 +512,11 @@ class RunDesk:
         for each in reversed(former):  # users', which share the first
             await each.retire()
 
-    async def start(self, asked: requests.RunAsked) -> Work:
-        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
+    async def start(self, asked: requests.RunAsked, before: Background = NOTHING) -> Work:
+        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored.
+
+        `before`: what was said elsewhere before it, unless it goes on with a conversation here.
+        """
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
             setup = await asyncio.to_thread(setup_of, await self._within(settings))
@@ -518,6 +526,8 @@ class RunDesk:
             setup = await settle(setup)
             run = new_thread()
             ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
+            if before.turns and not earlier:
+                await asyncio.to_thread(before.keep, self.store.folder_of(run))
             with refuse_as(HTTPStatus.NOT_FOUND):
                 follows = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
             if self._ledger:

@@ -25,6 +25,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rubricem.agent.record.conversations import Background, EarlierTurn
 from rubricem.agent.reports.cited import Cited, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.research.researcher import new_thread
@@ -32,16 +33,14 @@ from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, RunAsked, reply_of, unfit
 from rubricem.agent.sources.fetch import normal
-from rubricem.agent.transcript.question import LONGEST_QUESTION
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.schema import NO_USAGE, Message, Sampling, Status, Trajectory, Usage
-from rubricem.memory.text import one_line, split_thinking
+from rubricem.memory.text import cut, one_line, split_thinking, storable
 
 MODEL = "rubricem"
 _PASSED_OVER = ("system", "developer")
 LONGEST_TURN = 3000
 MOST_TURNS = 6
-_BEFORE = "What was said before this question:"
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
 _OWN_TOOLS = "a run uses the tools of this server alone"
 _MANY_CALLS = "the report is put together from many calls of a model"
@@ -77,17 +76,20 @@ class Dialogue(NamedTuple):
     question: str
     earlier: tuple[SaidTurn, ...]
 
-    def as_question(self) -> str:
-        """The question with the earlier messages as text, if no run is known for them."""
-        said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
-        for turn in reversed(self.earlier[-MOST_TURNS:]):
-            cut = " ..." if len(turn.text) > LONGEST_TURN else ""
-            line = f"{turn.role.capitalize()}: {turn.text[:LONGEST_TURN]}{cut}"
-            room -= len(line) + 2
-            if room < 0:
-                break
-            said.append(line)
-        return "\n\n".join([self.question, _BEFORE, *reversed(said)]) if said else self.question
+    def background(self) -> Background:
+        """The latest messages before the question, if no run is known for them.
+
+        Whatever an assistant said may come from private sources; what a user said is the person's.
+        """
+        turns = list[EarlierTurn]()
+        for role, text in self.earlier[-MOST_TURNS:]:
+            text = storable(cut(text, LONGEST_TURN))
+            if role == "user":
+                turns.append(EarlierTurn(question=text))
+            else:
+                asked = turns.pop().question if turns and not turns[-1].report else ""
+                turns.append(EarlierTurn(question=asked, report=text))
+        return Background(turns=tuple(turns), private=any(turn.report for turn in turns))
 
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
@@ -225,7 +227,7 @@ class OpenAIRuns:
         said = asked.dialogue()
         run = await asyncio.to_thread(self._before, said)
         if run is None:
-            return await self._desk.start(asked.run(said.as_question(), None))
+            return await self._desk.start(asked.run(said.question, None), said.background())
         conversation = await asyncio.to_thread(self._desk.conversations.after, run)
         return await self._desk.start(asked.run(said.question, conversation.id))
 

@@ -17,9 +17,9 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
+from rubricem.agent.record.conversations import background_in
 from rubricem.agent.serve.openai import LONGEST_TURN, dialogue
 from rubricem.agent.serve.security import Security
-from rubricem.agent.transcript.question import LONGEST_QUESTION, check_question
 from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
 from tests.support.scripted_server import Fault, Hang
@@ -259,17 +259,22 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
     assert large.value.status_code == 413
 
 
-def history(turns: int, words: str) -> list[dict[str, Any]]:
-    return [
-        {"role": ("user", "assistant")[at % 2], "content": f"turn {at} {words}"}
-        for at in range(turns)
+def test_reports_of_a_history_may_be_private_and_are_not_the_persons_words(tmp_path: Path):
+    earlier = [
+        *said_by("user", "What of Orlivar?"),
+        *said_by("assistant", "Project Zebrafish buys it."),
+        *said_by("user", "And then?"),
+        *said_by("assistant", "turn 3 " + "w " * LONGEST_TURN),
     ]
-
-
-@pytest.mark.parametrize("characters", [10, 1500, 5000, LONGEST_QUESTION - 5, LONGEST_QUESTION])
-def test_a_long_history_leaves_room_for_the_question(characters: int):
-    question = "q" * characters
-    messages = [*history(9, "w " * 4000), {"role": "user", "content": question}]
-    told = dialogue(messages, "messages").as_question()
-    assert check_question(told).startswith(question)
-    assert ("Assistant: turn 7 " in told) == (characters <= LONGEST_QUESTION - LONGEST_TURN - 100)
+    with openai_served([*RUN, SUPPORTED] * 2, tmp_path, memory="off") as here:
+        for messages in ([*earlier, *ASKED], [*earlier[::2], *ASKED]):
+            asking(here.client, messages=messages)
+        store = here.desk.store
+        runs = sorted(map(store.load, store.threads()), key=lambda run: run.started_at)
+        kept = [background_in(store.folder_of(run.thread), store, ()) for run in runs]
+        said = contents(here.model.requests[0].body)[1][1]
+    assert [run.question for run in runs] == [QUESTION] * 2
+    assert [each.private for each in kept] == [True, False]
+    assert {each.questions for each in kept} == {("What of Orlivar?", "And then?")}
+    assert "Question 1: What of Orlivar?\nReport 1:\nProject Zebrafish" in said
+    assert "turn 3 w" in said and len(said) < 2 * LONGEST_TURN
