@@ -33,7 +33,17 @@ _CHATML = (
 
 @lru_cache(8)
 def _compiled(text: str) -> Any:
+    from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class WrittenMark(Extension):
+        """The tag by which templates for training mark what a model wrote: here it is no more."""
+
+        tags = {"generation"}  # noqa: RUF012 (as jinja declares it)
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     class TemplateSandbox(ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset(("*", "**"))
@@ -48,7 +58,9 @@ def _compiled(text: str) -> Any:
         raise ValueError(said)
 
     machine = TemplateSandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", WrittenMark],
     )
     machine.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
     machine.globals |= {
@@ -114,8 +126,9 @@ class ChatTemplate:
     def _render(self, messages: Sequence[Message]) -> str:
         said, made = [asdict(message) for message in messages], ""
         with boundary(WeightsError, f"the chat template of {self.name}"), in_time(self.name):
+            own = {"tools": None, "documents": None, **self.tokens}
             pieces = _compiled(self.text or _CHATML).generate(
-                messages=said, add_generation_prompt=True, **self.tokens
+                messages=said, add_generation_prompt=True, **own
             )
             try:
                 for piece in pieces:

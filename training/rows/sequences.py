@@ -10,14 +10,15 @@ import asyncio
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.policy import before_thought
 from rubricem.agent.weights.checkpoints import MODEL, gguf_fields
-from rubricem.agent.weights.templates import in_time
+from rubricem.agent.weights.templates import ChatTemplate
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
@@ -103,37 +104,37 @@ def gguf_vocabulary(path: Path) -> str:
 class FolderTokeniser:
     def __init__(self, folder: Path, tokenizer: Any) -> None:
         self._folder, self.tokenizer = folder, tokenizer
-        special = tokenizer.get_added_vocab()
-        self.vocabulary = vocabulary_hash(
+
+    @cached_property
+    def vocabulary(self) -> str:
+        special = self.tokenizer.get_added_vocab()
+        return vocabulary_hash(
             (number, token.encode(errors="surrogatepass"))
-            for token, number in tokenizer.get_vocab().items()
+            for token, number in self.tokenizer.get_vocab().items()
             if token not in special
         )
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Raises SettingsError where the template is missing or cannot write these messages."""
-        return await asyncio.to_thread(self._render, messages)
+        return await asyncio.to_thread(self.prompt, messages)
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        return await asyncio.to_thread(self._encode, text, split_special_tokens=True)
+        return await asyncio.to_thread(self.ids, text)
 
-    def _render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Raises SettingsError where there is no template, WeightsError where it cannot be used."""
         if not self.tokenizer.chat_template:
             raise SettingsError(
                 f"the tokenizer in {self._folder} has no chat template to write prompts by.",
                 "Put the model's chat_template.jinja there, or train a model that has one.",
             )
-        listed = [asdict(message) for message in messages]
-        with boundary(SettingsError, f"the chat template in {self._folder}"), in_time(self._folder):
-            text = self.tokenizer.apply_chat_template(
-                listed, tokenize=False, add_generation_prompt=True
-            )
-        return self._encode(before_thought(text), split_special_tokens=False)
+        with boundary(SettingsError, f"the tokenizer in {self._folder}"):
+            own = self.tokenizer.get_chat_template(), self.tokenizer.special_tokens_map
+        text = before_thought(ChatTemplate(str(self._folder), *own).render(messages))
+        return self.ids(text, plain=False)
 
-    def _encode(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
-        found = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=split_special_tokens
-        )
+    def ids(self, text: str, *, plain: bool = True) -> tuple[int, ...]:
+        """`plain`: the names of special tokens in it are text."""
+        found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=plain)
         return tuple(found["input_ids"])
 
 

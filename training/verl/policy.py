@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rubricem.agent.models.policy import before_thought
 from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.questions import read_questions
 from rubricem.training.rows.forms import write_verl, write_windows
+from rubricem.training.rows.sequences import FolderTokeniser
 
 PIECE = 128
 """tokens requested at a time; fewer than these are wasted at a turn's end"""
@@ -34,24 +34,22 @@ class ServerPolicy:
         self, servers: Any, tokenizer: Any, context_tokens: int, name: str, version: str, *,
         seeded: bool = False,
     ) -> None:  # fmt: skip
-        """`servers`: verl's `LLMServerClient`; `tokenizer`: of transformers, with a chat template.
+        """`servers`: verl's `LLMServerClient`; `tokenizer`: of transformers, of the folder `name`.
 
         `seeded`: the servers take a seed for each call, as vLLM does under this name.
         """
-        self._servers, self._tokenizer = servers, tokenizer
+        self._servers, self._tokenizer = servers, FolderTokeniser(Path(name), tokenizer)
         self._request, self._seeded = uuid4().hex, seeded
         self.context_tokens, self.name, self.version = context_tokens, name, version
         self.steps: list[int] = []
         """the trainer's step of the weights for each sampled piece, if it was given"""
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        chat = [{"role": message.role, "content": message.content} for message in messages]
-        text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        return tuple(self._tokenizer(before_thought(text), add_special_tokens=False)["input_ids"])
+        # In no thread, since all rollouts of a worker share a tokenizer that is safe in one alone.
+        return self._tokenizer.prompt(messages)
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        plain = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
-        return tuple(plain["input_ids"])
+        return self._tokenizer.ids(text)
 
     async def complete(
         self,
@@ -61,7 +59,7 @@ class ServerPolicy:
         on_text: OnText | None = None,
     ) -> Completion:
         """Raises PolicyError if a server fails, or returns no log-probabilities."""
-        reading, decoding = TokenReading(stop, on_text), _Decoding(self._tokenizer)
+        reading, decoding = TokenReading(stop, on_text), _Decoding(self._tokenizer.tokenizer)
         sampled = 0
         while not reading.complete:
             room = min(PIECE, sampling.max_tokens - sampled)

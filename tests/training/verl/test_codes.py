@@ -3,9 +3,9 @@
 verl's servers as our policy, a whole episode on them, and its rollout as verl takes it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.memory.errors import PolicyError
+from rubricem.agent.weights import templates
+from rubricem.memory.errors import PolicyError, WeightsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Message, Sampling, Status, Trajectory
 from rubricem.training.verl.plugin import (
@@ -27,6 +28,7 @@ from rubricem.training.verl.plugin import (
     token_rewards,
 )
 from rubricem.training.verl.policy import PIECE, ServerPolicy
+from tests.agent.weights.test_templates import ENDLESS
 from tests.support.collected import two_turns
 from tests.support.policies import QUESTION, FixedSearch
 
@@ -49,15 +51,20 @@ class Bytes:
     """A tokenizer of bytes, as one of transformers; id 3 ends a turn."""
 
     eos_token_id = END
+    special_tokens_map: Mapping[str, str] = MappingProxyType({})
+    chat_template = (
+        "{% for m in messages %}{% generation %}{{ m.role }}: {{ m.content }}\n"
+        "{% endgeneration %}{% endfor %}{% if tools is none %}assistant: {% endif %}"
+    )
+
+    def get_chat_template(self) -> str:
+        return self.chat_template
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
         return {"input_ids": [byte + 10 for byte in text.encode()]}
 
     def decode(self, ids: Sequence[int], **options: Any) -> str:
         return bytes(one - 10 for one in ids).decode(errors="replace")
-
-    def apply_chat_template(self, chat: list[dict[str, str]], **options: Any) -> str:
-        return "".join(f"{m['role']}: {m['content']}\n" for m in chat) + "assistant: "
 
 
 class ScriptedServers:
@@ -118,6 +125,16 @@ async def test_the_models_own_end_and_the_limit_are_told() -> None:
     assert (written.text, written.stop_reason) == ("sho", "length")
     rendered = await model.render([Message("user", "hi")])
     assert Bytes().decode(rendered) == "user: hi\nassistant: "
+
+
+@pytest.mark.parametrize("template", [ENDLESS, "{{ 'x' * 999999999 }}"])
+async def test_a_template_that_does_not_end_is_told(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "SECONDS", 0.3)
+    monkeypatch.setattr(Bytes, "chat_template", template)
+    with pytest.raises(WeightsError, match="template of model does not terminate"):
+        await policy(rest_of("")).render([Message("user", "hi")])
 
 
 async def test_a_server_that_fails_or_tells_no_probabilities_is_a_policy_error() -> None:
