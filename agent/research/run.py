@@ -663,8 +663,9 @@ class Run:
                 self.listener(SourceProgress(f"found before in this thread: {asked} ({count})"))
             return known
 
+        sending = Sending(self.outlet.let_out)
+
         async def try_call() -> Reply:
-            sending = Sending(self.outlet.let_out)
             token = SENDING.set(sending)
             try:
                 with boundary(SourceError, doing):
@@ -681,7 +682,11 @@ class Run:
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
+        try:
+            reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
+        except RunCut:  # what is on its way is sent
+            self.sent += sending.sent
+            raise
         await PLACE.get().reached.wait()
         usage = Usage.model_validate(reply.get("usage") or NO_USAGE)
         self.spending.add(usage)

@@ -47,7 +47,14 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import NOT_SHOWN, PageReader, Passage, SearchTool, ShownTexts
+from rubricem.memory.schema import (
+    NOT_SHOWN,
+    PageReader,
+    Passage,
+    SearchTool,
+    ShownTexts,
+    Widening,
+)
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -476,7 +483,7 @@ class Outward:
         """by the address of a passage: the passages of its page"""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        query = leave(self.name, query)
+        [query] = leave(self.name, query)
         if self._pages is None:
             return self._told(await self._tool.search(query, limit))
         hits = await self._tool.search(query, max(limit, self._most))
@@ -499,13 +506,16 @@ class Outward:
         return [replace(p, public=p.location not in private) for p in wide]
 
     async def page(self, location: str) -> list[Passage]:
-        if not normal(location):
+        opens = self._pages is not None or isinstance(self._tool, Widening)
+        if not normal(location) or not opens:
             return []
+        if read := self._read.get(location):
+            return self._told(read)
         if is_public(location, self._private):
             leave(self.name, location, address=True)
         if self._pages is None:
             return self._told(await page(self._tool, location))
-        return self._told(self._read.get(location) or await self._pages.read(location))
+        return self._told(await self._pages.read(location))
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]
@@ -568,20 +578,23 @@ SENDING: ContextVar[Sending | None] = ContextVar("SENDING", default=None)
 """of the running call; None: no run makes it, and whoever does has read nothing private here"""
 
 
-def leave(service: str, text: str, *, address: bool = False) -> str:
-    """The text that may be sent; whatever a run asks of a public service passes here, only here.
+def leave(service: str, *texts: str, address: bool = False) -> list[str]:
+    """The texts of one request as they may be sent.
 
-    Raises SourceError where the run may not send it.
+    Whatever a run asks of a public service passes here, only here. Raises SourceError where the run
+    may not send one of them, or all of them together, and then sends none.
     """
     sending = SENDING.get()
     if sending is None:
-        return text
-    text, refusal = sending.let_out(service, text, address=address)
-    if refusal:
+        return [*texts]
+    together = [" ".join(texts)] if len(texts) > 1 else []
+    said = [sending.let_out(service, text, address=address) for text in (*texts, *together)]
+    if refusal := next((why for _, why in said if why), ""):
         sending.kept.append(refusal)
         raise SourceError(refusal)
-    sending.sent.append((service, text))
-    return text
+    left = [text for text, _ in said[: len(texts)]]
+    sending.sent += [(service, text) for text in left]
+    return left
 
 
 class OutwardPages:

@@ -386,10 +386,11 @@ class Equipped:
         """A tool's result as passages, and a note. Raises SourceError of one sentence."""
         server, _, tool = name.partition(".")
         public, offer = self.is_public(name), await self.offer(name)
-        arguments = offer.arguments(written)
+        arguments = self._arguments(offer, written)
         if public:
-            known = {key: value for key, value in arguments.items() if key in offer.properties}
-            arguments = {key: _left(name, value) for key, value in known.items()}
+            left = leave(name, *map(_text, arguments.values()))
+            pairs = zip(arguments.items(), left, strict=True)
+            arguments = {k: text if isinstance(v, str) else v for (k, v), text in pairs}
         result: Any = await self._connections[server].call(tool, arguments)
         found, note = await asyncio.to_thread(passages_of, result, name, arguments)
         return [replace(passage, public=public) for passage in found], note
@@ -405,9 +406,15 @@ class Equipped:
         """The values of the arguments in a call's text, which its server is told."""
         with suppress(SourceError):
             if name in self.offers:
-                values = self.offers[name].arguments(written).values()
-                return " ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+                return " ".join(map(_text, self._arguments(self.offers[name], written).values()))
         return written
+
+    def _arguments(self, offer: Offer, written: str) -> dict[str, Any]:
+        """What a call's text has for a tool; a public one is told what it takes, and no more."""
+        arguments = offer.arguments(written)
+        if not self.is_public(offer.name):
+            return arguments
+        return {key: value for key, value in arguments.items() if key in offer.properties}
 
     def is_public(self, name: str) -> bool:
         return self._servers[name.partition(".")[0]].public
@@ -448,10 +455,8 @@ class Equipped:
         await asyncio.gather(*(each.aclose() for each in self._connections.values()))
 
 
-def _left(name: str, value: Any) -> Any:
-    """A value as it may be sent to a public server of tools."""
-    text = leave(name, value if isinstance(value, str) else json.dumps(value))
-    return text if isinstance(value, str) else value
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class Bounded(Pinned):

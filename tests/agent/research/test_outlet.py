@@ -1,10 +1,13 @@
 """What a run has read in private sources reaches no public service unasked, however it is put."""
 
+import asyncio
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -17,9 +20,12 @@ from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.sources.choice import Combined, Sources
 from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, Sending
+from rubricem.agent.sources.mcp_client import Equipped
+from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.agent.transcript.question import INVESTIGATE, Ask, Effort, Person
+from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Passage, SearchTool, Status, Trajectory
 from tests.agent.research.test_consent import Says, calling, mails, read
@@ -120,15 +126,57 @@ def test_an_address_leaves_if_the_question_or_public_text_has_it():
         assert bool(outlet.let_out("the web", address, address=True)[1]) is held
 
 
-async def test_what_is_private_is_opened_without_a_word_to_others():
-    outward = Outward(Web())
-    sending = Sending(read_both().let_out)
-    token = SENDING.set(sending)
+@contextmanager
+def guarded(outlet: Outlet) -> Iterator[Sending]:
+    token = SENDING.set(sending := Sending(outlet.let_out))
     try:
-        assert await outward.page("notes.md") == []
+        yield sending
     finally:
         SENDING.reset(token)
+
+
+async def test_what_is_private_is_opened_without_a_word_to_others():
+    with guarded(read_both()) as sending:
+        for place in ("notes.md", PUBLIC.location):  # nor asks a search that has no pages
+            assert await Outward(Web()).page(place) == []
     assert (sending.sent, sending.kept) == ([], [])
+
+
+async def test_of_a_call_that_is_refused_nothing_was_sent():
+    outlet = read_both()
+    outlet.private.texts.append("Our board notified the threshold of mergers too late.")
+    outlet.public.texts.append("The board of a company decides.")
+    server = ToolServer(url="http://s.example", tools=("find",), public=True)
+    tools = Equipped(FixedSearch(), {"s": server})
+    tools.offers["s.find"] = Offer("s", "find", "", {"properties": {"words": {}, "place": {}}})
+    tools._connections["s"] = Mock(call=AsyncMock(side_effect=SourceError("Down.")))
+
+    async def called(words: str, place: str) -> str:
+        written = json.dumps({"words": words, "place": place, "beside": "Zebrafish"})
+        assert tools.told("s.find", written) == f"{words} {place}"
+        with guarded(outlet) as sending, pytest.raises(SourceError) as failed:
+            await tools.call("s.find", written)
+        sent.append([text for _, text in sending.sent])
+        return str(failed.value)
+
+    sent = list[list[str]]()
+    assert "zebrafish" in await called("mergers", "Zebrafish")
+    assert "with" in await called("mergers threshold", "board"), "nor what only both put together"
+    assert await called("public Rules", "mergers") == "Down."
+    assert sent == [[], [], ["public rules", "mergers"]]
+    given = {"words": "public rules", "place": "mergers"}
+    tools._connections["s"].call.assert_awaited_once_with("find", given)
+
+
+async def test_what_is_on_its_way_when_a_run_is_stopped_was_sent(tmp_path: Path):
+    class Silent(Web):
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            stop.set()
+            return await asyncio.Future()
+
+    stop = asyncio.Event()
+    run = await asked(tmp_path, Silent(), stop=stop)
+    assert run.status is Status.PARTIAL and run.sent == (("web", "public rules on mergers"),)
 
 
 async def asked(
@@ -139,6 +187,7 @@ async def asked(
     thread: str = "t",
     earlier: tuple[str, ...] = (),
     told: list[Event] | None = None,
+    stop: asyncio.Event | None = None,
     **parts: Any,
 ) -> Trajectory:
     script = iter((plan("public rules on mergers"), *turns, answer()))
@@ -154,7 +203,7 @@ async def asked(
     )
     heard = told if told is not None else []
     ask = Ask(QUESTION, earlier=earlier)
-    return await researcher.ask(ask, thread, heard.append, person=person)
+    return await researcher.ask(ask, thread, heard.append, stop, person)
 
 
 async def test_a_run_says_so_searches_on_and_names_what_it_sent(tmp_path: Path):
