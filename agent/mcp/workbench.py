@@ -73,6 +73,10 @@ class Workbench:
         if not self._outlet.guards:
             self._outlet.say(question)
         trajectory = await self._answer(question, answer_format, tell)
+        if trajectory.status is Status.FAILED:
+            self._tell_of(trajectory.private, trajectory.reason)
+            resume = f"Continue with: rubricem ask --resume {trajectory.thread}"
+            raise RubricemError(trajectory.reason, resume)
         self._show(trajectory.sources)
         shown = cited_answer(trajectory).text(), markdown(trajectory)
         self._tell_of(trajectory.private, *shown)
@@ -91,17 +95,13 @@ class Workbench:
                     self._researcher = await self._stack.enter_async_context(opening)
             researcher, run = self._researcher, new_thread()
             ask = await asyncio.to_thread(reserve, setup, run, question)
-            trajectory = await researcher.ask(ask, run, lambda event: tell(line_of(event)))
-        if trajectory.status is Status.FAILED:
-            self._tell_of(trajectory.private, trajectory.reason)
-            raise RubricemError(trajectory.reason, f"Continue with: rubricem ask --resume {run}")
-        return trajectory
+            return await researcher.ask(ask, run, lambda event: tell(line_of(event)))
 
     async def search(self, query: str, limit: int) -> tuple[list[Passage], str]:
         """The passages, and why one of the sources was not asked; "": all were."""
         async with self._lock:
             tool = await self._sources()
-        with self._guarded(query) as sending:
+        with self._guarded(query, getattr(tool, "private", True)) as sending:
             found = await tool.search(query, limit)
         self._show(map(_source, found))
         return found, " ".join(dict.fromkeys(sending.kept))
@@ -115,14 +115,20 @@ class Workbench:
         return found
 
     @contextmanager
-    def _guarded(self, asked: str) -> Iterator[Sending]:
-        """What is sent meanwhile passes the gate between private and public sources."""
+    def _guarded(self, asked: str, private: bool = False) -> Iterator[Sending]:
+        """What is sent meanwhile passes the gate between private and public sources.
+
+        `private`: what is said of a failure may be.
+        """
         self._outlet.turn()
         if not self._outlet.guards:
             self._outlet.say(asked)
         token = SENDING.set(sending := Sending(self._let_out))
         try:
             yield sending
+        except RubricemError as error:
+            self._tell_of(private and str(error) not in sending.kept, error.told())
+            raise
         finally:
             SENDING.reset(token)
 

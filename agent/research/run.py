@@ -694,14 +694,20 @@ class Run:
         found = self.evidence.take(tool, asked, reply)
         self.sent += [(to, text) for to, text in reply.get("sent", ())]
         self.missed += reply.get("missed", ())
-        self.outlet.see(found, private=reply.get("private", False) or self._is_private(tool))
+        private = reply.get("private", False) or self._is_private(tool, found)
+        self.outlet.see(found, private=private)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
 
-    def _is_private(self, tool: str) -> bool:
-        """Whether all that a tool says is: that of a server which is no public service."""
+    def _is_private(self, tool: str, found: Found) -> bool:
+        """Whether what a tool says beside passages is: of a server that is no public service, and
+        of sources that fail and are private, which may name what is in them.
+        """
         tools = self.equipped
-        return tools is not None and tool in tools.allowed and not tools.is_public(tool)
+        if tools is not None and tool in tools.allowed:
+            return not tools.is_public(tool)
+        # What the gate refused says only what was asked; the note repeats it.
+        return found.error not in found.note and getattr(self.search_tool, "private", True)
 
     def end_early(
         self, reason: str, status: Status = Status.PARTIAL, by: Ending = "attempts"

@@ -79,9 +79,8 @@ class DeskBench(Workbench):
         async with self._runs.stop_on_leave(work):
             async for line in self._runs.progress(work):
                 tell(line)
-        answer = await self._runs.answer(work)
         if work.trajectory is None:
-            raise RubricemError(answer.reason)
+            raise RubricemError((await self._runs.answer(work)).reason)
         return await asyncio.to_thread(for_others, work.trajectory, self._desk.settings)
 
     async def judge(self, run: str) -> Judgement:

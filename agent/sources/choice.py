@@ -449,6 +449,11 @@ class Combined:
     def services(self) -> tuple[str, ...]:
         return tuple(chain.from_iterable(map(services, self._tools)))
 
+    @property
+    def private(self) -> bool:
+        """Whether any of them is, so that what it says of a failure may not leave."""
+        return not all(isinstance(tool, Outward | PythonDocs) for tool in self._tools)
+
     async def prepare(self) -> tuple[str, ...]:
         problems = list[str]()
         for tool, part in zip(self._tools, self._parts, strict=True):

@@ -328,6 +328,7 @@ class Equipped:
         self._search_tool = search_tool
         self.about: tuple[str, ...] = getattr(search_tool, "about", ())
         self.services: tuple[str, ...] = getattr(search_tool, "services", ())
+        self.private: bool = getattr(search_tool, "private", True)
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}

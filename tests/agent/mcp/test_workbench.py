@@ -14,8 +14,8 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import Combined, Outward
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.events import hush
-from rubricem.memory.errors import SourceError
-from rubricem.memory.schema import AnswerFormat, Passage, Stage
+from rubricem.memory.errors import RubricemError, SourceError
+from rubricem.memory.schema import AnswerFormat, Passage, Stage, Status
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import FixedSearch
 from tests.support.values import run_of
@@ -67,6 +67,18 @@ async def lessons(bench: Workbench) -> None:
     assert await bench.bank_search("What is planned?", 5)
 
 
+async def failures(bench: Workbench) -> None:
+    """What private sources say of a failure, and the reason of a run that failed."""
+    kept, bench._tool = bench._tool, Combined([FixedSearch(error="Zebrafish.docx is damaged.")])
+    with pytest.raises(SourceError, match="Zebrafish"):
+        await bench.search("What is planned?", 5)
+    bench._tool = kept
+    run = run_of({Stage.ANSWER: ""}, sources=(), status=Status.FAILED, reason="Orlivar.pdf")
+    bench._answer = AsyncMock(return_value=run)
+    with pytest.raises(RubricemError, match="Orlivar"):
+        await bench.research("What is planned?", AnswerFormat.LONG, hush)
+
+
 async def files(bench: Workbench) -> None:
     """A folder with a file that is called as a module of the libraries is."""
     folder = bench._setup.stores.data_dir / "pf"
@@ -76,7 +88,7 @@ async def files(bench: Workbench) -> None:
     assert (await bench.search("project", 5))[0][0].location == "python:memo.md"
 
 
-@pytest.mark.parametrize("show", [report, lessons, files])
+@pytest.mark.parametrize("show", [report, lessons, failures, files])
 async def test_whatever_told_private_text_it_leaves_by_no_later_call(
     show: Callable[[Any], Awaitable[None]], bench: Workbench, web: FixedSearch
 ):

@@ -221,6 +221,17 @@ async def test_a_run_says_so_searches_on_and_names_what_it_sent(tmp_path: Path):
     assert alone.sent and "Sent to" not in markdown(alone), "nothing private was read"
 
 
+async def test_what_private_sources_say_of_a_failure_is_private(tmp_path: Path):
+    web, told = Web([]), "Zebrafish.docx cannot be read."
+    parts: dict[str, Any] = {"search_tool": Combined([FixedSearch(error=told), Outward(web)])}
+    run = await asked(tmp_path, web, search("Zebrafish mergers"), **parts)
+    assert told in read(run) and run.private and "Not sent to web" in read(run)
+    assert web.queries == ["public rules on mergers"]
+    web.error, parts["search_tool"] = told, Combined([Outward(web)])
+    public = await asked(tmp_path, web, thread="public", **parts)
+    assert told in read(public) and not public.private
+
+
 async def test_what_earlier_runs_and_lessons_told_is_private_where_they_were(tmp_path: Path):
     web, told = Web(), answer(SECRET)
     alone: dict[str, Any] = {"search_tool": Outward(web), "mixed": ""}
