@@ -116,10 +116,7 @@ class Workbench:
 
     @contextmanager
     def _guarded(self, asked: str, private: bool = False) -> Iterator[Sending]:
-        """What is sent meanwhile passes the gate between private and public sources.
-
-        `private`: what is said of a failure may be.
-        """
+        """What is sent meanwhile passes the gate; `private`: what is said of a failure may be."""
         self._outlet.turn()
         if not self._outlet.guards:
             self._outlet.say(asked)

@@ -221,7 +221,6 @@ class EarlierTurn(Value):
     """One earlier question and its report, whose claims are marked with ids: `... [S1]`."""
 
     run: str = ""
-    """"": none is known"""
     question: str
     report: str = ""
 

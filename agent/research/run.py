@@ -663,15 +663,17 @@ class Run:
                 self.listener(SourceProgress(f"found before in this thread: {asked} ({count})"))
             return known
 
-        sending = Sending(self.outlet.let_out)
-
         async def try_call() -> Reply:
+            sending = Sending(self.outlet.let_out)
             token = SENDING.set(sending)
             try:
                 with boundary(SourceError, doing):
                     reply = await call()
             except SourceError as error:
                 reply = {"passages": [], "error": str(error), **failed}
+            except asyncio.CancelledError:  # what is on its way is sent
+                self.sent += sending.sent
+                raise
             finally:
                 SENDING.reset(token)
             note = " ".join(filter(None, (reply.get("note", ""), *dict.fromkeys(sending.kept))))
@@ -682,11 +684,7 @@ class Run:
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        try:
-            reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
-        except RunCut:  # what is on its way is sent
-            self.sent += sending.sent
-            raise
+        reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
         await PLACE.get().reached.wait()
         usage = Usage.model_validate(reply.get("usage") or NO_USAGE)
         self.spending.add(usage)
@@ -700,9 +698,7 @@ class Run:
         return found
 
     def _is_private(self, tool: str, found: Found) -> bool:
-        """Whether what a tool says beside passages is: of a server that is no public service, and
-        of sources that fail and are private, which may name what is in them.
-        """
+        """Whether what it says beside passages is: a private server's, or an error of sources."""
         tools = self.equipped
         if tools is not None and tool in tools.allowed:
             return not tools.is_public(tool)

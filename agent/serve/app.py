@@ -44,6 +44,7 @@ from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.serve import (
     openai,
     operating,
+    requests,
     routes_bank,
     routes_ended,
     routes_mcp,
@@ -54,7 +55,6 @@ from rubricem.agent.serve import (
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of
-from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
     AS_COOKIE,
     GUARDED,
@@ -62,6 +62,7 @@ from rubricem.agent.serve.security import (
     OWNER,
     USER,
     Guard,
+    Redactor,
     Security,
     address_in,
 )
@@ -131,6 +132,7 @@ def _app_of(
     for routes in _routers(desk, security, results):
         app.include_router(routes)
     tell_errors(app)
+    app.add_middleware(Redactor, hides=desk.hides, whole=bool(desk.user))
     return app
 
 
@@ -397,7 +399,8 @@ async def run_server(
         wanted = Security(host, port=port, proxies=proxies, users=Users(data_dir))
         security, made = secure(data_dir, wanted, with_token)
         desk = RunDesk(settings)
-        log_to(sys.stderr, log_level, {*secrets_in(settings), *filter(None, [security.token])})
+        keys = {*requests.secrets_in(settings), *filter(None, [security.token])}
+        log_to(sys.stderr, log_level, keys)
         app = create_app(desk, security, results)
         config = security.config(app, lifespan="on", **encrypted)
         for line in announce(security, place, data_dir, made, sys.stdout.isatty()):

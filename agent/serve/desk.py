@@ -31,12 +31,7 @@ from rubricem.agent.learning import lessons
 from rubricem.agent.models.limits import PAYER
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.record.conversations import (
-    NOTHING,
-    Background,
-    Conversation,
-    ConversationStore,
-)
+from rubricem.agent.record.conversations import NOTHING, Background, Conversation, ConversationStore
 from rubricem.agent.record.history import History
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
@@ -490,6 +485,10 @@ class RunDesk:
             each.closing.set()
             each.logs.wake()
 
+    def hides(self) -> requests.Hide:
+        """What cuts the server's folders and keys out of a text for others than its owner."""
+        return requests.hiding(self.settings, data=[self._first.settings.data_dir])
+
     def act(self) -> None:
         """What this context does from now on is done for the desk's user, who pays for it."""
         REQUESTER.set(Requester(self.user))
@@ -515,7 +514,7 @@ class RunDesk:
     async def start(self, asked: requests.RunAsked, before: Background = NOTHING) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored.
 
-        `before`: what was said elsewhere before it, unless it goes on with a conversation here.
+        `before`: what was said elsewhere, unless it goes on with a conversation.
         """
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:

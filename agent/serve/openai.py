@@ -29,6 +29,7 @@ from rubricem.agent.record.conversations import Background, EarlierTurn
 from rubricem.agent.reports.cited import Cited, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.research.researcher import new_thread
+from rubricem.agent.serve import requests
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, RunAsked, reply_of, unfit
@@ -63,18 +64,12 @@ LOOKED_THROUGH = 300
 """latest runs that are searched for the one whose report a client sends back"""
 
 
-class SaidTurn(NamedTuple):
-    """One message: who said what."""
-
-    role: str
-    text: str
-
-
 class Dialogue(NamedTuple):
     """A question and the messages before it, the latest last."""
 
     question: str
-    earlier: tuple[SaidTurn, ...]
+    earlier: tuple[tuple[str, str], ...]
+    """role and text"""
 
     def background(self) -> Background:
         """The latest messages before the question, if no run is known for them.
@@ -103,7 +98,7 @@ def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
         place = f"{place}.{number}.content"
         raise unfit(f"{place}: only text is read.", place, "unsupported_content")
     spoken = [(m, _texts(m)) for _, m in said if m.get("role") in ("user", "assistant")]
-    earlier = (SaidTurn(m["role"], "\n".join(texts)) for m, texts in spoken if any(texts))
+    earlier = ((m["role"], "\n".join(texts)) for m, texts in spoken if any(texts))
     return Dialogue("\n".join(question), tuple(earlier))
 
 
@@ -298,35 +293,39 @@ class OpenAIRuns:
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
         """Lines about progress, as it happens; "" after a while without any."""
+        hide = self._desk.hides()
         async for told in self._desk.follow(work.run):
             if not told:
                 yield ""
             for event in told:
                 if line := _line_of(event.name, event.data):
-                    yield line
+                    yield hide(line)
 
     async def answer(self, work: Work) -> Answer:
         """The result of an ended run. Raises PolicyError for a failed one."""
         if work.state != "ended":
             raise RequestRefused(503, "This server ends; the run goes on when it starts again.")
-        status, reason = work.outcome["status"], work.outcome["reason"]
+        status, reason = work.outcome["status"], self._desk.hides()(work.outcome["reason"])
         if status == Status.FAILED.value:
             raise PolicyError(reason)
         if work.trajectory is None:
             return Answer(work.run, work.conversation, status, reason)
-        return await asyncio.to_thread(answer_of, work.trajectory, work.conversation)
+        return await asyncio.to_thread(self._answer_of, work.trajectory, work.conversation)
+
+    def _answer_of(self, trajectory: Trajectory, conversation: str | None = None) -> Answer:
+        return answer_of(requests.for_others(trajectory, self._desk.settings), conversation)
 
     def _before(self, said: Dialogue) -> str | None:
         """The run whose answer is the last report in the dialogue; None: none is known here."""
-        asked = [turn.text for turn in said.earlier if turn.role == "user"]
-        if not asked or said.earlier[-1].role != "assistant":
+        asked = [text for role, text in said.earlier if role == "user"]
+        if not asked or said.earlier[-1][0] != "assistant":
             return None
-        question, report, store = asked[-1], said.earlier[-1].text, self._desk.store
+        question, report, store = asked[-1], said.earlier[-1][1], self._desk.store
         for run in reversed(store.threads()[-LOOKED_THROUGH:]):
             try:
                 same = store.request(run)["ask"]["question"].startswith(question.strip())
                 if same and store.has_ended(run):
-                    content = answer_of(store.load(run), None).content
+                    content = self._answer_of(store.load(run)).content
                     if content.split() == report.split():
                         return run
             except (RubricemError, LookupError, TypeError, AttributeError):

@@ -4,20 +4,28 @@ A source is one that the server was started with, a built-in one, an uploaded fo
 owner a collection: no request can read another folder of this machine, or search an address, by
 naming it. A resumed run keeps what shaped its answer.
 
+What is told to others than the server's owner names no folder of this machine and no key: reports,
+reasons and errors alike (`for_others`, `hiding`).
+
 A refusal is a sentence, a remedy, and an HTTP status for its kind. Under `/v1/` it has the form in
 which clients of OpenAI's interface read errors.
 """
 
+import json
 import os
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
@@ -27,8 +35,8 @@ from rubricem.agent.sources.choice import UPLOADED, UPLOADS, is_folder, kept_nam
 from rubricem.agent.transcript.question import Ask, Effort, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat
-from rubricem.memory.text import storable
+from rubricem.memory.schema import AnswerFormat, Trajectory
+from rubricem.memory.text import storable, with_leaves
 
 OPENAI = "/v1/"
 
@@ -261,6 +269,87 @@ def kept_sources(settings: Settings, *names: str) -> set[str]:
 def shown_name(name: str) -> str:
     """The name of a source without the folders that contain it, which concern nobody else."""
     return Path(os.path.abspath(os.path.expanduser(name))).name if is_folder(name) else name
+
+
+_SHORTEST_KEY = 6
+"""characters; anything shorter could be in any text"""
+Hide = Callable[[str], str]
+"""a text -> the same without this machine's folders and the settings' keys"""
+
+
+def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
+    """The run with this machine's folders and the settings' keys removed from all texts."""
+    hide = hiding(settings, [source.location for source in trajectory.sources])
+
+    def without(held: object) -> object:
+        return hide(held) if isinstance(held, str) else held
+
+    return Trajectory.model_validate(with_leaves(trajectory.model_dump(mode="json"), without))
+
+
+def hiding(settings: Settings, found: Iterable[str] = (), data: Iterable[Path] = ()) -> Hide:
+    """What prepares a text for others; `found`: documents; `data`: further data directories."""
+    secret = secrets_in(settings)
+    hidden = {**_folders_of(settings, found, data), **dict.fromkeys(secret, "***")}
+    longest = sorted(hidden, key=len)[::-1]
+    pattern = re.compile(
+        "|".join(re.escape(each) if each in secret else _path_pattern(each) for each in longest)
+    )
+    return partial(pattern.sub, lambda told: hidden[told.group()])
+
+
+def _folders_of(settings: Settings, found: Iterable[str], data: Iterable[Path]) -> dict[str, str]:
+    """Each path of this machine that may be told -> its replacement."""
+
+    def named(*names: str) -> list[Path]:
+        return [Path(os.path.abspath(os.path.expanduser(n))) for n in names if is_folder(n)]
+
+    sources = named(*settings.source, *chain(*settings.collections.values()))
+    # Of a source that is gone is told what there is beside it.
+    around = [path.parent for path in sources if not os.path.isdir(path)]
+    models = filter(os.path.isdir, named(settings.model or "", settings.embedder))
+    cited = (path.parent for path in map(Path, found) if path.is_absolute())
+    folders = {
+        **dict.fromkeys((*sources, *around, *models, *cited), "FOLDER"),
+        **dict.fromkeys((*data, settings.data_dir), "DATA"),
+        settings.weights_dir: "WEIGHTS",
+        Path.cwd(): "FOLDER",
+        Path.home(): "~",
+    }
+    if sys.prefix != sys.base_prefix:  # else it is the system's, of which texts tell as well
+        folders[Path(sys.prefix)] = "PROGRAM"
+    told = {str(path): name for path, name in folders.items() if len(path.parts) > 1}
+    return told | {json.dumps(path, ensure_ascii=False)[1:-1]: told[path] for path in told}
+
+
+def _path_pattern(path: str) -> str:
+    """What matches a path in a text; one as short as /data only where it is whole and absolute.
+
+    In JSON a line's end is a letter.
+    """
+    escaped = re.escape(path)
+    if len(Path(path).parts) > 2:
+        return escaped
+    return rf"(?:(?<![\w./~-])|(?<=file://)|(?<=\\[nrt])){escaped}(?![\w-]|\.\w)"
+
+
+def secrets_in(settings: Settings) -> set[str]:
+    """Every key and password in the settings, except ones so short that any text has them."""
+    found = set[str]()
+
+    def look(held: Any) -> None:
+        if isinstance(held, SecretStr):
+            whole = held.get_secret_value()
+            # Of `Bearer KEY` the key may be told alone.
+            found.update((whole, whole.rpartition(" ")[2]))
+        elif isinstance(held, str) and "://" in held:
+            # Its password, and its query, in which hosted servers want their keys.
+            parts = urlsplit(held.removeprefix(choice.SEARXNG))
+            found.update((parts.password or "", unquote(parts.password or "")))
+            found.update(given for _, given in parse_qsl(parts.query))
+
+    with_leaves(settings.model_dump(), look)
+    return {secret for secret in found if len(secret) >= _SHORTEST_KEY}
 
 
 def read_request(

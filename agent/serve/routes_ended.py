@@ -8,29 +8,24 @@ Judging is done in the background, one run after another; clients poll until it 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fastapi import APIRouter, Response
-from pydantic import Field, SecretStr
+from pydantic import Field
 
 from rubricem.agent.learning.lessons import keep_rating
 from rubricem.agent.learning.scoring import FILE
 from rubricem.agent.reports.page import render
+from rubricem.agent.serve import requests
 from rubricem.agent.serve.requests import RequestBody, check_known, conflict, missing, too_many
 from rubricem.agent.settings import Settings
-from rubricem.agent.sources.choice import SEARXNG, is_folder
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, value_in
 from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
-from rubricem.memory.text import with_leaves
 
 Kind = Literal["md", "html", "pdf", "json", "bib", "ris"]
 TYPES: dict[Kind, str] = {
@@ -45,8 +40,6 @@ Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""
 Gate = Callable[[], Awaitable[None]]
 MOST = 32
-_SHORTEST_KEY = 6
-"""characters; anything shorter could be in any text"""
 
 
 class Rated(RequestBody):
@@ -86,7 +79,7 @@ class _EndedRuns:
             return await asyncio.to_thread(self._export, run, kind)
 
     def _export(self, run: str, kind: Kind) -> Response:
-        shown = for_others(self._load_ended(run), self._settings())
+        shown = requests.for_others(self._load_ended(run), self._settings())
         return as_file(render(shown, f".{kind}"), run, kind)
 
     def judgement(self, run: str) -> dict[str, Any]:
@@ -199,65 +192,3 @@ def as_file(content: str | bytes, run: str, kind: Kind) -> Response:
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run).strip("-") or "run"
     named = {"Content-Disposition": f'attachment; filename="rubricem-{safe}.{kind}"'}
     return Response(content, media_type=TYPES[kind], headers=named)
-
-
-def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
-    """The run with this machine's folders and the settings' keys removed from all texts."""
-    folders, secret = _folders_of(settings, trajectory), secrets_in(settings)
-    hidden = {**folders, **dict.fromkeys(secret, "***")}
-    longest = sorted(hidden, key=len)[::-1]
-    pattern = re.compile(
-        "|".join(re.escape(each) if each in secret else _path_pattern(each) for each in longest)
-    )
-
-    def without(held: object) -> object:
-        if not isinstance(held, str):
-            return held
-        return pattern.sub(lambda found: hidden[found.group()], held)
-
-    return Trajectory.model_validate(with_leaves(trajectory.model_dump(mode="json"), without))
-
-
-def _folders_of(settings: Settings, trajectory: Trajectory) -> dict[str, str]:
-    """Each path of this machine that the run may tell -> its replacement."""
-    held = chain(settings.source, *settings.collections.values())
-    named = (*held, settings.model or "", settings.embedder)
-    paths = (Path(os.path.abspath(os.path.expanduser(each))) for each in named if is_folder(each))
-    own = {path / "x" for path in paths if os.path.isdir(path)}
-    found = {Path(source.location) for source in trajectory.sources}
-    own |= {path for path in found if path.is_absolute() and os.path.isdir(path.parent)}
-    folders = {
-        **{path.parent: "FOLDER" for path in own},
-        settings.data_dir: "DATA",
-        settings.weights_dir: "WEIGHTS",
-        Path.cwd(): "FOLDER",
-        Path.home(): "~",
-    }
-    return {str(path): name for path, name in folders.items() if len(path.parts) > 1}
-
-
-def _path_pattern(path: str) -> str:
-    """What matches a path in a text; one as short as /data only where it is whole and absolute."""
-    escaped = re.escape(path)
-    if len(Path(path).parts) > 2:
-        return escaped
-    return rf"(?:(?<![\w./~-])|(?<=file://)){escaped}(?![\w-]|\.\w)"
-
-
-def secrets_in(settings: Settings) -> set[str]:
-    """Every key and password in the settings, except ones so short that any text has them."""
-    found = set[str]()
-
-    def look(held: Any) -> None:
-        if isinstance(held, SecretStr):
-            whole = held.get_secret_value()
-            # Of `Bearer KEY` the key may be told alone.
-            found.update((whole, whole.rpartition(" ")[2]))
-        elif isinstance(held, str) and "://" in held:
-            # Its password, and its query, in which hosted servers want their keys.
-            parts = urlsplit(held.removeprefix(SEARXNG))
-            found.update((parts.password or "", unquote(parts.password or "")))
-            found.update(given for _, given in parse_qsl(parts.query))
-
-    with_leaves(settings.model_dump(), look)
-    return {secret for secret in found if len(secret) >= _SHORTEST_KEY}

@@ -19,8 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rubricem.agent.mcp.workbench import Workbench
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.openai import OpenAIRuns
-from rubricem.agent.serve.requests import RequestRefused, RunAsked
-from rubricem.agent.serve.routes_ended import for_others
+from rubricem.agent.serve.requests import RequestRefused, RunAsked, for_others
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerFormat, Judgement, LocalModel, SearchTool, Trajectory

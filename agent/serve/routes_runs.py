@@ -27,7 +27,7 @@ from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.serve import feed, requests
 from rubricem.agent.serve.desk import STATES, RunDesk, Work
 from rubricem.agent.serve.requests import RequestBody, check_known, conflict, lead_of, refuse_as
-from rubricem.agent.serve.routes_ended import as_file, for_others
+from rubricem.agent.serve.routes_ended import as_file
 from rubricem.agent.serve.routes_settings import is_chosen, lacking
 from rubricem.agent.serve.security import BOUND, Security
 from rubricem.agent.settings import BUDGETS, Settings
@@ -402,7 +402,7 @@ class _Conversations:
             # One that is unfinished, damaged or deleted is left out.
             with suppress(RubricemError):
                 if self.desk.store.has_ended(run):
-                    told.append(for_others(self.desk.store.load(run), self.desk.settings))
+                    told.append(requests.for_others(self.desk.store.load(run), self.desk.settings))
         if not told:
             raise conflict(
                 "Nothing in this conversation is answered yet.", "Wait for its first report."

@@ -22,8 +22,7 @@ from rubricem.agent.models.limits import Retry
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import hide
-from rubricem.agent.serve.requests import DEFAULTS, RequestBody, forbidden
-from rubricem.agent.serve.routes_ended import secrets_in
+from rubricem.agent.serve.requests import DEFAULTS, RequestBody, forbidden, secrets_in
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,

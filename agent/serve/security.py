@@ -13,19 +13,19 @@ import hmac
 import ipaddress
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, h11  # type: ignore[attr-defined]
 
-from rubricem.agent.serve.requests import RequestRefused, forbidden, missing, reply_of
+from rubricem.agent.serve.requests import Hide, RequestRefused, forbidden, missing, reply_of
 from rubricem.agent.settings.users import User, Users
 
 CSRF_HEADER = "X-Rubricem"
@@ -307,3 +307,33 @@ class Guard:
         except RequestRefused as refused:
             app = JSONResponse(*reply_of(refused, path))
         await app(scope, receive, send_guarded)
+
+
+TEXTS = ("text/", "application/json")
+NAMING = ("/api/status",)
+"""what a question may name, which is sent back as it is: a model may be a file"""
+
+
+class Redactor:
+    """Tells whoever is not the server's owner no folder and no key of it, whatever they asked."""
+
+    def __init__(self, app: ASGIApp, hides: Callable[[], Hide], whole: bool) -> None:
+        """`whole`: all that the application serves, not only what programs are told."""
+        self._app, self._hides, self._whole = app, hides, whole
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hide, path = list[Hide](), scope.get("path", "")
+
+        async def send_hidden(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                head = MutableHeaders(scope=message)
+                if head.get("content-type", "").startswith(TEXTS):
+                    hide.append(self._hides())
+                    del head["content-length"]
+            elif hide and (body := message.get("body")):
+                text = hide[0](body.decode("utf-8", "surrogateescape"))
+                message["body"] = text.encode("utf-8", "surrogateescape")
+            await send(message)
+
+        told = (self._whole or path.startswith(PROGRAMS)) and path not in NAMING
+        await self._app(scope, receive, send_hidden if told else send)

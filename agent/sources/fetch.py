@@ -47,14 +47,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import (
-    NOT_SHOWN,
-    PageReader,
-    Passage,
-    SearchTool,
-    ShownTexts,
-    Widening,
-)
+from rubricem.memory.schema import NOT_SHOWN, PageReader, Passage, SearchTool, ShownTexts, Widening
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -506,16 +499,14 @@ class Outward:
         return [replace(p, public=p.location not in private) for p in wide]
 
     async def page(self, location: str) -> list[Passage]:
-        opens = self._pages is not None or isinstance(self._tool, Widening)
-        if not normal(location) or not opens:
+        if not normal(location) or not (self._pages or isinstance(self._tool, Widening)):
             return []
-        if read := self._read.get(location):
-            return self._told(read)
-        if is_public(location, self._private):
-            leave(self.name, location, address=True)
-        if self._pages is None:
-            return self._told(await page(self._tool, location))
-        return self._told(await self._pages.read(location))
+        if not (found := self._read.get(location)):
+            if is_public(location, self._private):
+                leave(self.name, location, address=True)
+            opening = self._pages.read(location) if self._pages else page(self._tool, location)
+            found = await opening
+        return self._told(found)
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +15,8 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem.agent.learning.scoring import find_run
-from rubricem.agent.serve.requests import RequestRefused
-from rubricem.agent.serve.routes_ended import (
-    MOST,
-    JudgingJobs,
-    for_others,
-    router,
-)
+from rubricem.agent.serve.requests import RequestRefused, for_others
+from rubricem.agent.serve.routes_ended import MOST, JudgingJobs, router
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.sources.tool_server import ToolServer
@@ -148,6 +144,9 @@ async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
         assert hidden not in whole and hidden.encode() not in reply.content
 
 
+LINES = json.dumps("in\n/srv/x")
+
+
 def test_short_folders_are_cut_where_they_are_whole_and_what_looks_like_one_stays(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -160,12 +159,12 @@ def test_short_folders_are_cut_where_they_are_whole_and_what_looks_like_one_stay
     source = Source(id="S1", title="x", location=str(cited), text="", tool="folder", query="")
     said = (
         "/srv/x, file:///srv, (/anna/y): see https://a.test/srv/x, ./srv, /srv.d/x, /srvs, "
-        f"/annabel, {cited.parent}, {cited} and {tmp_path}/Named/b.md"
+        f"/annabel, {cited.parent}, {cited} and {tmp_path}/Named/b.md; {LINES}"
     )
     told = for_others(run_of(sources=(source,)).model_copy(update={"question": said}), short)
     assert told.question == (
         "DATA/x, file://DATA, (~/y): see https://a.test/srv/x, ./srv, /srv.d/x, /srvs, "
-        "/annabel, FOLDER, FOLDER/plan.md and FOLDER/b.md"
+        '/annabel, FOLDER, FOLDER/plan.md and FOLDER/b.md; "in\\nDATA/x"'
     )
     assert told.sources[0].location == "FOLDER/plan.md"
 
