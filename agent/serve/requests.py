@@ -307,10 +307,10 @@ def _folders_of(settings: Settings, found: Iterable[str], data: Iterable[Path]) 
     sources = named(*settings.source, *chain(*settings.collections.values()))
     # Of a source that is gone is told what there is beside it.
     around = [path.parent for path in sources if not os.path.isdir(path)]
-    models = filter(os.path.isdir, named(settings.model or "", settings.embedder))
-    cited = (path.parent for path in map(Path, found) if path.is_absolute())
+    known = named(settings.model or "", settings.embedder)
+    known += [path.parent for path in map(Path, found) if path.is_absolute()]
     folders = {
-        **dict.fromkeys((*sources, *around, *models, *cited), "FOLDER"),
+        **dict.fromkeys((*sources, *around, *filter(os.path.isdir, known)), "FOLDER"),
         **dict.fromkeys((*data, settings.data_dir), "DATA"),
         settings.weights_dir: "WEIGHTS",
         Path.cwd(): "FOLDER",
