@@ -69,13 +69,14 @@ def build_judge(
 ) -> GroupJudge:
     """The judge of a name that `identify_judge` knows, over an open model.
 
-    `wanted`: how it works; its kind is the name's. `gate` precedes the judge of a kind, which
-    scores only what passes it.
+    `wanted`: how it works; its kind is the name's. `gate` precedes the judge of a kind or of an
+    extension, which scores only what passes it.
     """
+    judge: GroupJudge
     if name in parts_of("judges"):
-        own: GroupJudge = own_part("judges", name, model)
-        return own
-    judge = group_judge(model, replace(wanted, kind=kind_of(name)))
+        judge = own_part("judges", name, model)
+    else:
+        judge = group_judge(model, replace(wanted, kind=kind_of(name)))
     composed = compositions_of(name) if name.startswith(RUBRIC) else gate
     return judge if composed is None else ComposedJudge(judge, composed)
 

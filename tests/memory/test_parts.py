@@ -14,10 +14,10 @@ from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.sources.choice import is_folder, open_source
 from rubricem.judge.build import Wanted, build_judge, identify_judge
 from rubricem.memory.errors import SettingsError, import_extra
-from rubricem.memory.schema import RubricBuffer, Stage, TrajectoryGroup
+from rubricem.memory.schema import RubricBuffer, Stage, TrajectoryGroup, is_left_out
 from rubricem.memory.text import prompt
 from tests.conftest import ROOT
-from tests.support.values import trajectory
+from tests.support.values import Fixed, trajectory
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -54,6 +54,10 @@ async def test_the_pages_own_parts_are_found_by_name_and_do_what_they_say(instal
     model: Any = None
     judged = await build_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
     assert judged.judgements[0].score(Stage.ANSWER) == 1.0
+    assert is_left_out(judged.judgements[0].at(Stage.PLAN)), "it is in no sum"
+    closed = build_judge("short", model, Wanted(), {Stage.ANSWER: lambda: Fixed(0.0)})
+    judged = await closed.judge(group, RubricBuffer(question="q"))
+    assert judged.judgements[0].score(Stage.ANSWER) == 0.0
     assert prompt("agent", "plain").startswith("You answer in one sentence")
 
 
