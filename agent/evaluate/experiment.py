@@ -227,6 +227,7 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
                 given.stores.open_bank(tell),
                 context_tokens=researcher.policy.context_tokens,
                 tell=tell,
+                bars=given.bars(researcher.policy),
             )
         if experiment.judge and any(q.rubric for q in experiment.questions.questions):
             own = None if experiment.judge_model else researcher.policy.reader

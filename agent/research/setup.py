@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ from rubricem.memory.embedder import MEANING, CountedEmbedder
 from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
 from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Embedder, Sampling, SearchTool, Trajectory
+from rubricem.memory.schema import Decoding, Embedder, Reflection, Sampling, SearchTool, Trajectory
 
 SOON = 0.5
 """seconds in which a source that cannot be used mostly shows it"""
@@ -154,13 +155,17 @@ class Setup:
         """What puts lessons before a question that a model answers; None: nothing does."""
         if self.memory == "off" or not self.recalls:
             return None
-        asks, server = self.sources.asks_others, self.model.server
         return BankRecaller(
             self.stores.open_bank(tell),
             context_tokens=model.context_tokens,
             tell=tell,
-            bars=lambda lesson: out_of_scope(lesson, server, model.name, asks=asks),
+            bars=self.bars(model),
         )
+
+    def bars(self, model: Policy) -> Callable[[Reflection], bool]:
+        """Whether a lesson may not be put before a question that a model answers."""
+        asks, server = self.sources.asks_others, self.model.server
+        return partial(out_of_scope, server=server, model=model.name, asks=asks)
 
     def open_decoder(self, embedder: Embedder | None) -> Decoder:
         """What leads the policy through the stages; the embedder is forced decoding's."""

@@ -365,7 +365,12 @@ class Collector:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32), beside)
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
-        reflected = reflected.model_copy(update={"usage": self.gate.usage_in(part)})
+        told: dict[str, Any] = {"usage": self.gate.usage_in(part)}
+        if reflected.reflection is not None:
+            private = run.private or (beside is not None and beside.private)
+            learnt = reflected.reflection.model_copy(update={"private": private})
+            told["reflection"] = learnt
+        reflected = reflected.model_copy(update=told)
         await self._keep_part(record.step, part, reflected)
         kept = "one accepted" if reflected.reflection else "none accepted"
         self.tell(f"{record.id}: {pluralise(len(reflected.candidates), 'reflection')}, {kept}")

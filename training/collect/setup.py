@@ -55,10 +55,12 @@ class BankMemory:
             generation=generation,
             own=own,
             tell=self.tell,
+            bars=self.setup.bars(self.researcher.policy),
         )
 
     async def put(self, reflection: Reflection) -> bool:
-        return await self.bank.put(reflection) if self.setup.memory == "on" else False
+        learnt = reflection.model_copy(update={"server": self.setup.model.server})
+        return await self.bank.put(learnt) if self.setup.memory == "on" else False
 
 
 PLAIN = Wanted()

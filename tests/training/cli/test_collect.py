@@ -30,6 +30,7 @@ from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.conftest import ENVIRONMENT, ROOT, rubricem
+from tests.support.banks import reflection
 from tests.support.collected import QUESTION
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
@@ -163,6 +164,8 @@ def test_a_run_of_branches_is_refused_in_a_sentence(folder: Path):
 
 def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
     twice = Selected(tuple(Question(id=number, question=QUESTION) for number in ("0", "1")))
+    private = reflection(QUESTION, "elsewhere", server="https://a.example")
+    asyncio.run(RubricBank(folder / "data").put(private))
     with ScriptedServer(scripted) as server:
         flags = {"base_url": server.base_url, "source": (str(folder / "documents"),)}
         settings = load_settings({**flags, "memory": "on", "decoding": "free"})
@@ -175,8 +178,9 @@ def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(f
 
         asyncio.run(collected())
     first, second = RunDirectory(folder / "run").groups()
-    (earlier, _) = banked_ever(folder)
-    assert (first.step, first.recalled) == (0, ())
+    (_, earlier, _) = banked_ever(folder)
+    assert earlier.private and earlier.server == server.base_url
+    assert (first.step, first.recalled) == (0, ()), "private to another server"
     assert (second.step, second.recalled) == (1, (earlier.id,))
     prompts = [t.segments[0].text for t in RunDirectory(folder / "run").trajectories()]
     assert ["- Read the documentation first." in prompt for prompt in prompts] == [

@@ -4,6 +4,7 @@ Collecting over a poisoned page: what a rollout reflects with the page's words i
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
     calls = len(policy.calls)
     await opened.collector().collect()
     assert (len(policy.calls), len(opened.judge.seen)) == (calls, 3), "nothing more is asked for"
+
+
+async def test_a_lesson_is_as_private_as_the_runs_that_it_is_about(opened: Opened):
+    opened.search.passages = [replace(one, public=True) for one in opened.search.passages]
+    await opened.collector().collect()
+    assert {lesson.private for lesson in opened.memory.items} == {False}
 
 
 async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_run: Open):
