@@ -2,31 +2,38 @@
 
 All turns under way are rows of one batch, and each pass writes a token of every row. A row keeps
 the keys and values of its tokens. A turn begins in the free row that has read most of its prefix,
-or has that copied from a row that has read more; only the rest is read, by a pass of its own.
+or has that copied from a row that has read more; only the rest is read, on a GPU together with
+that of other turns. There the writing pass always has all rows, so it is recorded as a CUDA graph
+and replayed: started from Python, its 2,000 kernels take longer to launch than to run.
 `generate` of transformers lets no turn join a batch that is under way, and keeps nothing of a
 prefix; its continuous batching has one seed for all.
 
-Tokens are drawn from a turn's own generator, so they do not depend on the turns beside it but for
+Tokens are drawn by a turn's own generator, so they do not depend on the turns beside it but for
 rounding. Prompts are written and text is encoded by the tokeniser that every other sampler uses.
 """
 
 import asyncio
 import codecs
 import copy
+import random
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import AttentionInterface
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
 from rubricem.agent.models.replies import Piece, TokenReading
@@ -81,43 +88,53 @@ class Vocabulary:
         )
 
 
-ROOM = 512
-"""tokens that a row has room for at first; it doubles"""
+ROOM, ROOM_OF_A_GPU = 512, 2048
+"""tokens that a row has room for at first; it doubles, and then the pass is recorded anew"""
+READ_AT_ONCE = 32_768
+"""tokens that a GPU reads in a pass, at most, with their padding"""
 
 
 class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values of one block, (rows, heads, room, width)."""
+    """One block's part of what the rows have read."""
 
-    def __init__(self, told: "RowCache") -> None:
+    def __init__(self, told: "RowCache", number: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._told = told
+        self._told, self._number = told, number
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **more: Any
     ) -> tuple[Tensor, Tensor]:
         told = self._told
-        if not self.is_initialized:
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.keys, self.values = (
-                made.new_zeros(len(told.read), made.shape[1], ROOM, made.shape[3])
-                for made in (key_states, value_states)
-            )
-            self.is_initialized = True
-        assert self.keys is not None and self.values is not None
-        while self.keys.shape[2] < told.width:
-            self.keys, self.values = (
-                torch.cat([held, torch.zeros_like(held)], dim=2)
-                for held in (self.keys, self.values)
-            )
-        for held, made in ((self.keys, key_states), (self.values, value_states)):
+        both = told.hold(key_states)[self._number]
+        for held, made in zip(both, (key_states, value_states), strict=True):
             held[told.rows.unsqueeze(1), :, told.places] = made.transpose(1, 2)
-        return self.keys[told.rows, :, : told.width], self.values[told.rows, :, : told.width]
+        read = both[:, :, :, : told.width]
+        keys, values = read if told.all_rows else read[:, told.rows]
+        return keys, values
 
-    def copy_row(self, source: int, target: int, count: int) -> None:
-        """Have the first so many tokens of a row in another one."""
-        for held in (self.keys, self.values):
-            assert held is not None
-            held[target, :, :count] = held[source, :, :count]
+
+def attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
+    attention_mask: Tensor | None, scaling: float | None = None, **more: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Attention as transformers asks for it; query heads with the same keys share them.
+
+    Those of one token are several queries to the same keys, (n, key heads, queries, d): that they
+    have no order among themselves does not matter, since the mask is the same for all.
+    """
+    n, heads, tokens, _ = query.shape
+    if tokens > 1:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **more
+        )
+        return found
+    asked = query.reshape(n, key.shape[1], heads // key.shape[1], -1)
+    given = scaled_dot_product_attention(asked, key, value, attention_mask, scale=scaling)
+    return given.reshape(n, 1, heads, -1), None
+
+
+ATTENTION = "rubricem_rows"
+AttentionInterface.register(ATTENTION, attend)
 
 
 class RowCache:
@@ -125,56 +142,146 @@ class RowCache:
 
     rows: Tensor
     """(n,): which rows the pass under way reads more of"""
+    all_rows = False
+    """whether these are all, in their order"""
     places: Tensor
     """(n, t): where its tokens stand in their rows"""
     width: int
     """tokens that the longest of these rows has then"""
 
     def __init__(self, model: Any, rows: int) -> None:
-        self._model = model
-        blocks = model.config.get_text_config().num_hidden_layers
-        self._layers = [_Layer(self) for _ in range(blocks)]
-        self._cache = Cache(layers=list(self._layers))
-        self.read: list[list[int]] = [[] for _ in range(rows)]
+        self._model, self._count = model, rows
+        model.set_attn_implementation(ATTENTION)
+        self._blocks = model.config.get_text_config().num_hidden_layers
+        self._cache = Cache(layers=[_Layer(self, number) for number in range(self._blocks)])
+        self._held: Tensor | None = None
+        """(blocks, 2, rows, heads, room, d): keys and values"""
+        self._on_gpu = model.device.type == "cuda"
+        room = ROOM_OF_A_GPU if self._on_gpu else ROOM
+        self._read = np.full((rows, room), -1, np.int32)
         """the tokens of each row whose keys and values are known"""
+        self._recorded: Recorded | None = None
+
+    @property
+    def _room(self) -> int:
+        """For the tokens of a row; the last place takes what belongs to none."""
+        return self._read.shape[1] - 1
+
+    def hold(self, states: Tensor) -> Tensor:
+        """The keys and values of all blocks; `states`: such of one, (n, heads, t, d)."""
+        if self._held is None:
+            shape = (self._blocks, 2, self._count, states.shape[1], self._room + 1, states.shape[3])
+            self._held = states.new_zeros(shape)
+        return self._held
+
+    def _make_room(self, tokens: int) -> None:
+        while tokens > self._room:
+            self._recorded = None
+            self._read = np.concatenate([self._read, np.full_like(self._read, -1)], axis=1)
+            if self._held is not None:
+                self._held = torch.cat([self._held, torch.zeros_like(self._held)], dim=4)
 
     def begin(self, free: Collection[int], ids: Sequence[int]) -> tuple[int, int]:
         """Have a free row begin as these ids do; returns its number, and how far it does."""
-        shared = [_common_length(held, ids) for held in self.read]
+        self._make_room(len(ids))
+        alike = self._read[:, : len(ids)] == np.asarray(ids, np.int32)
+        alike[:, -1] = False  # the last one is always read
+        shared = alike.argmin(axis=1)
+        known = (self._read >= 0).sum(axis=1)
         # Of rows that know as little, the one with the least to lose.
-        row = max(free, key=lambda n: (shared[n], -len(self.read[n])))
-        donor = max(range(len(shared)), key=shared.__getitem__)
-        if shared[donor] > shared[row]:
-            for layer in self._layers:
-                layer.copy_row(donor, row, shared[donor])
-        self.read[row] = list(ids[: shared[donor]])
-        return row, shared[donor]
+        row = max(free, key=lambda n: (shared[n], -known[n]))
+        donor, count = int(shared.argmax()), int(shared.max())
+        if count > shared[row] and self._held is not None:
+            self._held[:, :, row, :, :count] = self._held[:, :, donor, :, :count]
+        self._read[row] = -1
+        self._read[row, :count] = ids[:count]
+        return row, count
 
     def extend(self, rows: Sequence[int], ids: Sequence[Sequence[int]]) -> Tensor:
-        """Read t more tokens of each of n rows; returns the last state of each, (n, hidden)."""
+        """Read more tokens of each of n rows; returns the last state of each, (n, hidden)."""
+        lengths, begun = [len(more) for more in ids], (self._read[rows] >= 0).sum(axis=1)
+        self._make_room(int((begun + lengths).max()))
+        longest = max(lengths)
+        tokens = np.zeros((len(rows), longest), np.int64)
+        places = np.full((len(rows), longest), self._room, np.int64)
+        for number, (row, more, start) in enumerate(zip(rows, ids, begun, strict=True)):
+            tokens[number, : len(more)] = self._read[row, start : start + len(more)] = more
+            places[number, : len(more)] = range(start, start + len(more))
         device = self._model.device
-        tokens = torch.tensor(ids, device=device)
-        begun = torch.tensor([len(self.read[row]) for row in rows], device=device)
-        self.rows = torch.tensor(rows, device=device)
-        self.places = begun.unsqueeze(1) + torch.arange(tokens.shape[1], device=device)
-        self.width = int(self.places.max()) + 1
-        seen = torch.arange(self.width, device=device) <= self.places.unsqueeze(2)
+        self.rows, self.all_rows = torch.tensor(rows, device=device), False
+        self.width = int((begun + lengths).max())
+        states = self._states(*(torch.from_numpy(told).to(device) for told in (tokens, places)))
+        return states[range(len(rows)), [length - 1 for length in lengths]]
+
+    def _states(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """(n, t, hidden) of (n, t) tokens, in the rows and the width that are set."""
+        self.places = places
+        seen = torch.arange(self.width, device=places.device) <= places.unsqueeze(2)
         states: Tensor = self._model.base_model(
             input_ids=tokens,
-            position_ids=self.places,
+            position_ids=places,
             attention_mask=seen.unsqueeze(1),
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state
-        for row, more in zip(rows, ids, strict=True):
-            self.read[row] += more
-        return states[:, -1]
+        return states
+
+    def write(self, draws: Mapping[int, "Draw"]) -> dict[int, tuple[int, float]]:
+        """By row what it draws after its last token, and the log-probability at temperature 1."""
+        for row, draw in draws.items():
+            self._make_room(draw.place + 1)
+            self._read[row, draw.place] = draw.token
+        rows = range(self._count) if self._on_gpu else list(draws)
+        idle = Draw(0, self._room, 0.0, 0.0)
+        asked = torch.tensor([draws.get(row, idle) for row in rows], dtype=torch.float64)
+        self.rows, self.all_rows = torch.tensor(rows, device=self._model.device), self._on_gpu
+        if self._on_gpu:
+            self.width = self._room + 1
+            self._recorded = self._recorded or Recorded(self._draw, asked.to(self.rows.device))
+            found = self._recorded(asked).tolist()
+        else:
+            self.width = max(draw.place for draw in draws.values()) + 1
+            found = self._draw(asked).tolist()
+        return {row: (int(found[n][0]), found[n][1]) for n, row in enumerate(rows) if row in draws}
+
+    def _draw(self, asked: Tensor) -> Tensor:
+        """(n, 2) tokens and their log-probabilities of (n, 4) draws."""
+        tokens, places, heats, lucks = asked.unbind(1)
+        states = self._states(tokens.long().unsqueeze(1), places.long().unsqueeze(1))
+        logits = self._model.get_output_embeddings()(states[:, 0]).float()
+        return torch.stack(draw_tokens(logits, heats, lucks), dim=1)
 
 
-def _common_length(held: Sequence[int], ids: Sequence[int]) -> int:
-    """How many tokens a row and a prefix have alike; the prefix's last one is always read."""
-    most = min(len(held), len(ids) - 1)
-    return next((place for place in range(most) if held[place] != ids[place]), most)
+class Draw(NamedTuple):
+    """What one row is to write its next token by."""
+
+    token: int
+    """its last one, which is read now"""
+    place: int
+    """where that stands"""
+    temperature: float
+    luck: float
+    """in [0, 1): of the tokens in their order, the one that this share of the mass reaches"""
+
+
+class Recorded:
+    """A function of one tensor on a GPU, recorded as a CUDA graph."""
+
+    def __init__(self, of: Callable[[Tensor], Tensor], given: Tensor) -> None:
+        self._given, beside = given, torch.cuda.Stream()
+        # What a first call makes, such as workspaces of libraries, may not be part of a graph.
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            of(given)
+        torch.cuda.current_stream().wait_stream(beside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._found = of(given)
+
+    def __call__(self, given: Tensor) -> Tensor:
+        self._given.copy_(given)
+        self._graph.replay()
+        return self._found.cpu()
 
 
 @torch.inference_mode()
@@ -186,13 +293,16 @@ def check_rows_apart(model: Any) -> None:
         rows = RowCache(model, 2)
         rows.extend([0], [one[:4]])
         rows.extend([1], [other[:1]])
-        together = rows.extend([1, 0], [other[1:3], one[4:]])
+        together = rows.extend([1, 0], [other[1:3], one[4:5]])
+        # One token of each, which is read in another way.
+        together = torch.cat([together, rows.extend([0, 1], [one[5:], other[3:4]])])
+        texts = (other[:3], one[:5], one, other[:4])
         alone = torch.stack(
             [
                 model.base_model(
                     input_ids=torch.tensor([text], device=model.device), use_cache=False
                 ).last_hidden_state[0, -1]
-                for text in (other[:3], one)
+                for text in texts
             ]
         )
         apart = float(((together - alone).float().norm(dim=1) / alone.float().norm(dim=1)).max())
@@ -205,22 +315,19 @@ def check_rows_apart(model: Any) -> None:
         )
 
 
-def draw_tokens(
-    logits: Tensor, told: Sequence[Sampling], draws: Sequence[torch.Generator]
-) -> tuple[list[int], list[float]]:
+def draw_tokens(logits: Tensor, heats: Tensor, lucks: Tensor) -> tuple[Tensor, Tensor]:
     """A token of each row of (n, V) float32 logits, and its log-probability at temperature 1.
 
-    With -log of a number of the exponential distribution added to each logit, the largest is one
-    drawn by the probabilities (Gumbel-max). Of `told` the temperature is followed.
+    `heats` (n,) are temperatures, 0 for the likeliest token, `lucks` (n,) are uniform in [0, 1).
+    Sums of 150,000 probabilities are float64, or the unlikely ones would be lost in them.
     """
-    heat = torch.tensor([one.temperature or 1.0 for one in told], device=logits.device)
-    waits = torch.ones_like(logits)
-    for row, sampling, draw in zip(waits, told, draws, strict=True):
-        if sampling.temperature:
-            row.exponential_(generator=draw)
-    tokens = (logits / heat.unsqueeze(1) - waits.log_()).argmax(-1)
+    warm = heats > 0
+    scaled = logits / torch.where(warm, heats, 1.0).float().unsqueeze(1)
+    sums = scaled.softmax(-1, dtype=torch.float64).cumsum(-1)
+    drawn = (sums <= lucks.unsqueeze(1) * sums[:, -1:]).sum(-1)
+    tokens = torch.where(warm, drawn.clamp(max=logits.shape[1] - 1), logits.argmax(-1))
     chosen = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(-1)
-    return tokens.tolist(), chosen.tolist()
+    return tokens.double(), chosen.double()
 
 
 @dataclass(eq=False, slots=True)
@@ -232,7 +339,7 @@ class _OpenTurn:
     prompt: int
     sampling: Sampling
     reading: TokenReading
-    draw: torch.Generator
+    luck: random.Random
     done: "asyncio.Future[None]"
     decoder: codecs.IncrementalDecoder
     cached: int = 0
@@ -306,17 +413,12 @@ class TorchPolicy:
                 f"the context holds {self.context_tokens:,}.",
                 "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
             )
-        draw = torch.Generator(self._config.device)
-        if sampling.seed is None:
-            draw.seed()
-        else:
-            draw.manual_seed(sampling.seed)
         turn = _OpenTurn(
             ids=list(prefix),
             prompt=len(prefix),
             sampling=sampling,
             reading=TokenReading(stop, on_text),
-            draw=draw,
+            luck=random.Random(sampling.seed),
             done=asyncio.get_running_loop().create_future(),
             decoder=codecs.getincrementaldecoder("utf-8")("replace"),
         )
@@ -369,28 +471,35 @@ class TorchPolicy:
     def _write(self) -> list[tuple[_OpenTurn, int, float]]:
         """A token of every turn, in the sampler's thread."""
         with memory_told(self._model.device):
-            while self._waiting and len(self._active) < self._config.slots:
-                self._admit(self._waiting[0])
-                self._waiting.popleft()
-            turns = list(self._active.values())
-            if not turns:
-                return []
-            states = self._rows.extend(list(self._active), [turn.ids[-1:] for turn in turns])
-            logits = self._model.get_output_embeddings()(states).float()
-            tokens, logprobs = draw_tokens(
-                logits, [turn.sampling for turn in turns], [turn.draw for turn in turns]
-            )
-            return list(zip(turns, tokens, logprobs, strict=True))
+            self._admit()
+            draws = {
+                row: Draw(
+                    turn.ids[-1], len(turn.ids) - 1,
+                    turn.sampling.temperature or 0.0, turn.luck.random(),
+                )
+                for row, turn in self._active.items()
+            }  # fmt: skip
+            found = self._rows.write(draws) if draws else {}
+            return [(self._active[row], *drawn) for row, drawn in found.items()]
 
-    def _admit(self, turn: _OpenTurn) -> None:
-        if turn.done.done():
-            return
-        row, turn.cached = self._rows.begin(
-            set(range(self._config.slots)) - self._active.keys(), turn.ids
-        )
-        self._active[row] = turn
-        if rest := turn.ids[turn.cached : -1]:
-            self._rows.extend([row], [rest])
+    def _admit(self) -> None:
+        """Read the prefixes of the turns that wait: one by one, or on a GPU many at once."""
+        on_gpu, rest = self._model.device.type == "cuda", dict[int, list[int]]()
+        while self._waiting and len(self._active) < self._config.slots:
+            turn = self._waiting[0]
+            if not turn.done.done():
+                free = set(range(self._config.slots)) - self._active.keys()
+                row, turn.cached = self._rows.begin(free, turn.ids)
+                self._active[row] = turn
+                if more := turn.ids[turn.cached : -1]:
+                    wide = max(len(more), *map(len, rest.values())) if rest else 0
+                    if rest and (not on_gpu or wide * (len(rest) + 1) > READ_AT_ONCE):
+                        self._rows.extend(list(rest), list(rest.values()))
+                        rest = {}
+                    rest[row] = more
+            self._waiting.popleft()
+        if rest:
+            self._rows.extend(list(rest), list(rest.values()))
 
 
 LEAST_CONTEXT = 256
@@ -435,7 +544,9 @@ def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
         # A model of its own over the weights of a file, which all models over it share.
         model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
         if checkpoint and note:
-            Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+            adapter = Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+            for weight in adapter.parameters():
+                weight.data = weight.data.to(base.dtype)  # once, and not at each pass
     check_rows_apart(model.to(config.device))
     return model
 

@@ -1,6 +1,8 @@
 """Rows side by side write what each would write by itself, and what llama.cpp writes."""
 
 import asyncio
+import math
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,11 @@ import torch
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, Sampling
+from rubricem.training.local import sampler
 from rubricem.training.local.load import load_base
 from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.local.sampler import (
+    Draw,
     RowCache,
     TorchConfig,
     TorchPolicy,
@@ -145,17 +149,17 @@ async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
 ):
     prefix = await asked(policy, "why")
     honest = await policy.complete(prefix, GREEDY)
-    whole = RowCache.extend
+    whole = RowCache.write
     failures = iter([RuntimeError("not enough memory: 9 GB"), ValueError("?")])
 
-    def extend(rows: RowCache, *more: Any) -> torch.Tensor:
+    def write(rows: RowCache, *more: Any) -> dict[int, tuple[int, float]]:
         for failure in failures:
             raise failure
         return whole(rows, *more)
 
     with pytest.raises(PolicyError, match="ZeroDivisionError"):
         await policy.complete(prefix, GREEDY, lambda text: 1 // 0)
-    monkeypatch.setattr(RowCache, "extend", extend)
+    monkeypatch.setattr(RowCache, "write", write)
     with pytest.raises(PolicyError, match="memory is not enough"):
         await policy.complete(prefix, GREEDY)
     with pytest.raises(PolicyError, match=r"torch could not sample: ValueError: \?"):
@@ -191,18 +195,44 @@ async def test_a_closed_sampler_leaves_nobody_waiting(tiny: Path, tmp_path: Path
 
 def test_tokens_are_drawn_by_their_probabilities():
     logits = torch.tensor([[0.0, 1.0, 2.0, -30.0]]).repeat(20_000, 1)
-    draws = [torch.Generator().manual_seed(row) for row in range(len(logits))]
-    told = [Sampling(temperature=0.7)] * len(logits)
-    tokens, logprobs = draw_tokens(logits, told, draws)
-    shares = torch.tensor(tokens).bincount(minlength=4) / len(tokens)
+    dice = random.Random(0)
+    lucks = torch.tensor([dice.random() for _ in logits], dtype=torch.float64)
+    heats = torch.full((len(logits),), 0.7, dtype=torch.float64)
+    tokens, logprobs = draw_tokens(logits, heats, lucks)
+    shares = tokens.long().bincount(minlength=4) / len(tokens)
     # Three standard deviations of a share of so many draws are 0.011 at most.
     assert torch.allclose(shares, (logits[0] / 0.7).softmax(-1), atol=0.011) and not shares[3]
-    wanted = logits.log_softmax(-1)[range(len(tokens)), tokens]
-    assert torch.allclose(torch.tensor(logprobs), wanted, atol=1e-5)
-    again = [torch.Generator().manual_seed(row) for row in range(len(logits))]
-    assert draw_tokens(logits[:9], told[:9], again[:9])[0] == tokens[:9], "each by its own seed"
-    cold, _ = draw_tokens(logits[:9], [Sampling(temperature=0.0)] * 9, again[:9])
-    assert cold == [2] * 9
+    wanted = logits.log_softmax(-1)[range(len(tokens)), tokens.long()]
+    assert torch.allclose(logprobs.float(), wanted, atol=1e-5)
+    cold, _ = draw_tokens(logits[:9], torch.zeros(9, dtype=torch.float64), lucks[:9])
+    assert cold.tolist() == [2] * 9
+    ends = torch.tensor([0.0, math.nextafter(1, 0)], dtype=torch.float64)
+    assert draw_tokens(torch.zeros(2, 4), heats[:2], ends)[0].tolist() == [0, 3], (
+        "no token beyond the last"
+    )
+
+
+@torch.inference_mode()
+def test_the_pass_of_a_gpu_writes_what_rows_of_their_own_do(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """All rows in one pass and prefixes read together, but for the recording, which takes a GPU."""
+    texts = [
+        [n % 90 + start for n in range(length)] for start, length in ((1, 30), (5, 3), (9, 11))
+    ]
+    alone = RowCache(load_base(tiny), 4)
+    beside = RowCache(load_base(tiny), 4)
+    beside._on_gpu = True  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(sampler, "Recorded", lambda of, given: of)
+    for row, text in enumerate(texts):
+        alone.extend([row], [text[:-1]])
+    beside.extend(range(3), [text[:-1] for text in texts])
+    for _ in range(600):  # beyond the room that rows have at first
+        draws = {n: Draw(t[-1], len(t) - 1, 0.0, 0.0) for n, t in enumerate(texts) if n != 1}
+        mine, other = alone.write(draws), beside.write(draws)
+        for row, (token, logprob) in mine.items():
+            assert other[row] == (token, pytest.approx(logprob, abs=1e-4))
+            texts[row].append(token)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
