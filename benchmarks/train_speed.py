@@ -1,6 +1,7 @@
 """How fast the engine takes a step, and in how much memory.
 
     python -m benchmarks.train_speed [--quick | --full] [--adaptation lora|full] [--out FILE]
+    python -m benchmarks.train_speed --device cuda [--model 0.5b]
 
 It trains a random Qwen2 on one window of rows of uneven lengths, in a process of its own
 (`benchmarks.train_speed_arm`): rows padded side by side and one by one, and how a step grows with
@@ -83,11 +84,26 @@ def growth(arm: Arm) -> dict[str, Value]:
     return found
 
 
+def measure_gpu(model: str, out: Path) -> None:
+    """See `benchmarks.train_speed_gpu`."""
+    import torch
+
+    from benchmarks.train_speed_gpu import TARGETS, holds, measure
+
+    values = measure(model, "cuda")
+    how = f"{model}, bfloat16, torch {torch.__version__}, {torch.cuda.get_device_name()}"
+    emit("train_speed", values, TARGETS, holds(values), how, out)
+
+
 def main() -> None:
     parser = sized_parser(__doc__, "a smaller model (the default)", "a larger one, and more steps")
     parser.add_argument("--adaptation", choices=("lora", "full"), default="lora")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", default="0.5b", help="what a GPU trains and samples from")
     parser.add_argument("--out", type=Path, help="where to write the report (JSON)")
     asked = parser.parse_args()
+    if asked.device == "cuda":
+        return measure_gpu(asked.model, asked.out or RESULTS / "train_speed_gpu.json")
     kept = RESULTS / f"train_speed_{asked.adaptation}.json" if asked.full else None
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:

@@ -60,7 +60,7 @@ REFLECTION_TOKENS = {True: 700, False: 4096}
 """tokens of a reflection, of an embedded model and of a server's, which may think first"""
 ANSWER_TOKENS, TURN = 16_000, 4096
 """tokens of an answer of a server's model, and of a turn of one that is asked in tokens"""
-CALLS_AT_ONCE, MOST_SLOTS = 64, 64
+CALLS_AT_ONCE, MOST_SLOTS = 64, 256
 OPENAI_URL = "https://api.openai.com/v1"
 # A provider of LangChain and its model; OpenAI's own names of tuned models begin with ft:
 _PROVIDED = re.compile(r"(?!ft:)[a-z][a-z0-9_]*:[^/].*(?<!\.gguf)")

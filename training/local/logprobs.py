@@ -1,11 +1,13 @@
 """Log-probabilities of rows' tokens under a model, without keeping its logits.
 
 A row of 2,000 tokens over a vocabulary of 152,000 would have 1.2 GB of float32 logits, and as much
-again for their gradient. Logits are computed for trained positions only, in pieces, each of which
-is recomputed in the backward pass.
+again for their gradient. Logits are computed for trained positions only, in pieces. Of a frozen
+output layer W the gradient of a token's log-probability by its state, W[id] - softmax W, is made
+with the logits (as in Liger Kernel, arXiv:2410.10989); of one that is trained each piece is
+recomputed in the backward pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,11 +46,38 @@ def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return token_logprobs(output(hidden).float(), ids)
 
-    parts = []
-    for start in range(0, max(len(ids), 1), PIECE):
-        piece = slice(start, start + PIECE)
-        parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
+    pieces = [slice(start, start + PIECE) for start in range(0, max(len(ids), 1), PIECE)]
+    weight, bias = output.weight, getattr(output, "bias", None)
+    if isinstance(output, nn.Linear) and not (weight.requires_grad or bias is not None):
+        found: Tensor = _Frozen.apply(hidden, weight, ids, pieces)  # type: ignore[no-untyped-call]
+        return found
+    parts = [checkpoint(of_piece, hidden[p], ids[p], use_reentrant=False) for p in pieces]
     return torch.cat(parts)
+
+
+class _Frozen(torch.autograd.Function):
+    """`_logprobs` under an output layer (V, hidden) that has no gradient and no bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, ids: Tensor, pieces: Sequence[slice]
+    ) -> Tensor:
+        chosen, slopes = [], []
+        for piece in pieces:
+            logits = nn.functional.linear(hidden[piece], weight).float()
+            sums = logits.logsumexp(-1, keepdim=True)
+            chosen.append((logits.gather(-1, ids[piece].unsqueeze(-1)) - sums).squeeze(-1))
+            if ctx.needs_input_grad[0]:
+                chances = logits.sub_(sums).exp_().to(weight.dtype)
+                slopes.append(weight[ids[piece]] - chances @ weight)
+        if slopes:
+            ctx.save_for_backward(torch.cat(slopes))
+        return torch.cat(chosen)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return gradients[0].unsqueeze(-1).to(slopes.dtype) * slopes, None, None, None
 
 
 def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:

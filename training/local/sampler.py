@@ -16,6 +16,7 @@ import asyncio
 import codecs
 import copy
 import random
+import threading
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -267,7 +268,14 @@ class Draw(NamedTuple):
 class Recorded:
     """A function of one tensor on a GPU, recorded as a CUDA graph."""
 
+    _one = threading.Lock()
+    """a round and held-out questions have samplers of their own in one process"""
+
     def __init__(self, of: Callable[[Tensor], Tensor], given: Tensor) -> None:
+        with self._one:
+            self._record(of, given)
+
+    def _record(self, of: Callable[[Tensor], Tensor], given: Tensor) -> None:
         self._given, beside = given, torch.cuda.Stream()
         # What a first call makes, such as workspaces of libraries, may not be part of a graph.
         beside.wait_stream(torch.cuda.current_stream())

@@ -15,7 +15,7 @@ from rubricem.training.local.local_config import EngineConfig, Method, TrainConf
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import free_memory, settle_dtype
 from rubricem.training.rounds.fit import read_rows, select, windows
-from rubricem.training.rounds.rollouts import Sampled
+from rubricem.training.rounds.rollouts import Sampled, samples_by_torch
 from rubricem.training.rounds.rounds import questions_of
 from rubricem.training.rounds.rounds_config import RoundsConfig, TrainingJob
 from rubricem.training.rounds.update import RoundFolders
@@ -97,7 +97,7 @@ def _rounds_lines(
     Sampled(rounds, config, settings, folders, lines.append).check(len(asked.questions))
     passes = rounds.rounds * rounds.questions_per_round / len(asked.questions)
     torch = f"torch on the {'GPU' if on_gpu else 'processor'} of this process"
-    here = torch if rounds.sampler == "torch" else "llama.cpp on the processors of this machine"
+    here = torch if samples_by_torch(rounds) else "llama.cpp on the processors of this machine"
     server, name = rounds.judge_base_url or rounds.base_url, rounds.judge_model or rounds.model
     judge = f"{name or 'its only model'} at {server}" if server else f"{name or config.model}, here"
     return [

@@ -64,9 +64,10 @@ class RoundsConfig(GroupsConfig, SampledConfig):
     ahead: Literal[0, 1] = 1
     """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
     lag by as many updates, and reflections by one more"""
-    sampler: Literal["llama.cpp", "torch"] = "llama.cpp"
-    """what the embedded model writes rollouts with; `torch` is faster with many slots on a
-    processor with bfloat16 instructions, and takes 2 GB more for the 0.5B"""
+    sampler: Literal["auto", "llama.cpp", "torch"] = "auto"
+    """what the embedded model writes rollouts with. auto: torch on a GPU, else llama.cpp; torch is
+    faster with many slots on a processor with bfloat16 instructions too, and takes 2 GB more there
+    for the 0.5B"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
