@@ -1,7 +1,8 @@
 """What a GPU needs for a step and for sampling, beside plain transformers; `train_speed` runs it.
 
 A step is SS-GRPO's on 16 rows of 900 tokens, LoRA of rank 16 in bfloat16. Beside it is the same
-loss by transformers and peft as anybody writes it, all rows at once and whole logits. Sampling is
+loss by transformers and peft as anybody writes it, all rows at once and whole logits, and the
+product's with the blocks compiled by torch, to see what that would bring. Sampling is
 of prompts of 200 tokens, half of which all share, by the sampler that rounds use, turns read as
 they come; beside it transformers' continuous batching, with the attention that is installed.
 """
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,7 +23,7 @@ from benchmarks.train_speed_arm import RATE
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.learner import Learner
-from rubricem.training.local.load import load_base, load_learner
+from rubricem.training.local.load import decoder_blocks, load_base, load_learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.sampler import TorchConfig, open_torch
@@ -39,7 +40,7 @@ TARGETS: dict[str, Value] = {
     "step_of_plain": f"<= {MOST_OF_PLAIN}",
     "sampled_tokens_s_256": f">= {LEAST_TOKENS}",
 }
-DTYPE = "bfloat16"
+DTYPE: Literal["bfloat16"] = "bfloat16"
 
 
 def rows_of() -> list[TrainRow]:
@@ -96,8 +97,9 @@ class Clock:
 def steps(path: Path, clock: Clock, tell: Callable[..., None]) -> None:
     """A step of the product, and of plain transformers and peft."""
     rows, device = rows_of(), clock.device
+    torch._dynamo.config.suppress_errors = True
     with TemporaryDirectory() as folder:
-        for beta, name in ((0.0, "step"), (0.01, "step_with_reference")):
+        for name, beta in (("step", 0.0), ("step_with_reference", 0.01), ("compiled_step", 0.0)):
             config = EngineConfig(
                 out=Path(folder), model=str(path), dtype=DTYPE, max_row_tokens=LENGTH,
                 micro_batch=ROWS, objective=ObjectiveConfig(beta=beta),
@@ -105,6 +107,8 @@ def steps(path: Path, clock: Clock, tell: Callable[..., None]) -> None:
             learner: Learner | None = load_learner(config, path, Ranks(device=device))
             clock.peak_gb()
             assert learner is not None
+            for block in decoder_blocks(learner.model) if name == "compiled_step" else ():
+                block.compile(dynamic=True)
             first, least = clock.time(lambda one=learner: one.ss_grpo_step(rows, RATE))  # type: ignore[misc]
             learner = None
             tell(**{f"{name}_s": least, f"{name}_first_s": first, f"{name}_gb": clock.peak_gb()})
@@ -136,7 +140,7 @@ def plain_step(path: Path, rows: Sequence[TrainRow], device: torch.device) -> Ca
             ]
         )
         ratio = (chosen - chosen.detach()).exp()
-        (-(ratio * gains * mask).sum() / batch.tokens).backward()
+        (-(ratio * gains * mask).sum() / batch.tokens).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
 
@@ -177,7 +181,7 @@ def continuous(path: Path, clock: Clock, count: int, tell: Callable[..., None]) 
 
     model = load_base(path, DTYPE).to(clock.device)
     model.set_attn_implementation("paged|sdpa")
-    told = GenerationConfig(
+    told = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=WRITTEN, do_sample=True, temperature=1.0, top_k=0, eos_token_id=-1,
         pad_token_id=0,
     )  # fmt: skip

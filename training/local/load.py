@@ -391,8 +391,6 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
-    if ranks.device.type == "cuda" and not divided:
-        compile_blocks(model)
     score: Score | None = None
     if divided:  # block by block, so that no device ever holds all weights
         score = _shard(model, ranks, dtype if full else None)
@@ -442,19 +440,7 @@ def _checkpoint_activations(model: Any) -> None:
             module.training = True  # only a block that trains is checkpointed
 
 
-def compile_blocks(model: nn.Module) -> None:
-    """Have torch.compile fuse what each decoder block computes, once for all lengths of rows.
-
-    Its products take less than half of a block's time; the rest is kernels that only read and
-    write. Compiling takes half a minute at the first step, and what cannot be compiled runs as it
-    is.
-    """
-    torch._dynamo.config.suppress_errors = True
-    for block in _blocks(model):
-        block.compile(dynamic=True)
-
-
-def _blocks(model: nn.Module) -> Sequence[nn.Module]:
+def decoder_blocks(model: nn.Module) -> Sequence[nn.Module]:
     """The decoder's blocks: the longest list of modules."""
     lists = [tuple(m) for m in model.modules() if isinstance(m, nn.ModuleList)]
     return max(lists, key=len, default=())
@@ -484,7 +470,7 @@ def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }
-    for block in _blocks(model):
+    for block in decoder_blocks(model):
         fully_shard(block, **options)
     fully_shard(scorer, **options)
     for module in scorer.modules():

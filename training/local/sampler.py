@@ -161,7 +161,7 @@ class RowCache:
         room = ROOM_OF_A_GPU if self._on_gpu else ROOM
         self._read = np.full((rows, room), -1, np.int32)
         """the tokens of each row whose keys and values are known"""
-        self._recorded: Recorded | None = None
+        self._recorded: Callable[[Tensor], Tensor] | None = None
 
     @property
     def _room(self) -> int:
@@ -238,7 +238,7 @@ class RowCache:
         self.rows, self.all_rows = torch.tensor(rows, device=self._model.device), self._on_gpu
         if self._on_gpu:
             self.width = self._room + 1
-            self._recorded = self._recorded or Recorded(self._draw, asked.to(self.rows.device))
+            self._recorded = self._recorded or record(self._draw, asked.to(self.rows.device))
             found = self._recorded(asked).tolist()
         else:
             self.width = max(draw.place for draw in draws.values()) + 1
@@ -265,31 +265,37 @@ class Draw(NamedTuple):
     """in [0, 1): of the tokens in their order, the one that this share of the mass reaches"""
 
 
-class Recorded:
-    """A function of one tensor on a GPU, recorded as a CUDA graph."""
+_RECORDING = threading.Lock()
+"""a round and held-out questions have samplers of their own in one process"""
 
-    _one = threading.Lock()
-    """a round and held-out questions have samplers of their own in one process"""
 
-    def __init__(self, of: Callable[[Tensor], Tensor], given: Tensor) -> None:
-        with self._one:
-            self._record(of, given)
+def record(of: Callable[[Tensor], Tensor], given: Tensor) -> Callable[[Tensor], Tensor]:
+    """A function of one tensor on a GPU as a CUDA graph, or as it is where it cannot be recorded.
 
-    def _record(self, of: Callable[[Tensor], Tensor], given: Tensor) -> None:
-        self._given, beside = given, torch.cuda.Stream()
-        # What a first call makes, such as workspaces of libraries, may not be part of a graph.
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            of(given)
-        torch.cuda.current_stream().wait_stream(beside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._found = of(given)
+    Returns it with its result in main memory.
+    """
+    try:
+        with _RECORDING:
+            beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            # What a first call makes, such as workspaces of libraries, may not be part of a graph.
+            beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(beside):
+                of(given)
+            torch.cuda.current_stream().wait_stream(beside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                found = of(given)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # an operation of the model that waits for the GPU, or an old driver
+        return lambda asked: of(asked.to(given.device)).cpu()
 
-    def __call__(self, given: Tensor) -> Tensor:
-        self._given.copy_(given)
-        self._graph.replay()
-        return self._found.cpu()
+    def replay(asked: Tensor) -> Tensor:
+        given.copy_(asked)
+        graph.replay()
+        return found.cpu()
+
+    return replay
 
 
 @torch.inference_mode()

@@ -223,7 +223,7 @@ def test_the_pass_of_a_gpu_writes_what_rows_of_their_own_do(
     alone = RowCache(load_base(tiny), 4)
     beside = RowCache(load_base(tiny), 4)
     beside._on_gpu = True  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(sampler, "Recorded", lambda of, given: of)
+    monkeypatch.setattr(sampler, "record", lambda of, given: of)
     for row, text in enumerate(texts):
         alone.extend([row], [text[:-1]])
     beside.extend(range(3), [text[:-1] for text in texts])
