@@ -16,12 +16,13 @@ import random
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rubricem.agent.learning.reflect import accept, mark_best
 from rubricem.agent.learning.scoring import SUPPORT, bound_by_support, gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
-from rubricem.agent.research.recall import BankRecaller, Recall
+from rubricem.agent.research.recall import BankRecaller, Recall, out_of_scope
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
@@ -219,11 +220,10 @@ class RolloutGroups:
 
     def _recaller(self, generation: int | None = None, *, own: bool = True) -> BankRecaller:
         assert self._bank is not None
+        # The policy is verl's own: no server is sent a lesson.
+        bars = partial(out_of_scope, server="", model="", asks=self._setup.sources.asks_others)
         return BankRecaller(
-            self._bank,
-            generation=generation,
-            own=own,
-            tell=_LOG.warning,
+            self._bank, generation=generation, own=own, tell=_LOG.warning, bars=bars
         )
 
     async def _scaffolds(self, member: Member) -> list[Scaffold]:
@@ -299,7 +299,8 @@ class RolloutGroups:
             marked, run.policy, run.policy_version, judgement=judgement, source_texts=tuple(read)
         )
         if best is not None:
-            self._waiting[member.step, member.place] = best
+            known = {"private": run.private, "server": ""}
+            self._waiting[member.step, member.place] = best.model_copy(update=known)
         return _listed(reflection_advantages(marked))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,10 @@ async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_b
     assert await bank.items() == [], "nothing before the next step"
     shown = await found.begin(member(0, step=2, place=0))
     assert shown.recall.own and "<reference_examples>" in shown.recall.block
+    web = replace(found._setup.sources, tool_servers={"web": SimpleNamespace(public=True)})
+    found._setup = replace(found._setup, sources=web)
+    shown = await found.begin(member(1, step=2, place=0))
+    assert shown.recall.block == "", "a private run's lesson precedes no public question"
     kept = sorted(await bank.items(), key=lambda item: item.since)
     assert [item.reflection.question for item in kept] == ["question 0", "question 1"]
     again = await found.begin(replace(member(1, step=2, place=0), fresh=True))
