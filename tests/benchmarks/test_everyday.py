@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.asked import KeptRows, Row
-from benchmarks.everyday import (
-    HALVES,
-    QUESTIONS,
-    figures,
-    grade,
-)
+from benchmarks.everyday import HALVES, QUESTIONS, figures, grade
 from tests.support.documented import documented
 
 EVERY: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hostile.attacks import (
-    GOALS,
-    Attack,
-    Obedient,
-    Web,
-    attacks,
-    run_under_attack,
-)
+from benchmarks.hostile.attacks import GOALS, Attack, Obedient, Web, attacks, run_under_attack
 from tests.support.scripted_server import ScriptedServer
 
 AGAIN = (

@@ -57,13 +57,7 @@ from rubricem.training.collect.collector import Collector, Judging
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.remote import (
-    GroupJob,
-    RemoteGroups,
-    Said,
-    collect_here,
-    known_error,
-)
+from rubricem.training.collect.remote import GroupJob, RemoteGroups, Said, collect_here, known_error
 from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.rows.compile import each_row
 from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan

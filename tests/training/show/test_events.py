@@ -3,11 +3,7 @@
 import re
 
 from rubricem.memory.schema import Author, Stage
-from rubricem.training.rounds.numbers import (
-    numbers_of,
-    reward_intervals,
-    rows_numbers,
-)
+from rubricem.training.rounds.numbers import numbers_of, reward_intervals, rows_numbers
 from rubricem.training.rounds.update import RoundRows
 from rubricem.training.rows.credit import SS_GRPO
 from rubricem.training.rows.row import OBJECTIVES
