@@ -595,6 +595,12 @@ class Judgement(Value):
         found = self.at(stage)
         return found.score if found else None
 
+    @property
+    def mean(self) -> float | None:
+        """The mean score of the stages that were judged, not only let through; None: none was."""
+        known = [s.score for s in self.stages if s.score is not None and not s.unscored_reason]
+        return sum(known) / len(known) if known else None
+
 
 class ReflectionCandidate(Value):
     """One attempt at a reflection: what the policy read and wrote, and the outcome."""

@@ -24,16 +24,14 @@ class Helped:
     won: int
     """in which the run with it scored higher"""
     difference: float
-    """mean of the score with it minus that without; a run's score is the mean over its stages"""
+    """mean of the score with it minus that without; a run's score is its judgement's mean"""
 
 
 def helped(judged: Iterable[tuple[Trajectory, Judgement]]) -> dict[str, Helped]:
     """Lesson's id -> its pairs; no lesson without a pair."""
     by_question = defaultdict[str, list[tuple[frozenset[str], float]]](list)
     for run, judgement in judged:
-        known = [stage.score for stage in judgement.stages if stage.score is not None]
-        if known:
-            score = sum(known) / len(known)
+        if (score := judgement.mean) is not None:
             by_question[run.question].append((frozenset(run.recalled), score))
     apart = defaultdict[str, list[float]](list)
     for runs in by_question.values():

@@ -148,15 +148,9 @@ class RubricBank:
         return RecalledReflections(itself, tuple(similar))
 
     async def note_judgements(self, judgements: Iterable[Judgement]) -> None:
-        """Record how well runs were judged: for each, the mean over its scored stages."""
+        """Record how well runs were judged, each by its mean."""
         for judgement in judgements:
-            known = [
-                stage.score
-                for stage in judgement.stages
-                if stage.score is not None and not stage.unscored_reason
-            ]
-            if known:
-                mean = sum(known) / len(known)
+            if (mean := judgement.mean) is not None:
                 await asyncio.to_thread(self._store.note_score, judgement.trajectory_id, mean)
 
     async def _index(self) -> BankIndex:

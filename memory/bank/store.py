@@ -3,7 +3,7 @@
     items      each reflection with the generations in which it counts for its question
     removals   ids of removed items, and the hash of their words, which no run may bring back
     uses       which run was given which item
-    scores     a run's mean stage score, in [0, 1]
+    scores     a run's mean stage score, at most 1
     state      the bank's id, its generation, its number of changes, the mark of its index
 
 A generation is a change of what the bank holds. An item counts from its `since` until its `until`:
@@ -101,7 +101,7 @@ class BankItem(Value):
     recalled: int = 0
     """how many runs were given it"""
     mean_score: float | None = None
-    """in [0, 1], over those of these runs that were scored; None: none was"""
+    """at most 1, over those of these runs that were scored; None: none was"""
 
     @property
     def quarantined(self) -> bool:

@@ -431,8 +431,7 @@ def apart(
     runs: Sequence[Trajectory], judged: Sequence[Judgement]
 ) -> tuple[Trajectory, Trajectory] | None:
     """The best and the worst run by the means of their stages' scores, if they differ."""
-    known = {j.trajectory_id: [s.score for s in j.stages if s.score is not None] for j in judged}
-    means = {name: sum(scores) / len(scores) for name, scores in known.items() if scores}
+    means = {j.trajectory_id: mean for j in judged if (mean := j.mean) is not None}
     ranked = sorted((r for r in runs if r.id in means), key=lambda run: means[run.id])
     if not ranked or means[ranked[-1].id] - means[ranked[0].id] < LEAST_APART:
         return None

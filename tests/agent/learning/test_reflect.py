@@ -25,6 +25,7 @@ from rubricem.judge.reflection import Known, ReflectionJudge, material
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     Author,
     Judgement,
     ReflectionCandidate,
@@ -172,6 +173,10 @@ def test_a_lesson_is_told_by_pairs_of_runs_with_it_and_without(tmp_path: Path):
     assert (found["l1"].pairs, found["l1"].won) == (4, 2)
     assert found["l1"].difference == pytest.approx(0.05)
     assert (found["l2"].pairs, found["l2"].won) == (3, 0)
+    let_through = StageScore(stage=Stage.PLAN, score=1.0, unscored_reason=NO_CRITERIA)
+    gated = ((run, judged(run.id, scores[run.id])) for run in runs)
+    both = ((r, j.model_copy(update={"stages": (let_through, *j.stages)})) for r, j in gated)
+    assert helped(both) == found, "what was not judged says nothing"
     (tmp_path / "trajectories.jsonl").write_text("".join(f"{r.model_dump_json()}\n" for r in runs))
     lines = (judged(run.id, scores[run.id]).model_dump_json() for run in runs)
     lines = (line.replace('"judge":"', '"judge":"a line separator \u2028') for line in lines)
