@@ -482,9 +482,6 @@ class Trajectory(Versioned):
     investigations: tuple[Investigation, ...] = ()
     """of deep research, in the order in which they were asked for"""
     scaffold: ScaffoldedPrompt | None = None
-    shared: int = 0
-    """of a branch, the number of its first kept segments that it shares with the others of its
-    group, sampled once; 0: a whole run"""
     rubric_version: str = ""
     seed: int = 0
     started_at: datetime
@@ -548,8 +545,8 @@ class Verdict(Value):
     """`code`: the judge gave no words, and code quotes a span of the trajectory instead"""
 
 
-NO_CRITERIA, ANOTHER_STAGE = "no criteria", "the branch is about another stage"
-"""with these reasons an unscored stage is left out of every sum, rather than unknown"""
+NO_CRITERIA = "no criteria"
+"""with this reason an unscored stage is left out of every sum, rather than unknown"""
 
 
 class StageScore(Value):
@@ -570,11 +567,9 @@ class StageScore(Value):
     """the score of each part of a composed rubric, by dotted name; unknown ones are left out"""
 
 
-def is_left_out(
-    score: StageScore | None, reasons: Sequence[str] = (NO_CRITERIA, ANOTHER_STAGE)
-) -> bool:
-    """Whether there was nothing to score: no criteria of its rubric, or a branch not about it."""
-    return score is not None and score.score is None and score.unscored_reason in reasons
+def is_left_out(score: StageScore | None) -> bool:
+    """Whether there was nothing to score: its rubric has no criteria."""
+    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
 
 
 class Judgement(Value):
@@ -799,9 +794,8 @@ class Completion:
         starts = (0, *self.token_ends[:-1])
         chosen = [i for i, at in enumerate(starts) if start <= at < end]
         ids = tuple(self.token_ids[i] for i in chosen)
-        if self.logprobs is None:
-            return ids, None
-        return ids, tuple(self.logprobs[i] for i in chosen)
+        logprobs = self.logprobs
+        return ids, None if logprobs is None else tuple(logprobs[i] for i in chosen)
 
 
 class TokenReader(Protocol):

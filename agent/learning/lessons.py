@@ -43,13 +43,7 @@ from rubricem.memory.runs import (
     writable,
     write_atomically,
 )
-from rubricem.memory.schema import (
-    Judgement,
-    Reflection,
-    ReflectionCandidate,
-    Trajectory,
-    Value,
-)
+from rubricem.memory.schema import Judgement, Reflection, ReflectionCandidate, Trajectory, Value
 
 MARK, WRITTEN = "learn.json", "reflections.json"
 JOURNAL = "learning.jsonl"

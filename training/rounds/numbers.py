@@ -18,7 +18,6 @@ from rubricem.judge.base import answer_text, stage_text
 from rubricem.judge.evidence import copied_share
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
-    NO_CRITERIA,
     NO_USAGE,
     Author,
     Segment,
@@ -43,22 +42,21 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
             numbers |= spread(f"tokens/{author}/{stage}", lengths, ("mean",))
     turns = [float(max((s.turn for s in run.segments if s.kept), default=0)) for run in runs]
     written = (s for run in runs for s in _of(run, Author.POLICY))
-    whole = [run for run in runs if not run.shared]
     outputs = (s.text.strip() for run in runs for s in _of(run, Author.TOOL))
     return {
         **numbers,
         **spread("turns", turns, ("mean",)),
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
         **share_if_any("tool_error_share", (tool_error(text) is not None for text in outputs)),
-        **share_if_any("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
-        **share_if_any("malformed_share", (find_violation(run) is not None for run in whole)),
+        **share_if_any("cut_off_share", (run.status is not Status.FINISHED for run in runs)),
+        **share_if_any("malformed_share", (find_violation(run) is not None for run in runs)),
         **share_if_any("retokenised_share", (segment.retokenised for segment in written)),
     }
 
 
 def guard_numbers(runs: Iterable[Trajectory]) -> Numbers:
     """What rises where a reward is pleased by form: of answers that are whole."""
-    told = [(r, answer_text(r)) for r in runs if r.status is Status.FINISHED and not r.shared]
+    told = [(r, answer_text(r)) for r in runs if r.status is Status.FINISHED]
     words = [float(len(text.split())) for _, text in told]
     many = [max(len(list(sentences(text))), 1) for _, text in told]
     cites = [len(cited_answer(run).citations) / n for (run, _), n in zip(told, many, strict=True)]
@@ -99,7 +97,7 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     return {
         **numbers,
         **share_if_any("unscored_share", (s is None or s.score is None for s in asked)),
-        **share_if_any("no_criteria_share", (is_left_out(s, (NO_CRITERIA,)) for s in every)),
+        **share_if_any("no_criteria_share", (is_left_out(s) for s in every)),
         **share_if_any("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_judging_costs(groups),
     }

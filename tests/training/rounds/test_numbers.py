@@ -84,9 +84,6 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     found = numbers_of([one], IDENTITY)
     assert (found["rollouts"], found["failed_share"], found["cut_off_share"]) == (2, 0.5, 1.0)
     assert found["malformed_share"] == 1.0, "it has no structured plan"
-    branch = one.group.model_copy(update={"trajectories": (cut.model_copy(update={"shared": 1}),)})
-    of_branch = numbers_of([RoundGroup("g", branch, one.judgements, None)], IDENTITY)
-    assert not {"malformed_share", "cut_off_share"} & of_branch.keys(), "it is no whole run"
     reflected = reflection_numbers([one])
     assert reflected["reflection/score/mean"] == pytest.approx(0.8)
     assert reflected["reflection/malformed_share"] == 0.5
