@@ -382,8 +382,8 @@ def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
 def lines_in(path: Path, kind: type[V]) -> list[V]:
     """Whole lines alone: a last one without its end is still being written."""
     with writable(path):
-        whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [value_of(line, kind, _REMEDY, str(path)) for line in whole.split("\n") if line]
+        whole = path.read_bytes().rpartition(b"\n")[0]
+    return [value_of(line, kind, _REMEDY, str(path)) for line in whole.split(b"\n") if line]
 
 
 async def score_run(setup: Setup, thread: str, shared: LocalModel | None = None) -> Judgement:

@@ -88,6 +88,8 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
     with ScriptedServer(scripted) as server:
         score(server, folder)
     assert len(server.requests) >= 1, "one contrast of all"
+    (folder / "trajectories.jsonl").write_bytes(b'{"id": "\xff"}\n')
+    assert "trajectories.jsonl cannot be read" in refusal("judge", "score", folder, code=1)
 
 
 def two_runs(folder: Path) -> str:
