@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import Field
 
 from rubricem.agent.learning.reflect import Reflected
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import (
     Journal,
     RunStore,
@@ -257,18 +257,28 @@ class RunDirectory:
     def _cut_uncommitted(self) -> None:
         for name, size in self._sizes().items():
             path = self.folder / f"{name}.jsonl"
-            with writable(path):
-                if path.exists() and path.stat().st_size > size:
+            if _size(path, size) > size:
+                with writable(path):
                     os.truncate(path, size)
 
     def _read_committed(self, name: Product, kind: type[V]) -> Iterator[V]:
         path, left = self.folder / f"{name}.jsonl", self._sizes()[name]
         if not left:
             return
+        _size(path, left)
         with writable(path), path.open("rb") as file:
             while left > 0 and (line := file.readline()):
                 left -= len(line)
                 yield value_of(line, kind, _REMEDY, str(path))
+
+
+def _size(path: Path, committed: int) -> int:
+    """Of a file, in bytes. Raises StoreError where it has lost some that were committed."""
+    with writable(path):
+        size = path.stat().st_size if path.exists() else 0
+    if size < committed:
+        raise StoreError(f"{path} is shorter than it was.", _REMEDY)
+    return size
 
 
 def group_name(step: int, number: int) -> str:

@@ -61,6 +61,15 @@ def test_lines_of_a_step_that_was_not_committed_are_neither_read_nor_kept(run: R
     assert (run.finished_steps(), len(list(run.trajectories()))) == (2, 4)
 
 
+def test_a_file_that_has_lost_committed_lines_is_neither_read_nor_gone_on_with(run: RunDirectory):
+    commit(run, 0)
+    path = run.folder / "groups.jsonl"
+    path.write_text("")
+    for work in (lambda: list(run.groups()), lambda: run.begin(manifest(), QUESTIONS)):
+        with pytest.raises(StoreError, match=r"groups\.jsonl is shorter than it was"):
+            work()
+
+
 def served(address: str | None, model: str = "qwen") -> Manifest:
     name = f"{model}@{address}" if address else model
     return manifest(policy=name, judge=name, settings={"base_url": address})
