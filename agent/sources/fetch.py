@@ -16,7 +16,6 @@ import json
 import re
 import socket
 import ssl
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -33,13 +32,12 @@ from urllib.parse import urlsplit
 import httpx2
 
 from rubricem.agent.sources.index import (
-    IndexSegment,
     LexicalIndex,
+    SegmentInMemory,
     around,
     page,
     widened,
     without_near_duplicates,
-    write_segment,
 )
 from rubricem.agent.sources.sandbox import NoText
 from rubricem.agent.sources.sandbox.browser import browser_path, draw
@@ -540,10 +538,7 @@ def rank_passages(passages: Sequence[Passage], query: str, limit: int) -> list[P
     """Those that match a query by words, best first, by an index of them alone."""
     if not passages:
         return []
-    with tempfile.TemporaryDirectory() as folder:
-        write_segment(passages, Path(folder, "hits"))
-        index = LexicalIndex(IndexSegment(Path(folder, "hits")))
-        found = index.search(query, limit)
+    found = LexicalIndex(SegmentInMemory(passages)).search(query, limit)
     # What shares no word with the query was found by another engine for a reason.
     return found or without_near_duplicates(passages, limit)
 

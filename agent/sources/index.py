@@ -65,28 +65,35 @@ SAME = 0.85
 def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
     """The first `limit` passages, skipping near duplicates of earlier ones."""
     kept: list[Passage] = []
-    seen: list[frozenset[str]] = []
+    seen: list[tuple[frozenset[str], int]] = []
     for passage in passages:
         if len(kept) == limit:
             break
-        found = _words_of(passage.text)
-        # Two without a word are the same. Of unlike sizes none are, which is cheap to see.
-        least, most = SAME * len(found), len(found) / SAME
-        alike = [other for other in seen if least <= len(other) <= most]
-        # Of n shared words both have len(found) + len(other) - n: a union is slower to make.
-        share = SAME / (1 + SAME)
-        if not any(len(found & o) >= share * (len(found) + len(o)) for o in alike):
+        found, bits = _words_of(passage.text)
+        lost, count = len(found) - bits.bit_count(), len(found)
+        for other, its_bits in seen:
+            # Of n shared words both have count + len(other) - n: a union is slower to make.
+            shared = SAME / (1 + SAME) * (count + len(other))
+            # Bits are seldom shared by so many as words would be, and compared in no time.
+            if (bits & its_bits).bit_count() + lost >= shared and len(found & other) >= shared:
+                break
+        else:
             kept.append(passage)
-            seen.append(found)
+            seen.append((found, bits))
     return kept
 
 
+_BITS = 1024
+
+
 @lru_cache(4096)  # searches of one turn find much the same
-def _words_of(text: str) -> frozenset[str]:
+def _words_of(text: str) -> tuple[frozenset[str], int]:
+    """A text's words, and a number with the bit of each; some may have one bit."""
     text = plain_letters(text).lower()
     runs = () if text.isascii() else PAIRED_RUN.findall(text)
     found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
-    return found.union(pair for run in runs for pair in pairs(run))
+    found = found.union(pair for run in runs for pair in pairs(run))
+    return found, reduce(or_, (1 << hash(word) % _BITS for word in found), 0)
 
 
 LEAST_SHOWN = 60
@@ -481,40 +488,61 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
+class SegmentInMemory(IndexSegment):
+    """The passages of one search, and the postings of their words."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._passages = passages
+        made = _Postings(passages)
+        self.rows, self.notes = made.rows, made.notes
+        self._words, self._starts, self._postings = made.words, made.starts, made.postings
+
+    def passage(self, row: int) -> Passage:
+        return self._passages[row]
+
+
 def _write_segment(passages: Sequence[Passage], folder: Path, notes: Sequence[str]) -> None:
     """Write what an `IndexSegment` reads into an existing empty folder."""
-    vocabulary: dict[str, int] = {}
-    found = _WordIds(passages, vocabulary)
-    told = [*notes, *found.notes.values()]
-    (folder / "notes.json").write_text(json.dumps(told), "utf-8")
-    rows = np.zeros(len(passages), dtype=_ROWS)
-    rows["length"] = found.sizes
+    made = _Postings(passages)
+    (folder / "notes.json").write_text(json.dumps([*notes, *made.notes]), "utf-8")
     with open(folder / "passages.jsonl", "wb") as file:
         for row, passage in enumerate(passages):
             fields = (passage.title, passage.location, passage.place, passage.text)
             file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
-            rows["end"][row] = file.tell()
-    np.save(folder / "rows.npy", rows)
-    hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
-    order = np.argsort(hashes)
-    np.save(folder / "words.npy", hashes[order])
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    # One number for each word of each row, so that sorting brings its counts together.
-    each = place[np.frombuffer(found.ids, dtype=np.uint32)]
-    each *= max(1, len(rows))
-    each += np.repeat(np.arange(len(rows)), found.sizes)
-    del found  # of a large file, what is held here is the most that is held at all
-    each.sort()
-    is_new = np.ones(len(each), dtype=bool)
-    np.not_equal(each[1:], each[:-1], out=is_new[1:])
-    begins = np.flatnonzero(is_new)
-    times = np.minimum(np.diff(begins, append=len(each)), _MOST_COUNTED)
-    pairs = each[begins]
-    firsts_of_words = np.arange(len(order) + 1) * max(1, len(rows))
-    np.save(folder / "starts.npy", np.searchsorted(pairs, firsts_of_words))
-    pairs %= max(1, len(rows))
-    np.save(folder / "postings.npy", ((pairs << _COUNT_BITS) | times).astype(np.uint32))
+            made.rows["end"][row] = file.tell()
+    for name in ("rows", "words", "starts", "postings"):
+        np.save(folder / f"{name}.npy", getattr(made, name))
+
+
+class _Postings:
+    """The arrays of an `IndexSegment`; `rows` without the ends."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        vocabulary: dict[str, int] = {}
+        found = _WordIds(passages, vocabulary)
+        self.notes = tuple(found.notes.values())
+        self.rows = np.zeros(len(passages), dtype=_ROWS)
+        self.rows["length"] = found.sizes
+        hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
+        order = np.argsort(hashes)
+        self.words = hashes[order]
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        # One number for each word of each row, so that sorting brings its counts together.
+        each = place[np.frombuffer(found.ids, dtype=np.uint32)]
+        each *= max(1, len(self.rows))
+        each += np.repeat(np.arange(len(self.rows)), found.sizes)
+        del found  # of a large file, what is held here is the most that is held at all
+        each.sort()
+        is_new = np.ones(len(each), dtype=bool)
+        np.not_equal(each[1:], each[:-1], out=is_new[1:])
+        begins = np.flatnonzero(is_new)
+        times = np.minimum(np.diff(begins, append=len(each)), _MOST_COUNTED)
+        pairs = each[begins]
+        firsts_of_words = np.arange(len(order) + 1) * max(1, len(self.rows))
+        self.starts = np.searchsorted(pairs, firsts_of_words)
+        pairs %= max(1, len(self.rows))
+        self.postings = ((pairs << _COUNT_BITS) | times).astype(np.uint32)
 
 
 MOST_WORDS = 200_000
