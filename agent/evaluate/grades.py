@@ -95,6 +95,8 @@ class EvalGrade(Value):
         why = ""
         if question.answers:
             em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
+            if not said:  # which an answer of articles alone would match
+                em = f1 = 0.0
         if question.patterns:
             pattern, why = _share_of(question.patterns, text)
         refused = refuses(trajectory, answer) and not failed

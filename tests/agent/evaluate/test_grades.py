@@ -64,6 +64,9 @@ def test_a_whole_answer_is_graded_by_its_bare_line_and_its_cites():
     assert (found.em, found.f1, found.pattern, found.evidence) == (1, 1, 0.5, 0.5)
     assert (found.cites, found.supported, found.dropped) == (1, 1, 0)
     assert (found.right, found.refused, found.all_gold, found.score) == (True, False, False, 1)
+    band = question.model_copy(update={"answers": ("The The",)})
+    found = EvalGrade.of(band, answered(CITED.format("Unbounded"), status=Status.FAILED))
+    assert (found.em, found.f1, found.right) == (0, 0, False), "articles alone are no silence"
 
 
 def test_a_pattern_that_takes_too_long_leaves_the_answer_ungraded_and_says_so():
