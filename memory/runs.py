@@ -398,9 +398,12 @@ class RunStore:
         raise SettingsError(f"no {what} is called {thread!r}", f"The latest are: {known}.")
 
 
-def write_atomically(path: Path, text: str | bytes | Iterable[str | bytes]) -> None:
+def write_atomically(
+    path: Path, text: str | bytes | Iterable[str | bytes], *, synced: bool = True
+) -> None:
     """Replace a file atomically: pieces are written as they come, and synced before the rename.
 
+    What can be made again, as a cache, need not be `synced`: a power cut may leave it empty.
     A device or a pipe is written to: replaced, it would be gone for its other users.
     """
     pieces = [text] if isinstance(text, str | bytes) else text
@@ -416,7 +419,8 @@ def write_atomically(path: Path, text: str | bytes | Iterable[str | bytes]) -> N
             with os.fdopen(descriptor, "wb") as file:
                 file.writelines(blocks)
                 file.flush()
-                os.fsync(descriptor)
+                if synced:
+                    os.fsync(descriptor)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

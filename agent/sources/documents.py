@@ -38,7 +38,7 @@ from rubricem.agent.sources.readers import READERS, TEXTS, is_hidden
 from rubricem.agent.sources.readers.encoding import GUESSED, names_of
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
-from rubricem.memory.runs import hash_of, writable
+from rubricem.memory.runs import hash_of, writable, write_atomically
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of, one_line, storable
 
@@ -357,12 +357,7 @@ class DocumentCache:
         if isinstance(reply, SourceError):
             # Not cached: the remedy may lie outside the file, such as a missing library.
             return f"{file.location}: {reply.told()}"
-        # Not synced, as write_atomically would: what is lost is read again.
-        with writable(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("wb", dir=self._folder, delete=False) as kept:
-                kept.write(reply)
-            os.replace(kept.name, self._place(file))
+        write_atomically(self._place(file), reply, synced=False)
         return ""
 
 

@@ -382,7 +382,7 @@ class PageCache:
             self._swept = True
             for path in filter(_is_old, kept):
                 path.unlink(missing_ok=True)
-            write_atomically(self._path(address), json.dumps(entry))
+            write_atomically(self._path(address), json.dumps(entry), synced=False)
 
     def _path(self, address: str) -> Path:
         key = "\n".join([address, *self._allowed])
