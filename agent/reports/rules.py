@@ -367,6 +367,8 @@ def statements_of(source: Source) -> Source:
 
 LEAST_QUOTED = 3
 """content words from which a claim found in its source counts as a quotation of it"""
+_POSITIONS = ("page", "rows", "lines")
+"""words with which readers write how far down a place is: its numbers are none of the source's"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,9 +418,12 @@ class Pair:
         claim, text = _write_out_dates(self.claim), _write_out_dates(source.text)
         everywhere = "\n".join((source.title, source.place, source.location, text))
         counted = _NUMBER.search(claim) is not None
-        # A cell that is a number alone is about what its row and column are about.
-        about = claim if content_words(_NUMBER.sub(" ", claim)) else self.context
-        near = "\n".join((source.title, *_beside_words(about, text))) if counted else ""
+        # A cell that is little but a number is about what its row and column are about.
+        short = len(content_words(_NUMBER.sub(" ", claim))) < LEAST_QUOTED
+        about = f"{claim} {self.context}" if short else claim
+        parts = source.place.split(" > ")
+        above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
+        near = "\n".join((source.title, *above, *_beside_words(about, text))) if counted else ""
         return [
             *(("number", number) for number in missing_numbers(claim, near)),
             *(("quotation", quoted) for quoted in missing_quotations(claim, text)),

@@ -14,8 +14,10 @@ run's journal. Another model than the policy's, or a checker of one's own, may c
 import asyncio
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, TypeAdapter
@@ -160,8 +162,10 @@ def question(pair: Pair) -> str:
 
 
 def passage(pair: Pair, characters: int) -> str:
-    """The title of the source, and at most `characters` of its text, around the claim."""
-    return f"{pair.source.title}\n{around(pair.claim, pair.source.text, characters)}"
+    """Title and place of the source, and at most `characters` of its text, around the claim."""
+    source = pair.source
+    above = "\n".join(filter(None, (source.title, source.place)))
+    return f"{above}\n{around(pair.claim, source.text, characters)}"
 
 
 def around(claim: str, text: str, characters: int) -> str:
@@ -361,10 +365,16 @@ class _Work:
     """how it failed"""
 
     async def check(self, pairs: Sequence[Pair]) -> None:
-        """Check pairs not checked yet, in batches sorted by source: claims share passages."""
-        left = [pair for pair in dict.fromkeys(pairs) if pair not in self.found]
-        new = sorted(left, key=lambda pair: (len(pair.source.id), pair.source.id))
-        batches = [new[i : i + BATCH] for i in range(0, len(new), BATCH)]
+        """Check pairs not checked yet, in batches sorted by source: claims share passages.
+
+        A claim on several sources is asked about once, with all of them.
+        """
+        claims = defaultdict[Asked, list[Pair]](list)
+        for pair in dict.fromkeys(pairs):
+            if pair not in self.found:
+                claims[_asked(pair)].append(pair)
+        each = sorted(claims.values(), key=lambda one: (len(one[0].source.id), one[0].source.id))
+        batches = [[*chain(*each[i : i + BATCH])] for i in range(0, len(each), BATCH)]
         for batch, said in zip(
             batches, await asyncio.gather(*map(self._batch, batches)), strict=True
         ):

@@ -271,10 +271,21 @@ def test_what_a_source_orders_to_be_said_is_not_said_by_it_but_who_quotes_the_or
     ("claim", "context", "missing"),
     [("24", "hourly snapshots kept | Silt: 24", False), ("24", "exFAT | Silt: 24", False),
      ("25", "hourly snapshots kept | Silt: 25", True), ("24", "price | Silt: 24", True),
-     ("24", "", True)],
+     ("24", "", True), ("24, as a rule", "hourly snapshots kept | Silt: 24, as a rule", False)],
 )  # fmt: skip
 def test_a_cell_that_is_a_number_is_looked_up_by_its_row_and_column(
     claim: str, context: str, missing: bool
 ):
     text = "An hourly job keeps 24 snapshots. It does not encrypt. exFAT will not do."
     assert bool(Pair(claim, claim_source(text), (), context).must_occur()) == missing
+
+
+def test_a_number_may_stand_in_the_heading_of_its_passage_but_not_in_how_far_down_it_is():
+    def faults(place: str) -> list[str]:
+        held = claim_source("The cache grows faster.").model_copy(update={"place": place})
+        return [
+            Pair(f"Since {n} the cache grows faster.", held).must_occur() for n in ("2.4", "80")
+        ]
+
+    assert [*map(bool, faults("Changes > Version 2.4 > lines 41-80"))] == [False, True]
+    assert all(faults("page 80")[:1]) and not faults("Version 80")[1]

@@ -292,6 +292,19 @@ async def test_claims_go_to_a_server_in_batches_of_eight(tmp_path: Path):
     assert (len(found.checks), used.calls) == (10, 2)
 
 
+async def test_a_claim_on_several_sources_is_asked_about_once_under_their_headings(tmp_path: Path):
+    cites = [f'<cite id="S1">The cache grows: {"x" * i}.</cite>' for i in range(1, 8)]
+    chat = GivenChat(verdicts(*["supported"] * 8))
+    run = trajectory("\n".join([*cites, '<cite id="S1, S2">The cache keeps an order.</cite>']))
+    placed = [each.model_copy(update={"place": f"Part {each.id}"}) for each in run.sources]
+    run = run.model_copy(update={"sources": tuple(placed)})
+    found, used = await verified(AnswerVerifier("mark", ChatWriter(chat)), run, tmp_path)
+    assert (len(found.checks), used.calls) == (9, 1)
+    asked = chat.asked[0][-1].content
+    assert "passages S1, S2 together" in asked
+    assert "Part S1\n" in asked and "Part S2\n" in asked
+
+
 async def test_repair_rewrites_once_keeps_what_is_then_supported_and_repeats_no_call(
     tmp_path: Path,
 ):
