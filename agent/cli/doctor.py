@@ -14,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from rubricem.agent.settings import (
     settings_file,
 )
 from rubricem.agent.settings.door import (
+    checker_of,
     keys_of,
     model_of,
     named_sources,
@@ -50,7 +52,9 @@ from rubricem.agent.sources.choice import (
     web_answers,
 )
 from rubricem.agent.sources.documents import find_files
+from rubricem.agent.sources.mcp_client import Connection
 from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
@@ -85,7 +89,8 @@ async def run_checks(settings: Settings) -> list[Check]:
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
         settings = with_default_source(settings)
-    checks += [*await check_sources(settings), await check_sandbox()]
+    checks += [*await check_checker(settings), *await check_sources(settings)]
+    checks += [*await check_tools(settings), await check_sandbox()]
     held, bank = await check_bank(settings)
     return [*checks, bank, await asyncio.to_thread(check_embedder, settings, held)]
 
@@ -167,6 +172,38 @@ async def check_server(choice: ServerChoice) -> Check:
     priced = f"at {prices} a million tokens" if prices else "which has no price in [prices]"
     told = f"{without_password(choice.base_url)} answers, with {model}, {priced}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
+
+
+async def check_checker(settings: Settings) -> list[Check]:
+    """The server of another model that checks claims, if there is one: a run goes on without."""
+    try:
+        if not isinstance(choice := checker_of(settings), ServerChoice):
+            return []
+        found = await check_server(choice)
+    except RubricemError as error:
+        found = fault_of("checker", error)
+    return [replace(found, name="checker", state="ok" if found.state == "ok" else "note")]
+
+
+async def check_tools(settings: Settings) -> list[Check]:
+    """Each server of tools: a run goes on without those that do not answer."""
+
+    async def check(name: str, server: ToolServer) -> Check:
+        connection = Connection(name, server)
+        try:
+            there = {offer.tool for offer in await connection.offers()}
+        except RubricemError as error:
+            remedy = error.remedy or f"Start it, or correct [mcp_servers.{name}]."
+            return Check("tools", "note", f"{error} Its tools are left out.", remedy)
+        finally:
+            await connection.aclose()
+        told = f"the MCP server {name} answers, with {', '.join(sorted(there)) or 'no tool named'}"
+        if lacks := sorted({*server.tools} - there):
+            remedy = f"Correct `tools` under [mcp_servers.{name}]."
+            return Check("tools", "note", f"{told}, without {', '.join(lacks)}", remedy)
+        return Check("tools", "ok", told)
+
+    return list(await asyncio.gather(*starmap(check, settings.mcp_servers.items())))
 
 
 async def check_sources(settings: Settings) -> list[Check]:

@@ -324,18 +324,25 @@ def _explain(
     error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> SettingsError:
     """The first error, with its layer, its name and what is allowed."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    faults = error.errors(include_url=False, include_input=False)
+    # A name that is unknown may be why another is missing.
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     name, *inside = (str(part) for part in first["loc"] if part != "[key]")
     origin = origins[name]
     if first["type"] == "extra_forbidden":
         if name in retired():
             said = f"{origin}: {name} is no longer a setting."
             return SettingsError(said, f"Leave it out: {retired()[name]}.")
-        allowed = ", ".join(Settings.model_fields)
-        near = get_close_matches(name.lower(), Settings.model_fields, n=1)
+        # Of a server of tools a key within it may be the wrong one.
+        known = ToolServer.model_fields if inside else Settings.model_fields
+        wrong = inside[-1] if inside else name
+        near = get_close_matches(wrong.lower(), known, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
-        said = f"{origin}: there is no setting {name!r}{meant}."
-        return SettingsError(said, f"Allowed are {allowed}.")
+        what = (
+            f"key {wrong!r} in {'.'.join([name, *inside[:-1]])}" if inside else f"setting {name!r}"
+        )
+        said = f"{origin}: there is no {what}{meant}."
+        return SettingsError(said, f"Allowed are {', '.join(known)}.")
     place = f"{origin}: {name}" if origin.endswith(".toml") else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
     shown = one_line(repr(values[name]), 200)

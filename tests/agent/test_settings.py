@@ -167,6 +167,10 @@ def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(
     assert "model" in error.remedy and "tool_calls" in error.remedy
     write(own, 'SOURCE = ["/etc"]\n')
     assert str(refusal()) == f"{path}: there is no setting 'SOURCE' (did you mean source?)."
+    write(own, '[mcp_servers.a]\nurl = "http://a"\ntool = ["b"]\n')
+    error = refusal()
+    assert "there is no key 'tool' in mcp_servers.a (did you mean tools?)" in str(error)
+    assert error.remedy.startswith("Allowed are command, args, env, url,")
     write(own, "[prices]\nsmall = [0.1, -1, 0.4]\n")
     assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())
 

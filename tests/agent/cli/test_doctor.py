@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,26 @@ from pydantic import SecretStr
 
 from rubricem.agent.cli.doctor import (
     Check,
+    check_checker,
     check_data_dir,
     check_server,
+    check_tools,
     check_weights,
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
+from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import redact, without_password
 from rubricem.agent.weights.catalogue import lookup
-from tests.conftest import rubricem
+from tests.conftest import ROOT, rubricem
 from tests.support.policies import RUN
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.sites import Sent, WebSite
+from tests.support.tool_servers import TOOLS
+
+BEGUN = (
+    f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
+    "runpy.run_module('tests.support.tool_servers', run_name='__main__')"
+)
 
 
 class Served(WebSite):
@@ -136,6 +146,23 @@ async def test_a_model_that_the_server_does_not_list_is_asked_for_a_few_tokens(
         check = await check_server(ServerChoice("smal", server.base_url))
     assert (listed.state, check.state, len(server.requests)) == ("ok", state, 1)
     assert check.remedy == ("It has: small, other." if state == "fault" else "")
+
+
+async def test_servers_of_tools_and_the_checkers_are_asked_and_are_no_obstacle(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    here = {"command": sys.executable, "args": ["-c", BEGUN], "seconds": 60}
+    held = {"full": {**here, "tools": TOOLS}, "half": {**here, "tools": [TOOLS[0], "nothing"]},
+            "gone": {"command": "no-such-program", "tools": ["a"]}}  # fmt: skip
+    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(held))
+    settings = load_settings({"checker": f"judge@{served.url}"})
+    served.status = 401
+    full, half, gone = await check_tools(settings)
+    [checker] = await check_checker(settings)
+    assert states(full, half, gone, checker) == ["ok", "note", "note", "note"]
+    assert TOOLS[0] in full.found and "without nothing" in half.found
+    assert "gone" in gone.found and checker.name == "checker" and "401" in checker.found
+    assert await check_checker(load_settings({})) == []
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])
