@@ -256,8 +256,14 @@ def _reading(what: str) -> Iterator[None]:
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
+LESS = (
+    "Set a smaller micro_batch or max_row_tokens, gradient_checkpointing = true, or the adaptation "
+    '"lora"; then continue with the same command.'
+)
+
+
 @contextmanager
-def memory_told(device: torch.device) -> Iterator[None]:
+def memory_told(device: torch.device, what: str = "training", remedy: str = LESS) -> Iterator[None]:
     """Turn running out of memory into one sentence."""
     try:
         yield
@@ -265,11 +271,7 @@ def memory_told(device: torch.device) -> Iterator[None]:
         if not isinstance(error, MemoryError) and not any(t in str(error) for t in _NO_MEMORY):
             raise
         where = "the GPU's memory" if device.type == "cuda" else "the memory"
-        raise PolicyError(
-            f"{where} is not enough for this training.",
-            "Set a smaller micro_batch or max_row_tokens, gradient_checkpointing = true, or the "
-            'adaptation "lora"; then continue with the same command.',
-        ) from error
+        raise PolicyError(f"{where} is not enough for this {what}.", remedy) from error
 
 
 def check_rows(rows: Sequence[TrainRow], model: Any) -> None:

@@ -484,7 +484,7 @@ class TorchPolicy:
     @torch.inference_mode()
     def _write(self) -> list[tuple[_OpenTurn, int, float]]:
         """A token of every turn, in the sampler's thread."""
-        with memory_told(self._model.device):
+        with memory_told(self._model.device, "sampling", FEWER):
             self._admit()
             draws = {
                 row: Draw(
@@ -516,6 +516,7 @@ class TorchPolicy:
             self._rows.extend(list(rest), list(rest.values()))
 
 
+FEWER = "Set a lower concurrency (RUBRICEM_CONCURRENCY): rows written at once each hold their text."
 LEAST_CONTEXT = 256
 """tokens that llama.cpp has room for where it only encodes"""
 
@@ -534,7 +535,7 @@ async def open_torch(
     tokeniser = await LlamaPolicy.load(files.path, files.name, files.version, told)
     try:
         words = await asyncio.to_thread(Vocabulary.of, files.path)
-        with memory_told(config.device):
+        with memory_told(config.device, "sampling", FEWER):
             checkpoint = Path(model) if is_checkpoint(model) else None
             loaded = await asyncio.to_thread(_load, files.path, checkpoint, config)
             policy = TorchPolicy(loaded, words, config, tokeniser, files.name, files.version)

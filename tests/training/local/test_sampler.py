@@ -160,8 +160,9 @@ async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
     with pytest.raises(PolicyError, match="ZeroDivisionError"):
         await policy.complete(prefix, GREEDY, lambda text: 1 // 0)
     monkeypatch.setattr(RowCache, "write", write)
-    with pytest.raises(PolicyError, match="memory is not enough"):
+    with pytest.raises(PolicyError, match="memory is not enough for this sampling") as told:
         await policy.complete(prefix, GREEDY)
+    assert "concurrency" in told.value.remedy
     with pytest.raises(PolicyError, match=r"torch could not sample: ValueError: \?"):
         await policy.complete(prefix, GREEDY)
     again: Completion = await policy.complete(prefix, GREEDY)
