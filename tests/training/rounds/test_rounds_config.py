@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import (
@@ -22,6 +23,7 @@ from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import criteria_shown
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import vocabulary_of
+from rubricem.training.rounds import rollouts
 from rubricem.training.rounds.fit import read_rows, train
 from rubricem.training.rounds.rounds_config import (
     RoundsConfig,
@@ -46,6 +48,31 @@ ROUNDS = {"questions": "q.jsonl", "rounds": 2}
 
 def rounds_of(folder: Path, **changed: Any) -> RoundsConfig:
     return build_rounds({**ROUNDS, **changed}, folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "changed", "by_torch"),
+    [
+        ("cuda", {}, True),
+        ("cpu", {}, False),
+        ("cuda", {"sampler": "llama.cpp"}, False),
+        ("cpu", {"sampler": "torch"}, True),
+        (
+            "cuda",
+            {"base_url": "http://127.0.0.1:9/v1", "model": "m", "refresh": "vllm-lora"},
+            False,
+        ),
+    ],
+)
+def test_a_gpu_samples_where_nothing_else_was_chosen(
+    place: str,
+    changed: dict[str, Any],
+    by_torch: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(rollouts, "device_of", lambda: torch.device(place))
+    assert rollouts.samples_by_torch(rounds_of(tmp_path, **changed)) == by_torch
 
 
 def test_paths_of_rounds_are_relative_and_names_of_sources_stay(tmp_path: Path):
