@@ -247,20 +247,50 @@ def _place_mark(claim: str, mark: str) -> str:
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.S)
 _ID = r"[sS][_-]?\d+"
+_IDS = rf"{_ID}(?:[\s,;&\u2013\u2014-]{{1,3}}{_ID})*+"
 _STRAY = re.compile(
-    rf"[\[\u3010]\^?\s{{0,2}}({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)"
+    rf"[\[\u3010]\^?\s{{0,2}}({_IDS})"
     r"(?:\u2020[^\u3011\]\n]{0,40})?\s{0,2}[\]\u3011]"
-    rf"|\(\s?({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s?\)"
+    rf"|\(\s?({_IDS})\s?\)"
     r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
 )
-_ONLY_IDS = re.compile(rf"{_ID}(?:[\s,;&]{{1,3}}{_ID})*")
+_ONLY_IDS = re.compile(_IDS)
 _NOTE = re.compile(rf"^\[\^{_ID}\]:.*\n?", re.M)
 """a footnote of an id: the sources are listed by code"""
+_FOOTNOTE = re.compile(rf"^\[\^([\w-]{{1,30}})\]:[ \t]*[\[(]?{_ID}\b.*\n?", re.M)
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
-_MARKED = re.compile(rf"[\[\u3010]\s?{_ID}(?:[\s,;&]{{1,3}}{_ID})*+\s?[\]\u3011]")
+_MARKED = re.compile(rf"[\[\u3010]\s?{_IDS}\s?[\]\u3011]")
+_RANGE = re.compile(r"\b[sS](\d+)\s?[\u2013\u2014-]\s?[sS]?(\d+)\b")
+LONGEST_RANGE = 40
 LEAD = 40
 """characters before a mark in which the preceding word is looked for"""
 _WRITTEN_ID = re.compile(r"s[_-]?0*(\d+)", re.I)
+
+
+def one_by_one(text: str) -> str:
+    """The text with each range of ids written out: S7-S9 as S7, S8, S9."""
+
+    def ids(found: re.Match[str]) -> str:
+        first, last = int(found[1]), int(found[2])
+        if not first < last <= first + LONGEST_RANGE:
+            return found[0]
+        return ", ".join(f"S{number}" for number in range(first, last + 1))
+
+    return _RANGE.sub(ids, text)
+
+
+def notes_in_place(text: str) -> str:
+    """The text with the ids of each footnote that begins with one where it is referred to."""
+    notes = {
+        note[1]: re.findall(_ID, note[0].partition(":")[2]) for note in _FOOTNOTE.finditer(text)
+    }
+    if not notes:
+        return text
+
+    def ids(mark: re.Match[str]) -> str:
+        return f"[{', '.join(notes[mark[1]])}]" if mark[1] in notes else mark[0]
+
+    return re.sub(r"\[\^([\w-]{1,30})\]", ids, _FOOTNOTE.sub("", text))
 
 
 def terms(*texts: str) -> frozenset[str]:
@@ -290,7 +320,8 @@ class CitationMarks:
         """The ids of the sources meant, in order; names of no source are counted as dropped."""
         found: list[str] = []
         for name in written:
-            for part in [name] if name in self.retrieved else re.split(r"[^\w-]+", name):
+            parts = re.split(r"[^\w-]+", one_by_one(name))
+            for part in [name] if name in self.retrieved else parts:
                 match = _WRITTEN_ID.fullmatch(part)
                 identifier = f"S{match[1]}" if match else part
                 if identifier in self.retrieved:
@@ -310,7 +341,7 @@ class CitationMarks:
             term = (plain or _with_lead(text, stray.start(), stray[0])) in self.terms
             if not term and not (code and code[0][0] <= stray.start()):
                 yield text[at : stray.start()], None
-                yield "", tuple(re.split(r"[\s,;&]+", stray[1] or stray[2] or stray[3]))
+                yield "", tuple(re.split(r"[\s,;&]+", one_by_one(stray[1] or plain)))
                 at = stray.end()
         yield text[at:], None
 
@@ -419,7 +450,7 @@ def answer_of(trajectory: Trajectory) -> str:
     """The text of the answer, with its tags, after its repairs; "" if there is none."""
     document = parse(printable(trajectory.transcript()))
     answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
-    text = document.inner(answers[-1]) if answers else ""
+    text = notes_in_place(document.inner(answers[-1])) if answers else ""
     return repair(text, {r.claim: r.became for r in _verified(trajectory).repairs})
 
 
@@ -485,9 +516,9 @@ class _Reading:
                 text = text.rstrip()
                 start = text.rfind("\n") + 1
                 start += end_of_marker(text[start:])
-                *_, last = [text[start:], *sentences(text[start:])]
-                self.pieces.append(Written(text[: len(text) - len(last)]))
-                text = last
+                *_, (first, _) = [(start, 0), *_sentence_spans(text, start)]
+                self.pieces.append(Written(text[:first]))
+                text = text[first:]
             self.pieces.append(Written(text, list(dict.fromkeys([*(ids or ()), *known]))))
         elif self.pieces and self.pieces[-1].ids is None:
             self.pieces[-1] = Written(self.pieces[-1].text.rstrip(" "))
@@ -591,10 +622,14 @@ def _of_sentence(line: str, start: int, end: int) -> str:
 
 
 def _sentence_spans(line: str, at: int) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a line stand; none ends within code."""
+    code, begun = [match.span() for match in _CODE.finditer(line)], -1
     for said in sentences(line[at:]):
         start = line.index(said, at)
-        at = start + len(said)
-        yield start, at
+        begun, at = start if begun < 0 else begun, start + len(said)
+        if not any(first < at < last for first, last in code):
+            yield begun, at
+            begun = -1
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rubricem.agent.reports.cited import cites_only
+from rubricem.agent.reports.cited import cites_only, notes_in_place, one_by_one
 from rubricem.agent.reports.rules import numbers
 from rubricem.agent.transcript.scaffold import citations, parse
 from rubricem.memory.text import split_thinking
@@ -56,7 +56,7 @@ def outline(plan: str, known: Collection[str]) -> list[ReportSection]:
 
 
 def _section(title: str, says: str, known: Collection[str]) -> ReportSection:
-    named = dict.fromkeys(_ID.findall(f"{title} {says}"))
+    named = dict.fromkeys(_ID.findall(one_by_one(f"{title} {says}")))
     plain = _ID.sub("", re.sub(r"\[[^\]]*\]", "", title)).strip(" *_:#.-")
     return ReportSection(plain[:LONGEST_TITLE], says, tuple(i for i in named if i in known))
 
@@ -72,7 +72,7 @@ def text_of(reply: str, title: str = "") -> str:
     lines = text.strip().splitlines()
     if lines and lines[0].startswith("#") and lines[0].strip("# *").casefold() == title.casefold():
         lines = lines[1:]
-    return cites_only("\n".join(lines).strip())
+    return cites_only(notes_in_place("\n".join(lines)).strip())
 
 
 def paragraphs(text: str) -> list[str]:

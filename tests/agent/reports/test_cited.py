@@ -36,6 +36,26 @@ def test_ids_that_were_never_retrieved_are_dropped_and_counted(written: str):
     assert answer.dropped == 1
 
 
+SEVERAL = tuple(source(number, f"It is {number}.") for number in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "ids"),
+    [
+        ('<cite id="S1-S3">All.</cite>', "All [1][2][3].", ["S1", "S2", "S3"]),
+        ("All [S2\u2013S4]. None (S1 - S2).", "All [1][2][3]. None [1][4].",
+         ["S2", "S3", "S4", "S1", "S2"]),
+        ("Keep.[^1] So[^b], it[^2].\n\n[^1]: S3, S1\n[^b]: [S2] cache\n[^2]: as S3 says.",
+         "Keep [1][2]. So [3], it[^2].\n\n[^2]: as S3 says.", ["S3", "S1", "S2"]),
+    ],
+    ids=["a range", "ranges in brackets", "footnotes"],
+)  # fmt: skip
+def test_ids_that_stand_elsewhere_or_for_several_are_read(written: str, text: str, ids: list[str]):
+    answer = cited_answer(trajectory(written, sources=SEVERAL))
+    assert (answer.text(), answer.dropped) == (text, 0)
+    assert sorted(c.id for c in answer.citations) == sorted(ids)
+
+
 CODE = "Use `x[S1]` or ` [1]`.\n```\n[S9] (S9) [1]\n```"
 
 
@@ -54,6 +74,8 @@ CODE = "Use `x[S1]` or ` [1]`.\n```\n[S9] (S9) [1]\n```"
         ('<cite id="S9, S2">Claim.</cite>', "Claim [1].", [("S2", "Claim.")], 1),
         ("First one. It evicts [S2]. More (S_1), yes.",
          "First one. It evicts [1]. More [2], yes.", [("S2", "It evicts"), ("S1", "More")], 0),
+        ("So it is. Use `ALTER ... ADD x` [S2].", "So it is. Use `ALTER ... ADD x` [1].",
+         [("S2", "Use `ALTER ... ADD x`")], 0),
         ("- one [S1]\n- two [S2]", "- one [1]\n- two [2]", [("S1", "one"), ("S2", "two")], 0),
         ('<cite id="S1">Claim.</cite> [S2]', "Claim [1][2].", [("S1", "Claim."), ("S2", "Claim.")],
          0),
@@ -72,7 +94,7 @@ CODE = "Use `x[S1]` or ` [1]`.\n```\n[S9] (S9) [1]\n```"
         "numbers follow first appearance", "one source has one number and several claims",
         "cites without space are set apart", "all ids of a cite are kept once each",
         "a cite keeps what is known of its ids", "an id in running text marks its sentence",
-        "a list marker is no part of a claim", "an id beside a cite joins it",
+        "code is not cut", "a list marker is no part of a claim", "an id beside a cite joins it",
         "an id inside a cite joins it", "unknown ids are removed and counted",
         "number marks that the model invents are removed", "code is left alone",
         "no mark stands on the line that closes code", "an empty cite marks the sentence before",

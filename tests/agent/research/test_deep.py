@@ -394,10 +394,11 @@ KNOWN = ["S1", "S2", "S12"]
     [
         ("## One [S1]\nsays [S2]\n## Two\n[S12, S99]", ["One", "Two"], [("S1", "S2"), ("S12",)]),
         ("1. One: says S1\n2. **Two**: S12", ["One", "Two"], [("S1",), ("S12",)]),
+        ("## One\nsays [S1\u2013S4]\n## Two\nS11-S14", ["One", "Two"], [("S1", "S2"), ("S12",)]),
         ("Say it all.", [""], [("S1", "S2", "S12")]),
         ("## Only", ["Only"], [("S1", "S2", "S12")]),
     ],
-    ids=["headings", "numbers", "prose", "no ids"],
+    ids=["headings", "numbers", "ranges", "prose", "no ids"],
 )
 def test_an_outline_is_read_in_any_form(plan: str, titles: list[str], ids: list[tuple[str, ...]]):
     found = outline(plan, KNOWN)
@@ -415,6 +416,7 @@ def test_what_surrounds_a_section_is_left_out():
     wrapped = "<think>hm</think>\n```markdown\n## Ada\n\nShe <cite id='s1'>weighs 41</cite>.\n```"
     assert text_of(wrapped, "Ada") == 'She <cite id="s1">weighs 41</cite>.'
     assert "<review>" not in text_of("a <review>b</review>")
+    assert text_of("She weighs 41.[^1]\n\n[^1]: S1") == "She weighs 41.[S1]"
 
 
 TEXT = '## Ada\n\n<cite id="S1">She weighs 41</cite>.\n\n## Bela\n\n<cite id="S2">77</cite>\n\nSo.'
