@@ -70,7 +70,7 @@ _ESCAPED_NAME = re.compile(r"(</?[a-z]+)\\_(?=[a-z]+\b)")
 """of a tag, as Markdown writes an underscore"""
 _ESCAPED_TAG = re.compile(r"&lt;/?(?:think|structured_plan|call_tool|review|answer)\b")
 _FENCED = re.compile(r"\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*", re.S)
-_ID = re.compile(r"\b[sS][_-]?\d+\b")
+_CITED = re.compile(r"""(?:[\[(\u3010]\^?\s?|\]:\s?|\bid\s*=\s*["']?)([sS][_-]?\d+)\b""")
 
 
 def read_turn(
@@ -336,8 +336,11 @@ def _words(document: ScaffoldDocument, start: int, end: int) -> str:
 
 
 def _as_answer(text: str, known: Collection[str], cut: bool) -> str:
-    """The text as the answer, if it cites something that was shown; else ""."""
-    named = {found.upper().replace("_", "").replace("-", "") for found in _ID.findall(text)}
+    """The text as the answer, if it cites something that was shown, or as a review by its marks."""
+    review = f"<review>\n<rubric_review>{text.strip()}</rubric_review>\n</review>"
+    if parse(review).review_marks():
+        return review
+    named = {found.upper().replace("_", "").replace("-", "") for found in _CITED.findall(text)}
     if not named & set(known):
         return ""
     return f"<answer>{text.strip()}" + ("" if cut else "\n</answer>")

@@ -13,11 +13,12 @@ gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, o
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
 from rubricem.agent.models.turns import own_functions, read_turn
+from rubricem.agent.reports.cited import pieces_in
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import PAPERS, about
 from rubricem.agent.transcript.events import TurnRetried
@@ -35,7 +36,6 @@ from rubricem.agent.transcript.scaffold import (
     ScaffoldDocument,
     ToolCall,
     answer_text,
-    citations,
     is_sent_back,
     missing_items,
     neutralise,
@@ -98,6 +98,10 @@ _SEARCHED_FIRST = (
 _BROKEN = (
     "the model did not keep to the form in turn {}: {} A larger model may, and the embedded one is "
     "held to it"
+)
+_UNCITED = (
+    "Its answer cites no source: put each claim that rests on one in cite tags with its id. If "
+    "none does, repeat the answer as it is."
 )
 _BREAKS_OFF = "\n\n(The answer breaks off here.)\n</answer>\n"
 _BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
@@ -413,7 +417,7 @@ class FreeDecoder:
         document = parse(written.text)
         ends = [b.start for b in document.blocks if b.tag in ("review", "answer")]
         if stage is Stage.PLAN and ends and not tool_calls(written.text):
-            if _cites(document, run.sources):
+            if _cites(run, document):
                 # Of what the conversation found: a follow-up needs no search for that.
                 run.answered = True
                 return written
@@ -513,6 +517,9 @@ def _shortcomings(run: Run, stage: Stage, written: Completion, must_answer: bool
     reviewed, planned = bool(document.find("review")), bool(document.find("structured_plan"))
     if written.stop_reason == "repetition" and not answered:
         return ["It repeated itself without end."]
+    asked_once = run.attempt or stage is Stage.PLAN
+    if answered and run.sources and not asked_once and not _cites(run, document):
+        return [_UNCITED]
     if stage is Stage.ANSWER:
         usable, said = answered, "It holds no answer in answer tags."
     elif stage is Stage.PLAN:
@@ -567,9 +574,9 @@ def join_pieces(text: str, more: str) -> str:
     return text + more[over:]
 
 
-def _cites(document: ScaffoldDocument, known: Collection[str]) -> bool:
-    """Whether an answer cites something that is known."""
-    return any(set(cite.ids) & set(known) for cite in citations(document))
+def _cites(run: Run, document: ScaffoldDocument) -> bool:
+    """Whether an answer cites something that is known, in whatever form."""
+    return any(piece.ids for piece in pieces_in(answer_text(document), run.trajectory("")))
 
 
 def _lacking(text: str, *tags: str) -> list[str]:
