@@ -31,6 +31,7 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
         ("was 42<sup>1</sup> litres", "was 42[1] litres"),
         ("at 10<sup>5</sup> Pa and 10<sup>-3</sup> m", "at 10^5 Pa and 10^-3 m"),
         ("x<sup>n+1</sup> and 2<sup>3<sup>2</sup></sup>", "x^(n+1) and 2^(3^2)"),
+        ("up to 2<small><sup>31</sup></small>-1 bytes", "up to 2^31-1 bytes"),
         ("by 5<sup>th</sup> of May", "by 5th of May"),
         ("H<sub>2</sub>O at v<sub>max</sub>", "H2O at v_max"),
         ("in 10<sup><a href='#f'>5</a></sup> l", "in 10[5] l"),
