@@ -255,9 +255,8 @@ _STRAY = re.compile(
     r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
 )
 _ONLY_IDS = re.compile(_IDS)
-_NOTE = re.compile(rf"^\[\^{_ID}\]:.*\n?", re.M)
-"""a footnote of an id: the sources are listed by code"""
-_FOOTNOTE = re.compile(rf"^\[\^([\w-]{{1,30}})\]:[ \t]*[\[(]?{_ID}\b.*\n?", re.M)
+_FOOTNOTE = re.compile(rf"^\[\^({_ID}|[\w-]{{1,30}}(?=\]:[ \t]*[\[(]?{_ID}\b))\]:.*\n?", re.M)
+"""one that is named after an id, or begins with one"""
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_IDS}\s?[\]\u3011]")
 _RANGE = re.compile(r"\b[sS](\d+)\s?[\u2013\u2014-]\s?[sS]?(\d+)\b")
@@ -280,15 +279,13 @@ def one_by_one(text: str) -> str:
 
 
 def notes_in_place(text: str) -> str:
-    """The text with the ids of each footnote that begins with one where it is referred to."""
-    notes = {
-        note[1]: re.findall(_ID, note[0].partition(":")[2]) for note in _FOOTNOTE.finditer(text)
-    }
-    if not notes:
-        return text
+    """The text without footnotes that name ids, which stand where these are referred to."""
+    notes = {note[1]: note[0].partition(":")[2] for note in _FOOTNOTE.finditer(text)}
 
     def ids(mark: re.Match[str]) -> str:
-        return f"[{', '.join(notes[mark[1]])}]" if mark[1] in notes else mark[0]
+        named = _ONLY_IDS.fullmatch(mark[1])
+        told = [mark[1]] if named else re.findall(_ID, one_by_one(notes.get(mark[1], "")))
+        return f"[{', '.join(told)}]" if told else mark[0]
 
     return re.sub(r"\[\^([\w-]{1,30})\]", ids, _FOOTNOTE.sub("", text))
 
@@ -475,14 +472,14 @@ class _Reading:
         """Take up the text of an answer, the last one of its document."""
         at = answer.inner_start
         for block, cite in zip(answer.children, cites_of(document), strict=True):
-            self.plain(_NOTE.sub("", document.text[at : block.start]))
+            self.plain(document.text[at : block.start])
             inner = document.inner(block).strip("[] \n")
             if not cite.ids and _ONLY_IDS.fullmatch(inner):
                 self.plain(f"[{inner}]")
             else:
                 self.cite(cite.ids, document.inner(block), cite.certain)
             at = block.end
-        self.plain(_NOTE.sub("", document.text[at : answer.inner_end]))
+        self.plain(document.text[at : answer.inner_end])
 
     def cite(self, ids: tuple[str, ...], claim: str, certain: bool) -> None:
         known = self.marks.resolve_ids(ids)

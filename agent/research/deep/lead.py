@@ -191,11 +191,11 @@ class LeadDecoder(FreeDecoder):
             return report
         except RunCut:
             return report
-        edited = edit(report, said.text)
-        if edited.refused:
-            told = f"{edited.refused} changes of the edit would have added claims, and were left"
+        edited, refused = edit(report, said.text)
+        if refused:
+            told = f"{refused} changes of the edit would have added claims, and were left"
             run.listener(SourceProgress(told))
-        return edited.text
+        return edited
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """What was written, and what the investigations found where no report was."""

@@ -93,34 +93,24 @@ def numbered(text: str) -> str:
     return "\n\n".join(f"[{n}] {block}" for n, block in enumerate(paragraphs(text), start=1))
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """A report after its edit; `made` and `refused` count the changes."""
-
-    text: str
-    made: int
-    refused: int
-
-
-def edit(text: str, reply: str) -> Edited:
-    """The text with the changes of an editor, but for those that could add a claim."""
+def edit(text: str, reply: str) -> tuple[str, int]:
+    """The text with an editor's changes, and how many were not made as they could add a claim."""
     reply = split_thinking(reply)[1]
-    blocks = paragraphs(text)
-    made = refused = 0
+    blocks, refused = paragraphs(text), 0
     for change in _CHANGE.finditer(reply):
         at, new = int(change[1]) - 1, cites_only(change[2].strip())
         if 0 <= at < len(blocks) and _adds_nothing(new, blocks[at]):
-            blocks[at], made = new, made + 1
+            blocks[at] = new
         else:
             refused += 1
     kept = list(_without_bare_headings([block for block in blocks if block.strip()]))
     if summary := _SUMMARY.search(reply):
         said = cites_only(summary[1].strip())
         if _ids_of(said) and _adds_nothing(said, text):
-            kept, made = [said, *kept], made + 1
+            kept = [said, *kept]
         else:
             refused += 1
-    return Edited("\n\n".join(kept), made, refused)
+    return "\n\n".join(kept), refused
 
 
 def _ids_of(text: str) -> set[str]:
