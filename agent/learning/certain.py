@@ -2,14 +2,16 @@
 
 A true claim may have other words, names and small numbers than its source: it paraphrases, counts,
 rounds, converts and calculates. So a doubt of the lexical rules is no finding here, and leaves a
-claim unchecked. Sure are three things: a number of several digits that stands in nothing the run
-was shown, and does not follow from numbers of the cited sources; a quotation of several words that
-stands nowhere; and a cited source without a word of the claim, beside another that has most of it.
+claim unchecked. Sure are three things: a year or a long number that stands in nothing the run was
+shown, and does not follow from numbers of the cited sources (of three digits only where they have
+none to calculate with); a quotation of several words that stands nowhere, and that
+nobody had to translate; and a cited source without a word of the claim, beside another that has
+most of it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, permutations
+from itertools import accumulate, chain, permutations
 
 from rubricem.agent.reports.rules import (
     ClaimFinding,
@@ -22,15 +24,26 @@ from rubricem.agent.reports.rules import (
     statements_in,
 )
 from rubricem.agent.transcript.words import content_words
+from rubricem.memory.language import language_of
 from rubricem.memory.schema import Author, Source, Trajectory
 
 LEAST_DIGITS = 3
-"""significant digits of a number that is told: shorter ones are counts, or rounded"""
+"""significant digits of a number that is told: shorter ones are counts, or rounded. So few, and no
+more, is what conversions, averages and percentages give, in however many steps they were made"""
 LEAST_WORDS, MOST_OF_IT = 4, 0.6
 """content words of a claim that may be about another source, and the share that one must have"""
 MOST_OPERANDS = 40
 """numbers of the cited sources beyond which a claim's number may be made of any of them"""
+CONVERSIONS = (
+    *(7, 8, 12, 16, 24, 52, 60, 365, 3600, 1024),  # parts of times, weights and data
+    *(2.54, 3.28084, 1.609344, 1.852, 10.7639, 2.589988, 2.471054),  # lengths and areas
+    *(28.34952, 2.204623, 4.54609, 3.785412, 1.759754, 2.113376),  # weights and volumes
+    *(4.184, 1.341022, 6.894757, 149.5979, 9.460730, 3.261564),  # energies, pressures, distances
+)
+"""factors between units, of which a writer uses either way"""
 
+_YEAR = re.compile(r"1\d{3}|20\d\d")
+_SPACED = re.compile(r"(?<!\d)\d{1,3}(?:[ \u00a0\u202f'\u2019]\d{3})+(?!\d)")
 _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'\u2019]\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*")
 _CLOCK = re.compile(r"\d+:\d+")
 
@@ -49,9 +62,10 @@ def sure_finding(pair: Pair, seen: str, found: Sequence[Source]) -> ClaimFinding
 def _sure(pair: Pair, seen: str, found: Sequence[Source]) -> Iterator[str]:
     """A sentence for each thing that is sure to be wrong with a claim."""
     cited = [pair.source, *pair.beside]
-    for number in _absent(pair.claim, seen, "\n".join(map(_all_of, cited))):
+    for number in _absent(pair.claim, seen, "\n".join(f"{s.title}\n{s.text}" for s in cited)):
         yield f'the number "{number}" stands in no passage that was found'
-    for quoted in missing_quotations(pair.claim, seen):
+    own, *others = (language_of(text) or "en" for text in (pair.claim, *(s.text for s in cited)))
+    for quoted in missing_quotations(pair.claim, seen) if {own} == set(others) else ():
         yield f'the quotation "{quoted}" stands in no passage that was found'
     words = content_words(pair.claim)
     if len(words) >= LEAST_WORDS and not any(shares(pair.claim, _all_of(s)) for s in cited):
@@ -73,11 +87,15 @@ def _all_of(source: Source) -> str:
 
 def _absent(claim: str, seen: str, cited: str) -> list[str]:
     """Numbers of the claim, as written, that are neither seen nor made of the cited ones."""
+    given = _numbers(cited)
+    least = LEAST_DIGITS + (not all(map(_YEAR.fullmatch, given)))
     missing = missing_numbers(_CLOCK.sub(" ", claim), seen)
-    long = [number for number in missing if len(_digits(number)) >= LEAST_DIGITS]
+    long = [n for n in missing if len(_digits(n)) >= least or _YEAR.fullmatch(n)]
     held = {_digits(number) for number in _numbers(seen)} if long else set()
+    whole = (one[0] for one in _SPACED.finditer(claim) if _digits(one[0]) in held)
+    held |= {_digits(part) for number in whole for part in re.findall(r"\d+", number)}
     left = [number for number in long if not _is_one_of(_digits(number), held)]
-    operands = [value for number in _numbers(cited) for value in _readings(number)] if left else []
+    operands = [value for number in given for value in _readings(number)] if left else []
     if len(operands) > MOST_OPERANDS:
         return []
     made = {_digits(f"{value:.9f}") for value in _results(operands)}
@@ -116,8 +134,12 @@ def _readings(number: str) -> set[float]:
 
 
 def _results(numbers: Sequence[float]) -> Iterator[float]:
-    """What a writer may make of numbers: sums, differences, products, quotients, percentages."""
+    """What a writer may make of numbers: sums, products, changes by a share, other units, ..."""
     for start in range(len(numbers)):
         yield from accumulate(numbers[start:])
-    for a, b in permutations((*numbers, 100.0), 2):
+    for a, b in permutations((*numbers, 1.0, 100.0), 2):
         yield from (a * b, a + b, a - b, *((a / b, (a - b) / b) if b else ()))
+        yield from (a * (1 + b / 100), a / (1 + b / 100), a * (1 - b / 100), a * 60 + b)
+    for a in numbers:
+        yield from (1.8 * a + 32, (a - 32) / 1.8, a + 273.15)
+        yield from chain.from_iterable((a * unit, a / unit) for unit in CONVERSIONS)

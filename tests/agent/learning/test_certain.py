@@ -4,6 +4,7 @@ import pytest
 
 from rubricem.agent.learning.certain import sure_finding
 from rubricem.agent.reports.rules import Pair
+from rubricem.memory.schema import Source
 from tests.judge.test_evidence import source
 
 MILL = source(
@@ -40,6 +41,10 @@ def test_a_number_or_quotation_that_stands_nowhere_and_a_mistaken_citation_are_t
         "Its people were Welsh, and three of them foremen",
         'They call it "the old mill" there',
         'They "shall never see [it] again on this shore"',
+        "Some 85 346 tons passed",
+        "With 20% more there would have been 254.4 hands",
+        "The wage of 22.2 pence was 5,328 pence in a year of 240 days",
+        "Of the two wages the later is 1.2 times the first, or 83.3% the other way round",
         "In 1893 the high tide was at 23:30",
         "Hardly anybody was left",
     ],
@@ -52,3 +57,28 @@ def test_counts_sums_roundings_names_terms_and_other_words_are_not_told(claim: s
 def test_written_numbers_and_numbers_among_many_are_not_told(claim: str):
     many = source(3, f"{TIDE.text} {', '.join(f'{n}.7' for n in range(41))}")
     assert sure_finding(Pair(claim, many), many.text, [many]).verdict != "unsupported"
+
+
+FEET = source(4, "The pass lies at 2,418 m; water boils there at 92.15 C. Snow fell by 12.5%.")
+HOF = source(5, "Der Hof darf ihn nur als „Käse aus dem Tal“ verkaufen, und das ist auch so.")
+BARE = source(6, "The pass was closed in 1893, and nobody is known to have used it since.")
+BARE = BARE.model_copy(update={"title": "Of passes"})
+
+
+@pytest.mark.parametrize(
+    ("claim", "cited", "verdict"),
+    [
+        ("The pass is 7,933 feet high", FEET, "unchecked"),
+        ("Water boils at 197.87 F or 365.3 K there", FEET, "unchecked"),
+        ("On another 2,418 m snow would lie 2,720.25 high", FEET, "unchecked"),
+        ("It is closed on 211 days", FEET, "unchecked"),
+        ("It is closed on 211 days", BARE, "unsupported"),
+        ("The pass lies at 3,127 m", FEET, "unsupported"),
+        ("It may be sold as “cheese from our own valley”", HOF, "unchecked"),
+        ("It may be sold as “cheese from our own valley”", BARE, "unsupported"),
+    ],
+)
+def test_what_is_converted_or_translated_is_not_told_and_other_things_are(
+    claim: str, cited: Source, verdict: str
+):
+    assert sure_finding(Pair(claim, cited), cited.text, [cited]).verdict == verdict
