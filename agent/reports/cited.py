@@ -129,10 +129,6 @@ class Citation:
     def id(self) -> str:
         return self.source.id
 
-    @property
-    def passage(self) -> str:
-        return self.source.text
-
 
 @dataclass(frozen=True, slots=True)
 class Text:

@@ -421,10 +421,14 @@ def price(usage: Usage) -> str:
 
 
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
-    """What the claims that a source supports rest on, on one line each: sentences, or its begin."""
+    """What the claims that a source supports rest on, on one line each: sentences, or its begin.
+
+    None is a part of another.
+    """
     told = [c for c in answer.of(source) if c.verdict != "unsupported"]
-    found = dict.fromkeys(quote for c in told for quote in c.shown)
-    return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
+    found = dict.fromkeys(one_line(quote) for c in told for quote in c.shown)
+    whole = [q for q in found if not any(q in other for other in found if other != q)]
+    return [one_line(quote, QUOTE_LIMIT) for quote in whole or [source.text]]
 
 
 def whereabouts(source: Source) -> list[str]:

@@ -45,7 +45,7 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
-from rubricem.agent.transcript.words import closest_sentence, nearest
+from rubricem.agent.transcript.words import closest_sentence, fold, nearest
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
@@ -343,12 +343,12 @@ _FROM = re.compile(r"from (\d{1,6})", re.I)
 
 
 async def _open_page(run: Run, wanted: str) -> Found:
-    """Open a source: its id or an address, then words to look for or `from` a passage's number.
+    """Open a source: its id, title or address, then words to look for or `from` a passage's number.
 
     Counts as a tool call even if it is refused. With words those passages are shown that are
     nearest to them and to the question; else the page is read on from behind what was shown of it.
     """
-    name, _, sought = wanted.partition(" ")
+    name, _, sought = _with_id(run, wanted).partition(" ")
     place, refusal = _permit(run, name)
     source = run.sources.get(_id_of(name))
     number = _FROM.fullmatch(sought.strip())
@@ -440,6 +440,13 @@ def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[P
         pieces.append(joined(passages, range(at, end), at))
         at = end
     return pieces, at
+
+
+def _with_id(run: Run, wanted: str) -> str:
+    """The id of the one document of which this is the title or the file, else what was wanted."""
+    name, every = fold(wanted), reversed(run.sources.values())
+    found = {s.location: s.id for s in every if name in (fold(s.title), fold(s.location))}
+    return [*found.values(), wanted][0] if len(found) == 1 else wanted
 
 
 def _id_of(name: str) -> str:

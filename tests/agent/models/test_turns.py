@@ -44,6 +44,7 @@ def hermes(call: object) -> str:
         f"<search>{Q}</search>",
         f'<tool_call>search(query="{Q}")</tool_call>',
         f"```json\n{json.dumps(CALL)}\n```",
+        f"```json\n[{json.dumps(CALL)[:-1]},}},\n]\n```",
         f"I will look it up.\n{json.dumps({'action': 'search', 'action_input': Q})}",
         f"[TOOL_CALLS][{json.dumps(CALL)}]",
         f"[TOOL_CALLS]search[ARGS]{ARGUMENTS}",

@@ -134,7 +134,7 @@ def test_a_citation_carries_its_passage_quote_and_overlap():
     (citation,) = cited_answer(
         trajectory('<cite id="S1">With maxsize None the cache shrinks.</cite>')
     ).citations
-    assert citation.passage == BOUND
+    assert citation.source.text == BOUND
     assert citation.quote == "If maxsize is None the cache grows without bound."
     assert citation.verdict == "unchecked"
     # maxsize, none, cache of maxsize, none, cache, shrink

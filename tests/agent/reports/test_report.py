@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.cited import Citation, Cited, CitedAnswer, cited_answer
 from rubricem.agent.reports.display import print_report
 from rubricem.agent.reports.page import page
 from rubricem.agent.reports.report import (
@@ -23,6 +23,7 @@ from rubricem.agent.reports.report import (
     markdown,
     notes,
     prose,
+    quotes,
     web_address,
 )
 from rubricem.agent.reports.verifier import AnswerVerifier
@@ -189,6 +190,14 @@ def test_every_form_marks_what_is_not_supported():
     noted = Verification(mode="mark", checker="lexical rules", note="no model checked")
     run = DOUBTED.model_copy(update={"verification": noted})
     assert notes(run, cited_answer(run))[-1] == "No model checked."
+
+
+def test_a_quote_that_another_one_holds_is_not_said_twice():
+    held = source(1, "It grows. Then it stops. It is full.")
+    told = ("It grows.", "It grows. Then it stops.", "It is full.", "Then it stops.")
+    claims = [Citation(1, said, held, decided=(said,)) for said in told]
+    answer = CitedAnswer(tuple(Cited(c.claim, (c,)) for c in claims))
+    assert quotes(answer, held) == ["It grows. Then it stops.", "It is full."]
 
 
 def test_copies_are_told_where_the_source_is_listed():

@@ -200,6 +200,7 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
                 "https://acme.test/",
                 "HTTPS://ACME.test#top",
                 "S1 revenue",
+                "acme results",
             )
         ),
         ("https://acme.test/", [], f"{BROWSED} See (https://acme.test)."),
