@@ -139,7 +139,7 @@ def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYT
         return told.read()
 
 
-READERS_VERSION = 12
+READERS_VERSION = 13
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000

@@ -13,33 +13,7 @@ TEXTS = ("", *names_of("texts")["suffixes"])
 """what is text line by line, programs and their settings among it"""
 
 READERS: dict[str, str] = dict.fromkeys(TEXTS, "plain.text:read_text") | {
-    suffix: reader
-    for reader, suffixes in {
-        "pages.markup:read_html": ".html .htm .xhtml",
-        "plain.markdown:read_markdown": ".md .markdown .mdx .qmd .rmd",
-        "plain.rst:Rst.read": ".rst .rest",
-        "plain.light:Org.read": ".org",
-        "plain.light:Adoc.read": ".adoc .asciidoc",
-        "plain.tex:read_tex": ".tex .latex .ltx",
-        "plain.rtf:read_rtf": ".rtf",
-        "plain.data:read_json": ".json .geojson .jsonl .ndjson",
-        "plain.data:read_yaml": ".yaml .yml",
-        "plain.data:read_xml": ".xml .rss .atom .opml .kml .gpx .xlf",
-        "plain.notebooks:read_notebook": ".ipynb",
-        "plain.archives:read_zip": ".zip",
-        "pdf:read_pdf": ".pdf",
-        "office.word:read_word": ".docx .docm .dotx",
-        "office.slides:read_slides": ".pptx .pptm .ppsx",
-        "office.sheets:read_sheets": ".xlsx .xlsm",
-        "office.opendocument:read_opendocument": ".odt .ott .ods .ots .odp",
-        "office.delimited:read_csv": ".csv .tsv .tab",
-        "pages.books:read_book": ".epub",
-        "pages.mail:read_mail": ".eml",
-        "pages.mail:read_mailbox": ".mbox",
-        "pages.mail:read_saved_page": ".mhtml .mht",
-        "plain.text:read_subtitles": ".srt .vtt",
-    }.items()
-    for suffix in suffixes.split()
+    suffix: reader for reader, several in names_of("readers").items() for suffix in several.split()
 }
 READERS[""] = "plain.text:read_unnamed"
 """What reads each supported suffix, in lower case; "" is that of a file without one."""

@@ -132,11 +132,14 @@ class Outline:
         self._sections: list[Section] = []
         self._path: list[tuple[int, str]] = []
         self._blocks: list[Block] = []
+        self._alone = False
+        """whether nothing stands under the last heading yet, which has to be told then"""
 
-    def head(self, level: int, name: str) -> None:
-        """A heading begins; `level`: 1 is the outermost."""
-        self._close()
+    def head(self, level: int, name: str, *, told: bool = False) -> None:
+        """A heading begins; `level`: 1 is the outermost. `told`: also if nothing is under it."""
         level = min(level, DEEPEST)
+        self._close(level)
+        self._alone = told
         self._path = [(upper, name) for upper, name in self._path if upper < level]
         self._path.append((level, one_line(name, LONGEST_NAME)))
 
@@ -153,9 +156,13 @@ class Outline:
         self._close()
         return tuple(self._sections)
 
-    def _close(self) -> None:
+    def _close(self, level: int = 0) -> None:
+        """A section ends before a heading of this level, or before what has none."""
+        path = tuple(name for _, name in self._path)
+        if self._alone and not self._blocks and level <= self._path[-1][0]:
+            self.add(BlockKind.PARAGRAPH, path[-1])
+        self._alone = False
         if self._blocks:
-            path = tuple(name for _, name in self._path)
             # A table or a text that is told in parts has a section for each, so that each is named.
             for _, part in groupby(self._blocks, lambda block: block.place):
                 self._sections.append(Section(path, tuple(part)))

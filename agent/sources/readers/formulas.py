@@ -340,7 +340,7 @@ _FORMULA = re.compile(rf"(?:(?:{_ELEMENT})\d*|[()\[\]]\d*)+")
 _MOLECULE = re.compile(r"(?:[HNOFI]|Cl|Br)2|O3|S8|P4|C[67]0")
 _SYMBOLS = re.compile(_ELEMENT)
 _SYMBOL = re.compile(rf"(?:{_ELEMENT})(?![a-z])")
-_FORMULA_BEFORE = re.compile(r"[A-Za-z0-9()\[\]]+\Z")
+_FORMULA_BEFORE = re.compile(r"[A-Za-z()\[\]][A-Za-z0-9()\[\]]*+\Z")
 
 
 def lowered(text: str, before: str, after: str = "") -> str:

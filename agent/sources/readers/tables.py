@@ -326,7 +326,7 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
     Three that ascend are names of columns, and so are years above other numbers. `Name:` beside its
     value names no column, nor does a sentence above sentences.
     """
-    if row[0].endswith(":") and below and all(each[:1] and each[0][-1:] == ":" for each in below):
+    if row[0].endswith(":") and below and below[0][0].endswith(":"):
         return True
     for n in (n for n, cell in enumerate(row[:_JUDGED]) if _is_prose(cell)):
         like = [each[n] for each in below if not isinstance(each, str) and each[n : n + 1]]

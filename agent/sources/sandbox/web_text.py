@@ -84,7 +84,7 @@ def document_of(
             raise SourceError("What is there is a ZIP archive, and no text.")
         case _:
             document = read(given) if reader else read_unnamed(given)
-    if not any(section.text.strip() for section in document.sections):
+    if all(section.text.strip() in ("", *section.path[-1:]) for section in document.sections):
         failure = NoText if kind_of(content) == "html" else SourceError
         raise failure("The page has no text; it may be drawn by a script.")
     return document

@@ -153,7 +153,7 @@ def test_the_mark_of_a_note_is_set_apart(mark: str) -> None:
 @pytest.mark.parametrize(
     ("before", "text", "after", "told"),
     [
-        ("of H", "2", "O and", "2"), ("of CO", "2", " and", "2"), ("of C6H", "12", "O6", "12"),
+        ("of H", "2", "O and", "2"), ("of 2H", "2", "O and", "2"), ("of C6H", "12", "O6", "12"),
         ("Ca(OH)", "2", "", "2"), ("of O", "2", ".", "2"), ("at x", "1", " is", "_1"),
         ("at V", "1", " is", "_1"), ("at H", "0", " is", "_0"), ("log", "2", " 8", "_2"),
         ("v", "max", " is", "_max"), ("x", "n+1", "", "_(n+1)"), ("x", "1", "y", "_1 "),

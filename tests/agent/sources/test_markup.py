@@ -65,6 +65,33 @@ def test_a_line_says_what_is_seen(body: str, text: str) -> None:
     assert blocks(f"<p>{body}</p>") == [text]
 
 
+def test_what_a_sheet_raises_or_strikes_by_its_class_is_told_so() -> None:
+    sheet = ".c0{color:red}.c1,span.c2{font-size:6pt;vertical-align:super}\n.c3{vertical-align:sub}"
+    sheet += ".c4{text-decoration:line-through}.c5 .c0{vertical-align:super}.c6{display:none}"
+    body = "10<span class='c0 c1'>5</span> CO<span class=c3>2</span> <span class=c0>in</span>"
+    text = f"<p>{body} <span class='c4'>May</span> <span class=c6>June</span></p>"
+    assert blocks(f"<style>{sheet}</style>{text}") == ["10^5 CO2 in June"]
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        ("<p>one</p></body></html> and<html><head><title>T</title></head><body><p>two</p>",
+         ["one", "and", "T", "two"]),
+        ("<p>1<span role='doc-pagebreak' id='p9'>9</span>000 men</p>", ["1000 men"]),
+        ("<p>74<a epub:type='noteref' href='#f'>1</a></p>"
+         "<aside epub:type='footnote' hidden id='f'>Some say 72.</aside><p hidden>gone</p>",
+         ["74[1]", "[1] Some say 72."]),
+        (f"<article><p>{SENTENCE * 9}</p><aside><p>The most was 88 mm.</p></aside>"
+         "<blockquote><p>Awful!</p><footer>Mayor Ray</footer></blockquote>"
+         "<aside><a href='/b'>Other pages</a></aside></article><aside>Read on!</aside>",
+         [(SENTENCE * 9).strip(), "The most was 88 mm.", "Awful!", "Mayor Ray"]),
+    ],
+)  # fmt: skip
+def test_what_stands_in_odd_places_is_read_if_it_belongs_there(body: str, texts: list[str]) -> None:
+    assert blocks(body) == texts
+
+
 def test_a_formula_on_its_own_is_a_block() -> None:
     told = "<p>so</p><math display='block'><mfrac><mn>1</mn><mi>x</mi></mfrac></math><p>is</p>"
     assert (BlockKind.FORMULA, "(1)/(x)") in kinds(told)

@@ -108,6 +108,24 @@ def docx(*blocks: str, **parts: str) -> Document:
     return of_parts("a.docx", own | beside)
 
 
+def test_the_result_of_a_field_within_the_code_of_another_one_is_no_text() -> None:
+    begin, then, end = (
+        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")
+    )
+    inner = f"{begin}{r('PAGE')}{then}{r('9')}{end}"
+    document = docx(p("Pay ", begin, inner, then, r("31"), end, " EUR."), p(begin, "open"), p("on"))
+    assert text_of(document) == "Pay 31 EUR.\n\non"
+
+
+def test_headings_are_told_with_the_numbers_that_a_list_gives_them() -> None:
+    listed = '<w:numPr><w:ilvl w:val="{}"/><w:numId w:val="1"/></w:numPr>'.format
+    document = docx(
+        p("Scope", style="berschrift1", layout=listed(0)), p("In it."),
+        p("Law", style="berschrift1", layout=listed(0)), item("clause", 1),
+    )  # fmt: skip
+    assert sections(document) == [("1. Scope", "In it."), ("2. Law", "  a) clause")]
+
+
 def test_headings_are_found_by_their_styles_name_whatever_the_language() -> None:
     document = docx(
         p("On bees", style="Titel"), p("An abstract."), p("Method", style="berschrift1"),
@@ -376,7 +394,7 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
 def test_a_slide_that_is_not_shown_is_told_of_and_a_picture_by_its_description() -> None:
     picture = '<p:pic><p:cNvPr descr="A seal"/></p:pic>'
     hidden = f'<p:sld xmlns:p="p" xmlns:a="a" show="0">{shape(t("Secret."))}</p:sld>'
-    document = pptx(picture, "", **{"ppt/slides/slide2.xml": hidden})
+    document = pptx(picture, "", "", **{"ppt/slides/slide2.xml": hidden})
     assert text_of(document) == "[image: A seal]"
     assert document.note == "read without what is hidden in it: 1 slide"
     body = p("Seen.", '<w:r><w:drawing><wp:docPr xmlns:wp="wp" descr="A seal"/></w:drawing></w:r>')
@@ -445,7 +463,8 @@ def test_each_value_of_a_chart_names_its_place(series: str, told: str) -> None:
         ("1234567", "0.00E+00", "1.23E+06"), ("1.25", "# ?/?", "1 1/4"), ("1e-07", "", "1E-07"),
         ("0.30000000000000004", "", "0.3"), ("45063", "dd/mm/yyyy", "2023-05-17"),
         ("3.0", "", "3"), ("1.5E7", "General", "15000000"),
-        ("45063", "dd.mm.yyyy", "17.05.2023"),
+        ("45063", "dd.mm.yyyy", "17.05.2023"), ("5551234567", "(000) 000-0000", "(555) 123-4567"),
+        ("1234567.5", "#\\ ##0.00", "1234 567.50"), ("5", "#\\ ##0.00", "5.00"),
         ("45063.604166667", "dd.mm.yyyy hh:mm", "17.05.2023 14:30"),
         ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
         ("45063", "mmm yy", "2023-05"), ("59", "yyyy-mm-dd", "1900-02-28"), ("42", "@", "42"),
@@ -482,6 +501,13 @@ def xlsx(*rows: str, merged: tuple[str, ...] = (), **parts: str) -> Document:
         f"<mergeCells>{regions}</mergeCells></s>",
     }
     return of_parts("a.xlsx", own | parts)
+
+
+def test_control_characters_that_a_sheet_escapes_are_spaces() -> None:
+    cells = (c("A1", "part"), c("B1", "one_x000D_two _x005F_x000D_"))
+    assert text_of(xlsx(row(1, *cells), row(2, c("A2", "seal"), c("B2", 7)))) == (
+        "part: seal | one two _x000D_: 7"
+    )
 
 
 def test_a_sheet_loses_what_is_struck_and_what_is_read_aloud() -> None:

@@ -1,6 +1,7 @@
 """What a person reads on a page of a PDF is what is searched and quoted, in the same order."""
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
 
 import pytest
 
@@ -66,6 +67,42 @@ def test_columns_are_read_one_after_the_other_and_what_spans_them_between(
         *columns(600),
     ]
     assert texts(*page) == [page[0].text, *WHOLE, page[11].text, *WHOLE]
+
+
+def test_cells_with_borders_of_their_own_are_those_of_a_table() -> None:
+    drawn = list[str]()
+    for n, row in enumerate([["Day", "seen"], ["Mon", ""], ["", "rain"]]):
+        for at, cell in enumerate(row):
+            x, y = 60 + 61.5 * at, 700 - 21.5 * n
+            drawn.append(f"{x} {y} 60 20 re {x + 1} {y + 1} 58 18 re f*")
+            drawn.append(f"BT /F1 10 Tf {x + 4} {y + 6} Td ({cell}) Tj ET")
+    (section,) = document(raw_pdf(["\n".join(drawn).encode()])).sections
+    assert section.text == "Day: Mon\nseen: rain"
+
+
+def test_what_is_typed_into_a_form_is_text_where_it_stands() -> None:
+    from pypdf import PdfReader, PdfWriter, generic
+
+    def object_of(**entries: object) -> dict[generic.NameObject, generic.PdfObject]:
+        return {generic.NameObject(f"/{name}"): value for name, value in entries.items()}
+
+    writer = PdfWriter(PdfReader(BytesIO(pdf(["Town"]))))
+    box = generic.ArrayObject(map(generic.FloatObject, (60, 90, 160, 110)))
+    fonts = writer.pages[0]["/Resources"]
+    form = generic.DecodedStreamObject()
+    form.set_data(b"BT /F1 12 Tf 0 10 Td (Ghent) Tj ET")
+    form.update(object_of(Subtype=generic.NameObject("/Form"), Type=generic.NameObject("/XObject")))
+    form.update(object_of(BBox=generic.ArrayObject(map(generic.FloatObject, (0, 0, 100, 20)))))
+    form.update(object_of(Resources=fonts))
+    look = generic.DictionaryObject(object_of(N=writer._add_object(form)))
+    field = generic.DictionaryObject(object_of(Rect=box, AP=look, F=generic.NumberObject(4)))
+    field.update(
+        object_of(Subtype=generic.NameObject("/Widget"), Type=generic.NameObject("/Annot"))
+    )
+    writer.pages[0].update(object_of(Annots=generic.ArrayObject([writer._add_object(field)])))
+    out = BytesIO()
+    writer.write(out)
+    assert [section.text for section in document(out.getvalue()).sections] == ["Town Ghent"]
 
 
 def test_columns_of_different_length_end_with_what_follows_both():

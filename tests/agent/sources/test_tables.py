@@ -43,6 +43,10 @@ def told(rows: list[Row], headers: int | None = None) -> str:
         ([["load", "10", "20", "30"], ["rotor", "1", "4", "2"]],
          "load: rotor | 10: 1 | 20: 4 | 30: 2"),
         ([["Name:", "Ada"], ["Born:", "1815"]], "Name: Ada\nBorn: 1815"),
+        (
+            [["Name:", "Ada"], ["Born:", "in May"], [], ["course", "fee"], ["Pottery", "45"]],
+            "Name: Ada\nBorn: in May\n\ncourse: Pottery | fee: 45",
+        ),
         ([["part", "hours:"], "Pumps of Kiel", ["rotor", "900"]],
          "Pumps of Kiel\npart: rotor | hours: 900"),
         ([["part", "hours"], ["rotor", "900"], [], ["site", "flow"], ["Kiel", "12"]],

@@ -190,8 +190,10 @@ def test_words_among_the_elements_of_xml_are_running_text() -> None:
     assert "note: Some bold words" in text_of(
         told("a.xml", "<r><note>Some <b>bold</b> words</note></r>")
     )
-    bomb = '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><r><t>&b; seen</t></r>'
-    assert "aaaa" not in text_of(told("a.xml", bomb))
+    several = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 99}">' for n in range(1, 9))
+    for entities in (f'<!ENTITY e0 "aaaa">{several}', '<!ENTITY e8 SYSTEM "file:///etc/passwd">'):
+        with pytest.raises(SourceError, match="is no XML"):
+            told("a.xml", f"<!DOCTYPE r [{entities}]><r><t>&e8; seen</t></r>")
 
 
 def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +300,59 @@ def zipped(parts: dict[str, bytes]) -> bytes:
         for name, content in parts.items():
             archive.writestr(name, content)
     return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.json", '{"flow": 5, "flow": 7, "most": NaN}', "flow: 5, 7\nmost: NaN"),
+        ("a.xml", "<a><p>At 10<sup>5</sup> Pa<xref><sup>4</sup></xref> of H<sub>2</sub>O.</p></a>",
+         "p: At 10^5 Pa[4] of H2O."),
+        ("a.xml", "<a><para>It gave 42<footnote><para>By hand.</para></footnote> l at"
+                  " 10<superscript>-3</superscript> m.</para></a>",
+         "para: It gave 42 [By hand.] l at 10^-3 m."),
+        ("a.xml", "<!DOCTYPE a [<!ENTITY co 'Acme Ltd.'>]><a><p>By &co; in K&ouml;ln</p></a>",
+         "p: By Acme Ltd. in Köln"),
+        ("a.kml", "<kml><Placemark><name>Inn</name><description><![CDATA[<p>At <b>70</b> EUR.</p>"
+                  "<ul><li>no dogs</li></ul>]]></description></Placemark></kml>",
+         "Placemark.name: Inn\nPlacemark.description:\n\nAt 70 EUR.\n\n- no dogs"),
+        ("a.xml", "<a><description>a List&lt;Text&gt; of it</description></a>",
+         "description: a List<Text> of it"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nOne\n\nmore\n\n2\n00:00:03,000 --> 00:00:04,000\n2001\n",
+         "One more 2001"),
+        ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nso the pump\n\nNOTE gone\n\n"
+                  "00:02.000 --> 00:04.000\nso the pump\nfailed\n",
+         "so the pump failed"),
+        ("a.md", "So 2*3*4 = 24, 2**3 and 4**5, *.txt or *.md, a List<Text> or `List<T>`, <your-name>"
+                 " and <Tab>in</Tab> <BR>it; $2*3*4$ is *so*.",
+         "So 2*3*4 = 24, 2**3 and 4**5, *.txt or *.md, a List<Text> or List<T>, <your-name> and in it;"
+         " 2*3*4 is so."),
+        ("a.tex", r"So \unknown{one}{two} \textbf{im}peller, \SIrange{5}{10}{\celsius}, 5\nicefrac{1}{2}, \ang{45}.",
+         "So one two impeller, 5 to 10 celsius, 5 1/2, 45°."),
+        ("a.tex", r"\begin{enumerate}[label=(\alph*)]\item x\item y\end{enumerate}", "a. x\nb. y"),
+        ("a.adoc", ":v: 2\n\nOf {v}, not \\{v}, a ((seal))(((seal,ring))).", "Of 2, not {v}, a seal."),
+    ],
+)  # fmt: skip
+def test_nothing_is_lost_glued_or_taken_for_a_mark(name: str, content: str, text: str) -> None:
+    assert text_of(told(name, content)) == text
+
+
+def test_a_heading_under_which_nothing_stands_is_text() -> None:
+    document = told("a.md", "# Cake\n\n## 200 g flour\n\n## Method\n\nBake it.\n\n# Serves 8\n")
+    assert [(section.path, section.text) for section in document.sections] == [
+        (("Cake", "200 g flour"), "200 g flour"), (("Cake", "Method"), "Bake it."),
+        (("Serves 8",), "Serves 8"),
+    ]  # fmt: skip
+
+
+def test_the_titles_of_frames_are_headings_and_what_says_when_they_are_shown_is_none() -> None:
+    frames = (
+        r"\begin{frame}<1>[t]{Seals}\only<2->{Worn.}\end{frame}\frame{\frametitle{Rotors} New.}"
+    )
+    document = told("a.tex", rf"\documentclass{{beamer}}\begin{{document}}{frames}\end{{document}}")
+    assert [(s.path, s.text) for s in document.sections] == [
+        (("Seals",), "Worn."), (("Rotors",), "New."),
+    ]  # fmt: skip
 
 
 def test_an_archive_is_its_files_under_their_paths() -> None:

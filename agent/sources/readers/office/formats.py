@@ -11,16 +11,6 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from fractions import Fraction
 from functools import lru_cache
 
-BUILT_IN = {
-    1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00",
-    12: "# ?/?", 13: "# ??/??", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)",
-    39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss",
-    47: "mm:ss.0", 48: "##0.0E+0", 49: "@",
-    **dict.fromkeys((14, 15, 16, *range(27, 32), 36, *range(50, 59)), "yyyy-mm-dd"),
-    17: "yyyy-mm", **dict.fromkeys((18, 20), "h:mm"), **dict.fromkeys((19, 21), "h:mm:ss"),
-    22: "yyyy-mm-dd h:mm", **dict.fromkeys(range(32, 36), "h:mm"),
-}  # fmt: skip
-"""by the ids that workbooks do not explain"""
 _PART = re.compile(
     r'"(?P<text>[^"]*)"|\\(?P<sign>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<gone>[hms])+\]'
     r"|\[[^\]]*\]|AM/PM|A/P|(?P<part>[ymdhse]+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)"
@@ -91,8 +81,8 @@ def _digits(number: Decimal, tokens: tuple[Token, ...]) -> str:
         near = abs(Fraction(number).limit_denominator(10 ** (len(below[:3]) or 1) - 1))
         parts = " ".join(str(part) for part in divmod(near, 1) if part)
         return f"{'-' * (number < 0)}{parts or '0'}"
-    at = next(n for n, (kind, text) in enumerate(tokens) if kind == "part" and text[0] in "#0?.")
-    mantissa, e, exponent = tokens[at][1].upper().partition("E")
+    at, *more = (n for n, (kind, text) in enumerate(tokens) if kind == "part" and text[0] in "#0?.")
+    mantissa, e, exponent = "".join(tokens[n][1] for n in (at, *more)).upper().partition("E")
     whole, _, after = mantissa.partition(".")
     decimals = sum(c in "0#?" for c in after)
     number *= 100 if ("text", "%") in tokens else 1
@@ -108,6 +98,9 @@ def _digits(number: Decimal, tokens: tuple[Token, ...]) -> str:
         shown = digits if grouped else digits.rjust(whole.count("0"), "0")
         shown = "-" * (rounded < 0) + shown + (point + rest) * bool(rest)
     told = [text if kind == "text" else "" for kind, text in tokens]
+    for n in reversed(more):  # digits among other signs: (000) 000-0000
+        width = len(tokens[n][1])
+        told[n], shown = shown[-width:], shown[:-width]
     told[at] = shown
     text = " ".join("".join(told).replace("%", " %").split())
     # The sign stands before a currency, not after it.

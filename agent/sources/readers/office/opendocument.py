@@ -13,6 +13,7 @@ from lxml import etree
 
 from rubricem.agent.sources.readers import tables
 from rubricem.agent.sources.readers.document import BlockKind, Outline
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.office.page import (
     Page,
@@ -26,13 +27,7 @@ from rubricem.agent.sources.readers.office.page import (
 from rubricem.agent.sources.readers.packages import Package, Sections, package_reader
 from rubricem.memory.errors import SourceError
 
-_NO_TEXT = frozenset(
-    {
-        "tracked-changes", "annotation", "annotation-end", "note", "ruby-text", "forms", "title",
-        "desc", "event-listeners", "sequence-decls", "variable-decls", "user-field-decls",
-        "table-source", "scenario", "shapes", "settings", "image",
-    }
-)  # fmt: skip
+_NO_TEXT = frozenset(names_of("opendocument")["no_text"])
 """elements that are no text of the paragraph or page that they stand in"""
 _ROWS = ("table-header-rows", "table-rows", "table-row-group")
 _SHAPES = frozenset({"frame", "g", "custom-shape", "rect", "text-box", "object"})
@@ -100,7 +95,7 @@ class _Reader:
             self.read(
                 e for e in (*rest, *slide.iterfind("notes/*")) if e.get("class") not in _SAME_ON_ALL
             )
-        return self.page.sections()
+        return tuple(each for each in self.page.sections() if each.text != each.heading)
 
     def sheets(self, book: etree._Element) -> Sections:
         outline = Outline()

@@ -14,8 +14,9 @@ from lxml import etree
 
 from rubricem.agent.sources.readers import tables
 from rubricem.agent.sources.readers.document import BlockKind, Outline
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, drawn_runs, is_on
-from rubricem.agent.sources.readers.office.formats import BUILT_IN, show
+from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.office.page import (
     Page,
     Run,
@@ -29,6 +30,8 @@ from rubricem.agent.sources.readers.packages import Package, Sections, package_r
 _NAMED = 3
 """formulas without a kept value that are told by their places"""
 _REGION = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
+_ESCAPED = re.compile(r"_x005F(_x[0-9A-F]{4}_)|_x00[01][0-9A-F]_")
+"""a control character, and an underscore before what only looks like one"""
 _TAG = re.compile(rb"<(?:\w+:)?(col|mergeCell) ([^<>]*)>")
 _LONGEST_TAG = 1000
 _SET = re.compile(rb"(\w+)=[\"']([\w:]{1,40})[\"']")
@@ -70,7 +73,7 @@ class _Book:
         """places of formulas without a kept value"""
         styles = package.part("xl/styles.xml")
         own = {e.get("numFmtId"): e.get("formatCode", "") for e in styles.iter("numFmt")}
-        known = {str(number): code for number, code in BUILT_IN.items()} | own
+        known = names_of("formats") | own
         struck = {str(n) for n, e in enumerate(styles.iterfind("fonts/font")) if is_on(e, "strike")}
         self.formats: list[str | None] = [
             None if e.get("fontId") in struck else known.get(e.get("numFmtId"), "")
@@ -177,7 +180,7 @@ def _column(letters: str) -> int:
 
 def _rich(element: etree._Element) -> str:
     """A text whose parts may be raised, lowered or struck through; without readings aloud."""
-    return line_of(_runs(element))
+    return _ESCAPED.sub(lambda found: found[1] or " ", line_of(_runs(element))).strip()
 
 
 def _runs(element: etree._Element) -> Iterator[Run]:

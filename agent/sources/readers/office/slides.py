@@ -51,7 +51,8 @@ def read_slides(package: Package) -> tuple[str, Sections, str]:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
         for each in (each for each in beside if "/comments/" in each):
             _add_comments(page, package.part(each))
-    return "", page.sections(), without_hidden(hidden)
+    told = tuple(each for each in page.sections() if each.text != each.heading)
+    return "", told, without_hidden(hidden)
 
 
 def _add_comments(page: Page, root: etree._Element) -> None:

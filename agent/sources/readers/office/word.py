@@ -106,6 +106,8 @@ class _Body:
         self._marks: dict[str, dict[str, str]] = {kind: {} for kind in self._notes}
         self._forms = {"endnote": "i"} if self._notes["footnote"] else {}
         self._boxes: list[etree._Element] = []
+        self._codes: list[bool] = []
+        """of the fields that are open in a paragraph, whether they have not come to their result"""
 
     def _noted(self, kind: str) -> dict[str, etree._Element]:
         """Footnotes, endnotes or comments by their ids; they are taken out as they are told."""
@@ -154,7 +156,8 @@ class _Body:
         if level == _TITLE:
             self.title = self.title or line_of(runs)
         elif level:
-            page.head(level, runs)
+            mark = self._list_mark([element, *styles], name).strip(" -")
+            page.head(level, chain([("", f"{mark} ")] * bool(mark), runs))
         elif name in _CODE_STYLES:
             page.code(runs)
         elif name in _TERMS:
@@ -229,10 +232,16 @@ class _Body:
 
     def _runs(self, element: etree._Element, *, linked: bool = False) -> Iterator[Run]:
         tag = element.tag
+        if tag == "p":
+            self._codes.clear()
         if tag in _DELETED:
             self._forget_notes(element)
         elif tag == "r":
-            yield from self._run(element, linked=linked)
+            for mark in element.iterchildren("fldChar"):
+                turned = {"begin": [*self._codes[-1:], True], "separate": [False]}
+                self._codes[-1:] = turned.get(mark.get("fldCharType", ""), [])
+            if not any(self._codes):  # else the result of a field is in the code of another one
+                yield from self._run(element, linked=linked)
         elif tag in ("oMath", "oMathPara"):
             yield from formulas_of(element)
         elif tag in _BOXES:

@@ -18,11 +18,13 @@ def read_book(package: Package) -> tuple[str, Sections]:
     book, notes = package.part(opf), Notes()
     files = {e.get("id"): e.get("href", "") for e in book.iter("item")}
     sections: list[Section] = []
+    sheets = (b"".join(package.pieces(part)) for part in package.NameToInfo if part[-4:] == ".css")
+    style = f"<style>{''.join(decode(sheet)[0] for sheet in sheets)}</style>"
     for each in book.iter("itemref"):
         href = files.get(each.get("idref"), "")
         part = package.beside(opf, href)
         if href and part in package.NameToInfo:
             notes.page = part.rpartition("/")[2]
-            title, told = page_of(decode(b"".join(package.pieces(part)))[0], notes)
+            title, told = page_of(decode(b"".join(package.pieces(part)))[0] + style, notes)
             sections += (s if s.path else Section((title,), s.blocks) for s in told)
     return book.findtext(".//title", "").strip(), tuple(sections)

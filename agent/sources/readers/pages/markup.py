@@ -376,7 +376,7 @@ class _Walk:
         self.pieces.clear()
         level, self.heading = self.heading, 0
         if name:
-            self.outline.head(level, name)
+            self.outline.head(level, name, told=True)
         if len(name) > LONGEST_NAME:  # all of it is told, if not as a heading
             self.put([name], BlockKind.PARAGRAPH)
 
@@ -513,7 +513,7 @@ _Start = Callable[[_Walk, etree._Element], bool]
 _End = Callable[[_Walk, etree._Element], None]
 _BLOCKS = (
     "address article aside blockquote body caption center dialog details div fieldset figcaption"
-    " figure footer form header hgroup hr legend main nav p section summary tbody tfoot"
+    " figure footer form header hgroup hr legend main nav p section summary tbody tfoot title"
 )
 _STARTS: dict[str, _Start] = dict.fromkeys(_BLOCKS.split(), _Walk.block)
 _ENDS: dict[str, _End] = dict.fromkeys(_BLOCKS.split(), _Walk.end_block)

@@ -2,7 +2,8 @@
 
 Text hidden by its markup is there for machines, and left out: comments, scripts, `hidden` elements
 and those that an inline style takes out of sight or strikes through. Style sheets are not computed,
-so what only they hide stays. Of a formula that a script has drawn, its source or MathML is kept.
+so what only they hide stays; what they raise, lower or strike by its class is told so. Of a formula
+that a script has drawn, its source or MathML is kept.
 """
 
 import re
@@ -25,11 +26,16 @@ _OUT_OF_SIGHT = re.compile(
     re.I,
 )
 _RAISED = re.compile(r"(?:^|;)\s*vertical-align\s*:\s*(super|sub)\b", re.I)
+_STRUCK = re.compile(r"(?:^|;)\s*text-decoration(?:-line)?\s*:[^;]*line-through", re.I)
 _UNSEEN = (
     "script style template noscript del s strike svg iframe object canvas audio video select"
     " textarea button datalist rp"
 )
 _HIDDEN = "descendant::*[@hidden or self::dialog[not(@open)]]"
+_PAGE_ENDS = "descendant::*[@role='doc-pagebreak' or @*[name()='epub:type']='pagebreak']"
+"""which number the pages of the printed book"""
+_RULE = re.compile(r"(?:^|(?<=[};/]))\s*+([\w.][\w\s.,-]{0,999})\{([^{}]{0,2000})\}")
+_OF_CLASS = re.compile(r"(?:^|,)\s*(?:span)?\.([\w-]+)\s*(?=,|$)")
 _STYLED = "descendant::*[@style]"
 _TEX = (
     "descendant::script[starts-with(@type, 'math/tex')]"
@@ -47,6 +53,7 @@ _XML = re.compile(r"\s*<\?xml[^>]*>")
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _EMPTY_ELEMENT = re.compile(rf"<(?!(?:{_VOID})\b)([a-zA-Z][\w:-]*)([^<>]*)/>", re.I)
 """as XHTML writes it, whereas HTML would wait for its end"""
+_END = re.compile(r"</(?:body|html)\s*>", re.I)
 CONTROLS = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -60,7 +67,8 @@ def html_tree(text: str) -> etree._Element | None:
         # lxml refuses a text that declares an encoding, as it is decoded already.
         text = text[declared.end() if declared else 0 :]
         text = _EMPTY_ELEMENT.sub(r"<\1\2></\1>", text)
-    text = text.replace("\0", "")
+    # All that follows the end of the body would be lost, whereas browsers show it.
+    text = _END.sub("", text.replace("\0", ""))
     if not text.strip():
         return None
     # Without `huge_tree`, all that follows 256 levels of elements is lost without a word.
@@ -104,13 +112,29 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
         empty(tree.xpath(_DRAWN_OF_TEX))
     if "aria-hidden" in text:
         empty(tree.xpath(_DRAWN))
+    if "pagebreak" in text:
+        empty(tree.xpath(_PAGE_ENDS))
+    _style_by_class(tree)
     empty([*tree.iter(*_UNSEEN.split())])
     for span in tree.iter("span"):
         if found := _RAISED.search(span.get("style", "")):
             span.tag = found[1].lower()[:3]
-    empty(tree.xpath(_HIDDEN))
+    # Notes are hidden by books whose readers show them when they are asked for.
+    kinds = ((e, f"{e.get('role', '')} {e.get('epub:type', '')}") for e in tree.xpath(_HIDDEN))
+    empty([e for e, kind in kinds if "note" not in kind])
     empty([e for e in tree.xpath(_STYLED) if _OUT_OF_SIGHT.search(e.get("style"))])
     return tree
+
+
+def _style_by_class(tree: etree._Element) -> None:
+    """Set in the elements what rules for their classes alone raise, lower or strike out."""
+    rules: dict[str, str] = {}
+    for names, rule in _RULE.findall("".join(sheet.text or "" for sheet in tree.iter("style"))):
+        if found := _RAISED.search(rule) or _STRUCK.search(rule):
+            rules |= dict.fromkeys(_OF_CLASS.findall(names.strip()), found[0])
+    for element in tree.xpath("descendant::*[@class]") if rules else ():
+        told = (rules[name] for name in element.get("class").split() if name in rules)
+        element.set("style", ";".join((element.get("style", ""), *told)))
 
 
 # Notes

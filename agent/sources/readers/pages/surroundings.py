@@ -12,6 +12,8 @@ from itertools import islice
 
 from lxml import etree
 
+from rubricem.agent.sources.readers.encoding import names_of
+
 _CANDIDATES = etree.XPath(
     "descendant::*[self::nav or self::header or self::footer or self::aside or self::form or @role"
     " or ((@class or @id) and (self::div or self::ul or self::ol or self::section or self::table"
@@ -26,24 +28,14 @@ _ROLES = frozenset(
 _NOTES = re.compile(
     r"footnote|endnote|references|admonition|callout|note\b|warning|tip\b|important"
 )
-_WORDS = r"(?:\A|[\s_-])(?:{})(?:[\s_-]|\Z)"
-_MENU = re.compile(
-    _WORDS.format(
-        r"nav(?:bar|igation)?|breadcrumbs?|\w*(?:menu|sidebar)|related|share|sharing|social|tags?"
-        r"|pagination|pager|recommended|popular|trending|widgets?|links|header|footer|archives?"
-        r"|categories|navbox|teasers?|more"
-    )
+_MENU, _NOISE = (
+    re.compile(rf"(?:\A|[\s_-])(?:{'|'.join(names_of('surroundings')[kind])})(?:[\s_-]|\Z)")
+    for kind in ("menu", "noise")
 )
-"""called so, a block leads to other pages, if links are most of its text"""
-_NOISE = re.compile(
-    _WORDS.format(
-        r"cookies?|consent|gdpr|newsletter|subscribe|subscription|signup|popup|modal|adverts?"
-        r"|advertisement|sponsored|promo|skip|sr-only|visually-hidden|screen-reader-text|noprint"
-        r"|share|sharing|social|linenos?|gutter|line-numbers|comments?|respond|disqus_thread"
-        r"|catlinks|mw-editsection|mw-jump-link|\w*footer|imprint|\w*sidebar"
-    )
-)
-"""called so, a block is no text of the page, unless it is a large part of it"""
+"""called so, a block leads to other pages, if links are most of its text; or it is no text of the
+page, unless it is a large part of it"""
+_PARTS = ("article", "main", "section", "blockquote")
+"""an aside or a footer within one belongs to it, unless its name or its links say otherwise"""
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 MOST_AROUND = 0.5
 """share of a page's text above which something is no surrounding, whatever it is called"""
@@ -88,7 +80,7 @@ def _named(tag: str, role: str, called: str) -> tuple[float, bool]:
         return MOST_AROUND, False
     if _NOISE.search(called):
         return MOST_NOISE, False
-    return 1 if _MENU.search(called) else 0, True
+    return 1 if tag == "part" or _MENU.search(called) else 0, True
 
 
 def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
@@ -97,7 +89,10 @@ def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
     left = _MOST_LOOKED_AT * total
     known: dict[tuple[str, str, str], tuple[float, bool]] = {}
     for element in _CANDIDATES(root):
-        key = element.tag, element.get("role", ""), _called(element)
+        tag = str(element.tag)
+        if tag in ("aside", "footer") and next(element.iterancestors(*_PARTS), None) is not None:
+            tag = "part"
+        key = tag, element.get("role", ""), _called(element)
         if key not in known:
             known[key] = _named(*key)
         most, away = known[key]

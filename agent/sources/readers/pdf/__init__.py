@@ -86,9 +86,12 @@ def read_pdf(given: Input, clock: Any = time.process_time) -> Document:
 
 
 def _read_page(file: PdfDocument, number: int) -> list[Part]:
-    """The blocks of a page; none of one that is damaged."""
-    with suppress(PdfiumError), closing(file[number]) as page, closing(page.get_textpage()) as text:
-        return parts_of_page(page.raw, text.raw)
+    """The blocks of a page, with what is typed into its forms; none of one that is damaged."""
+    with suppress(PdfiumError):
+        with closing(file[number]) as page:
+            raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
+        with closing(file[number]) as page, closing(page.get_textpage()) as text:
+            return parts_of_page(page.raw, text.raw)
     return []
 
 

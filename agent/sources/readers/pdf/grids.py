@@ -48,7 +48,7 @@ def rules_of(page: Any) -> tuple[list[Rule], list[Rule]]:
             level.append(((y0 + y1) / 2, x0, x1))
         elif narrow and not flat:
             upright.append(((x0 + x1) / 2, y0, y1))
-        elif not flat and 3 < segments < 6:  # a box
+        elif not flat and segments in (4, 5, 10):  # a box, or one with a border that has a width
             level += (y0, x0, x1), (y1, x0, x1)
             upright += (x0, y0, y1), (x1, y0, y1)
         if len(level) + len(upright) > MOST_RULES:

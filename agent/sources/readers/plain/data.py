@@ -6,13 +6,16 @@ of a table. XML becomes the same: an element is what its attributes, elements an
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from html import unescape
 from typing import Any
 
 from lxml import etree
 
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
+from rubricem.agent.sources.readers.packages import bare
+from rubricem.agent.sources.readers.pages import markup
 from rubricem.agent.sources.readers.plain.text import read_text
 from rubricem.agent.sources.readers.plain.writing import plain, sections_of
 from rubricem.agent.sources.readers.tables import table_blocks
@@ -99,7 +102,16 @@ def _document(value: Any, given: Input, note: str) -> Document:
 
 def _json(text: str) -> Any:
     """A value whose numbers are as they are written: 1.50 is no 1.5."""
-    return json.loads(text, parse_float=str, parse_int=str)
+    kept: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), str)
+    return json.loads(text, object_pairs_hook=_named, **kept)
+
+
+def _named(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """Values by their names; a list of those that have the same."""
+    several = dict[str, list[Any]]()
+    for name, value in pairs:
+        several.setdefault(name, []).append(value)
+    return {name: each if len(each) > 1 else each[0] for name, each in several.items()}
 
 
 def read_json(given: Input) -> Document:
@@ -173,39 +185,43 @@ def _check_size(value: Any) -> None:
 def read_xml(given: Input) -> Document:
     text, note = given.text()
     text = re.sub(r"\A\s*<\?xml[^>]{0,200}\?>", "", text)
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
+    text = _ENTITY.sub(lambda found: unescape(found[0]), text)
+    parser = etree.XMLParser(no_network=True, remove_comments=True, remove_pis=True)
     try:
         root = etree.fromstring(text.encode(), parser)
     except etree.XMLSyntaxError as cause:
         raise SourceError(
             f"{given.name} is no XML: {cause}.", "Mend it, or save it as txt."
         ) from cause
-    if etree.QName(root).localname == "html":
-        from rubricem.agent.sources.readers.pages.markup import read_html
-
-        return read_html(given)
-    if etree.QName(root).localname in ("rss", "feed", "RDF") and (page := _feed(root)):
-        sections, title = sections_of(page), root.find("{*}title")
-        title = root.find(".//{*}channel/{*}title") if title is None else title
-        return Document(title_of((), given.stem, _text(title)), sections, note)
+    if bare(root).tag == "html":
+        return markup.read_html(given)
+    if root.tag in ("rss", "feed", "RDF") and (page := _feed(root)):
+        title = root.find("title")
+        title = root.find(".//channel/title") if title is None else title
+        return Document(title_of((), given.stem, _text(title)), sections_of(page), note)
     value = _value(root)
-    value = value if isinstance(value, dict) else {etree.QName(root).localname: value}
-    return _document(value, given, note)
+    return _document(value if isinstance(value, dict) else {root.tag: value}, given, note)
 
 
 _SET = ("content", "encoded", "description", "summary")
-"""elements of a feed that are written in HTML, of which one may repeat another that is shorter"""
+"""elements that are written in HTML; of those of a feed one may repeat another that is shorter"""
+_SCRIPTS = {"superscript": "sup", "subscript": "sub"}
+_NOTED = ("footnote", "endnote", "fn")
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,40};", re.I)
+"""of a kind of document that is not at hand, most of which are those of HTML"""
+_PAGE = re.compile(r"</[a-z][a-z0-9]{0,9}>|<(?:br|p|li)\b")
 
 
 def _text(element: etree._Element | None) -> str:
-    return "" if element is None else " ".join("".join(map(str, element.itertext())).split())
+    text = "" if element is None else "".join(map(str, element.itertext()))
+    return unescape(" ".join(text.split()))
 
 
 def _feed(root: etree._Element) -> str:
     """The entries of a feed (RSS, Atom) as a page, each under its title."""
     told: list[str] = []
-    for entry in root.iter("{*}item", "{*}entry"):
-        parts = {etree.QName(e).localname: e for e in entry if isinstance(e.tag, str)}
+    for entry in root.iter("item", "entry"):
+        parts = {str(e.tag): e for e in entry}
         told.append(f"<h1>{plain(_text(parts.pop('title', None)))}</h1>")
         texts = [parts.pop(name) for name in _SET if name in parts]
         told += (f"<p>{name}: {plain(text)}</p>" for name, e in parts.items() if (text := _text(e)))
@@ -219,25 +235,30 @@ def _feed(root: etree._Element) -> str:
 
 def _value(element: etree._Element, level: int = 0) -> Any:
     """An element as a string or, if it has attributes or elements beside each other, by name."""
-    children = [each for each in element if isinstance(each.tag, str)]
-    within = [element.text, *(each.tail for each in element)]
-    own = " ".join(" ".join((each or "").split()) for each in within).strip()
-    if not children and not element.attrib:
-        return _folded(element.text or "")
-    if level >= _DEEPEST or (own and children):  # words among its elements are running text
-        return _folded("".join(map(str, element.itertext())))
-    fields: dict[str, Any] = {etree.QName(k).localname: str(v) for k, v in element.attrib.items()}
-    several = dict[str, list[Any]]()
-    for each in children:
-        several.setdefault(etree.QName(each).localname, []).append(_value(each, level + 1))
-    for name, values in several.items():
-        known = [fields[name]] if name in fields else []
-        fields[name] = values[0] if len(values) == 1 and not known else known + values
-    if own:
-        fields["text"] = own
-    if len(fields) == 1 and len(next(iter(several.values()), ())) > 1:
-        return next(iter(fields.values()))
-    return fields
+    own = (element.text or "", *(each.tail or "" for each in element))
+    runs = len(element) > 0 and any(map(str.strip, own))
+    if level >= _DEEPEST or runs:  # words among its elements are running text
+        return _running(element)
+    told = _folded(own[0])
+    if element.tag in _SET and _PAGE.search(told):
+        told = "\n\n".join(section.text for section in sections_of(told))
+    if not len(element) and not element.attrib:
+        return told
+    inner = [(each.tag, _value(each, level + 1)) for each in element]
+    fields = _named([*element.attrib.items(), *inner, *[("text", told)][: len(told)]])
+    return fields.popitem()[1] if len(fields) == 1 and len(element) > 1 else fields
+
+
+def _running(element: etree._Element) -> str:
+    """Words among elements as they would be on a page; a note stands in brackets."""
+    for each in list(element.iter(etree.Element)):
+        each.tag = _SCRIPTS.get(str(each.tag), each.tag)
+        if each.tag in _NOTED:
+            each.tag, told = "span", _folded("".join(map(str, each.itertext())))
+            each[:], each.text = [], f" [{told}]"
+        elif each.tag == "sup" and next(each.iterancestors("xref", "ref"), None) is not None:
+            each.set("class", "note")
+    return "\n\n".join(section.text for section in markup.sections_of(element))
 
 
 def _folded(text: str) -> str:

@@ -125,7 +125,8 @@ _ADOC_INLINE: dict[str, Rule] = {
     r"(?:link|xref|mailto|kbd|btn|menu|pass|image|icon):[^\s\[\]]{0,400}\[([^\[\]]{0,400})\]": "{}",
     r"(https?://[^\s\[\]]{1,400})\[([^\[\]]{0,400})\]": lambda to, text: plain(text or to),
     r"<<([^,<>\n]{1,200})(?:,([^<>\n]{1,200}))?>>": lambda to, text: plain((text or to).strip()),
-    r"\[\[[^\[\]\n]{1,200}\]\]": "",
+    r"\[\[[^\[\]\n]{1,200}\]\]|\(\(\([^()\n]{1,200}\)\)\)": "",
+    r"\(\(([^()\n]{1,200})\)\)": "{}",
     r"\[\.?(?:line-through|del)\](?P<struck>[#*]{1,2})[^#*\n]{1,400}(?P=struck)": lambda sign: "",
     r"\[\.?[\w. -]{1,40}\](?=#)": "",
     r"\^([^\s^]{1,100})\^": "<sup>{}</sup>",
@@ -145,9 +146,10 @@ class Adoc(Markup):
         """whether the line belongs to the item above, and whether an empty line is above it"""
         self._known: dict[str, str] = {}
         self.inline = Inline(
-            r"[`+lsaxmkbpihf<\[^~*_#{(\-= .]",
+            r"[`+lsaxmkbpihf<\[^~*_#{\\(\-= .]",
             {
                 r"footnote:([\w-]{0,40})\[([^\[\]]{0,2000})\]": self._note,
+                r"\\(\{[\w-]{1,60}\})": plain,
                 r"\{([\w-]{1,60})\}":
                     lambda name: plain(self._known.get(name, f"{{{name}}}")),
                 **_ADOC_INLINE,

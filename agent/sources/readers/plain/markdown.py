@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from lxml.html import defs
+
 from rubricem.agent.sources.readers.document import (
     LONGEST_NAME,
     Block,
@@ -38,6 +40,10 @@ _WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]
 _CALLOUT = re.compile(r"\A\[!(\w{1,40})(?:\|[^\]\n]{0,99})?\][-+]?[ \t]*(.*)")
 _CODED = re.compile(r"(`+[^`]{1,2000}`+)")
 _HIGHLIGHT = re.compile(r"==(?=\S)([^=\n]{1,400})(?<=\S)==")
+_LITERAL = re.compile(r"(?<=\d)\*{1,2}(?=\d)|(?<![^\s(])\*(?=\.\w)|<(?=([a-zA-Z][\w-]{0,60})>)")
+"""a star that multiplies, and what begins a placeholder or a type, such as List<Text>"""
+_KEPT = {ord("*"): "\ufdd0", ord("<"): "\ufdd1"}
+"""what stands for such signs until the page is written"""
 _COMMENT = re.compile(r"%%[^%]{0,10000}%%|\{/\*[^*]{0,10000}\*/\}")
 _ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}\n]{0,200}\}[ \t]*$")
 _IMPORTS = re.compile(r"^(?:import|export)\s.*$\n?", re.M)
@@ -104,20 +110,23 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
     tokens = reader.parse(text)
     path, above, start, size = list[tuple[int, str]](), "", 0, 0
 
+    def told(tokens: Any) -> str:
+        page = str(reader.renderer.render(tokens, reader.options, {}))
+        return page.replace("\ufdd0", "*").replace("\ufdd1", "&lt;")
+
     def read_part(end: int) -> None:
-        page = reader.renderer.render(tokens[start:end], reader.options, {})
+        page = told(tokens[start:end])
         sections.extend(sections_of(above + page))
         get_on()
 
     for at, token in enumerate(tokens):
         if token.type == "heading_open" and token.level == 0:
+            path = [each for each in path if each[0] < int(token.tag[1])]
             if size > _PART:
                 read_part(at)
                 above = "".join(f"<h{level}>{name}</h{level}>" for level, name in path)
                 start, size = at, 0
-            level = int(token.tag[1])
-            name = reader.renderer.render([tokens[at + 1]], reader.options, {})
-            path = [*((n, told) for n, told in path if n < level), (level, name)]
+            path.append((int(token.tag[1]), told([tokens[at + 1]])))
         size += len(token.content)
     read_part(len(tokens))
     return tuple(sections)
@@ -177,6 +186,10 @@ def _without_marks(text: str) -> str:
     if "[[" in text:
         text = _WIKI.sub(lambda m: m[2] or m[1], text)
     text = TEX_BETWEEN.sub(_between_dollars, text) if "\\" in text else text
+    markup = defs.tags.union(re.findall(r"</([\w-]{1,60})>", text.lower()))
+    text = _LITERAL.sub(
+        lambda m: m[0] if m[1] and m[1].lower() in markup else m[0].translate(_KEPT), text
+    )
     return _HIGHLIGHT.sub(r"\1", _COMMENT.sub("", text))
 
 

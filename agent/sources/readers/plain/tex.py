@@ -180,7 +180,11 @@ class _Tex:
             self._option()
             self._argument()
         self._option()
-        return " " if self._skip_space() else ""
+        told = list[str]()
+        while self._source[self._at : self._at + 1] == "{":
+            self._at += 1
+            told.append(self._told("}"))
+        return " ".join(filter(None, told)) if told else " " * self._skip_space()
 
     def _caption(self) -> str:
         told = self._inner()
@@ -225,7 +229,7 @@ class _Tex:
         if base == "Highlighting":  # as pandoc writes code
             return _code(inner)
         if base in ("itemize", "enumerate", "description"):
-            return _list(base, inner)
+            return _list(base, inner, title)
         return f"\n\n{'<h2>Abstract</h2>' if base == 'abstract' else ''}\n\n{inner}\n\n"
 
     def _raw(self, name: str) -> str:
@@ -347,6 +351,13 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     **dict.fromkeys(("url", "path", "nolinkurl", "ce"), lambda tex: plain(tex._argument())),
     **dict.fromkeys(("SI", "qty"), lambda tex: tex._quantity(2)),
     **dict.fromkeys(("num", "si", "unit"), lambda tex: tex._quantity(1)),
+    **dict.fromkeys(
+        ("SIrange", "qtyrange"), lambda tex: f"{tex._quantity(1)} to {tex._quantity(2)}"
+    ),
+    "ang": lambda tex: f"{plain(tex._argument())}°",
+    **dict.fromkeys(
+        ("nicefrac", "sfrac"), lambda tex: f"<sup>{tex._inner()}</sup>/<sub>{tex._inner()}</sub>"
+    ),
     "textsuperscript": lambda tex: f"<sup>{tex._inner()}</sup>",
     "textsubscript": lambda tex: f"<sub>{tex._inner()}</sub>",
     "ensuremath": lambda tex: formula(tex._argument()),
@@ -378,8 +389,12 @@ def _code(told: str) -> str:
     return f"\n\n<pre>{told}</pre>\n\n"
 
 
-def _list(base: str, inner: str) -> str:
-    told = []
+_FORMS = {"al": "a", "Al": "A", "ro": "i", "Ro": "I"}
+"""how items are counted, by the beginning of the command's name"""
+
+
+def _list(base: str, inner: str, option: str) -> str:
+    told, counted = [], re.search(r"\\([aA]l(?=ph)|[rR]o(?=man))", option)
     for item in inner.split(_ITEM)[1:]:
         term, _, text = item.partition(_END_OF_TERM)
         if base == "description":
@@ -387,7 +402,8 @@ def _list(base: str, inner: str) -> str:
         else:
             told.append(f"<li>{_paragraphs(f'{term} {text}'.strip())}</li>")
     element = {"itemize": "ul", "enumerate": "ol"}.get(base, "dl")
-    return f"\n\n<{element}>{''.join(told)}</{element}>\n\n"
+    form = f' type="{_FORMS[counted[1]]}"' if counted else ""
+    return f"\n\n<{element}{form}>{''.join(told)}</{element}>\n\n"
 
 
 _BLOCK = re.compile(r"\s*<(?:h\d|table|ul|ol|dl|pre|p|div|math[^>]{0,99}display=\"block\")")
@@ -405,6 +421,9 @@ def read_tex(given: Input) -> Document:
     text = re.sub(r"(\\cmidrule(?:\[[^\[\]]{0,20}\])?)\([a-z]{0,4}\)", r"\1", text)
     text, *unused = text.split("\\iffalse")
     text += "".join(re.split(r"\\fi(?![a-zA-Z])", each, maxsplit=1)[-1] for each in unused)
+    if "{beamer}" in text:  # frames have titles, and what is shown on which slide is no text
+        text = re.sub(r"(\\[a-zA-Z]{1,40}|[\]}])<[-\d,+.|:a-z()]{1,40}>", r"\1", text)
+        text = re.sub(r"(\\begin\{frame\}(?:\[[^\[\]]{0,99}\])?)\s*(?=\{)", r"\1\\frametitle", text)
     reader = _Tex(_written_out(text), Blocks())
     sections = sections_of(reader.html())
     return Document.of(given, sections, reader.title, said, reader.date)

@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from itertools import zip_longest
 
 from rubricem.agent.sources.readers.document import LINES_EACH, BlockKind, Document, Input, Outline
 from rubricem.memory.errors import SourceError
 
-_TIMES = re.compile(r"\s*((?:\d+:)?\d+:\d\d)[.,]\d+\s+-->\s+((?:\d+:)?\d+:\d\d)[.,]\d+")
+_TIME = r"((?:\d+:)?\d+:\d\d)[.,]\d+"
+_TIMES = re.compile(rf"^(?:\d+[ \t]*\n)?[ \t]*{_TIME}[ \t]+-->[ \t]+{_TIME}.*", re.M)
+"""of a subtitle, with its number"""
 _CUE_MARKS = re.compile(r"<[^<>\n]{1,100}>|\{\\[^{}\n]{1,100}\}")
 _VOICE = re.compile(r"<v(?:\.[\w.-]{1,60})?\s+([^<>\n]{1,100})>")
 _CUES_EACH = 20
@@ -38,31 +41,27 @@ def read_text(given: Input) -> Document:
 def read_subtitles(given: Input) -> Document:
     """What is said, without the breaks of its lines; the times are the place."""
     text, note = given.text()
-    outline, cues = Outline(), list(_cues(text.splitlines()))
+    outline, cues = Outline(), list(_cues(text, parted=given.suffix == ".vtt"))
     for start in range(0, len(cues), _CUES_EACH):
         part = cues[start : start + _CUES_EACH]
         said: list[str] = []
         for _, _, words in part:
-            if words and words != (said or [""])[-1]:  # a caption that rolls repeats its line
-                said.append(words)
+            said += words[words[:1] == said[-1:] :]  # a caption that rolls repeats its line
         outline.add(BlockKind.PARAGRAPH, " ".join(said), f"{part[0][0]} to {part[-1][1]}")
     if not cues:
         raise SourceError(f"{given.name} has no subtitles.", "Save it as txt, or leave it out.")
     return Document(given.stem, outline.sections(), note)
 
 
-def _cues(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    """(begin, end, words) of each."""
-    times: tuple[str, str] | None = None
-    words: list[str] = []
-    for line in [*lines, ""]:
-        if found := _TIMES.match(line):
-            times, words = (found[1], found[2]), []
-        elif not line.strip() and times:
-            yield (*times, " ".join(words))
-            times = None
-        elif times and (told := _CUE_MARKS.sub("", _VOICE.sub(r"\1: ", line)).strip()):
-            words.append(unescape(told))
+def _cues(text: str, *, parted: bool) -> Iterator[tuple[str, str, list[str]]]:
+    """(begin, end, lines) of each; `parted`: an empty line ends one, and comments may follow."""
+    text = "\n".join(text.splitlines())
+    found = list(_TIMES.finditer(text))
+    for this, after in zip_longest(found, found[1:]):
+        said = text[this.end() : after.start() if after else None]
+        said = said.partition("\n\n")[0] if parted else said
+        said = unescape(_CUE_MARKS.sub("", _VOICE.sub(r"\1: ", said)))
+        yield this[1], this[2], [line.strip() for line in said.splitlines() if line.strip()]
 
 
 _PAGE = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:!doctype html|html)\b", re.I)
