@@ -222,8 +222,7 @@ def _first_json(text: str, at: int) -> tuple[Any, int]:
         return json.JSONDecoder(strict=False).raw_decode(text, at)
     except (ValueError, RecursionError):
         whole = re.sub(r",(\s*[}\]])", r"\1", text[at:])
-        broken = whole == text[at:]
-        return (whole if broken else _first_json(whole, 0)[0]), len(text)
+        return (whole if whole == text[at:] else _first_json(whole, 0)[0]), len(text)
 
 
 def _json_calls(text: str, tools: Collection[str], name: str) -> str:

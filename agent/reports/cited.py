@@ -255,7 +255,7 @@ _FOOTNOTE = re.compile(rf"^\[\^({_ID}|[\w-]{{1,30}}(?=\]:[ \t]*[\[(]?{_ID}\b))\]
 """one that is named after an id, or begins with one"""
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_IDS}\s?[\]\u3011]")
-_RANGE = re.compile(r"\b[sS](\d+)\s?[\u2013\u2014-]\s?[sS]?(\d+)\b")
+_RANGE = re.compile(r"\b[sS](\d{1,4})\s?[\u2013\u2014-]\s?[sS]?(\d{1,4})\b")
 LONGEST_RANGE = 40
 LEAD = 40
 """characters before a mark in which the preceding word is looked for"""
@@ -266,10 +266,10 @@ def one_by_one(text: str) -> str:
     """The text with each range of ids written out: S7-S9 as S7, S8, S9."""
 
     def ids(found: re.Match[str]) -> str:
-        first, last = int(found[1]), int(found[2])
-        if not first < last <= first + LONGEST_RANGE:
+        every = range(int(found[1]), int(found[2]) + 1)
+        if not 1 < len(every) <= LONGEST_RANGE:
             return found[0]
-        return ", ".join(f"S{number}" for number in range(first, last + 1))
+        return ", ".join(f"S{number}" for number in every)
 
     return _RANGE.sub(ids, text)
 

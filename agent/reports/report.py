@@ -426,7 +426,7 @@ def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     None is a part of another.
     """
     told = [c for c in answer.of(source) if c.verdict != "unsupported"]
-    found = dict.fromkeys(one_line(quote) for c in told for quote in c.shown)
+    found = dict.fromkeys(one_line(q) for c in told for q in c.shown if any(map(str.isalpha, q)))
     whole = [q for q in found if not any(q in other for other in found if other != q)]
     return [one_line(quote, QUOTE_LIMIT) for quote in whole or [source.text]]
 

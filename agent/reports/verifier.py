@@ -163,9 +163,8 @@ def question(pair: Pair) -> str:
 
 def passage(pair: Pair, characters: int) -> str:
     """Title and place of the source, and at most `characters` of its text, around the claim."""
-    source = pair.source
-    above = "\n".join(filter(None, (source.title, source.place)))
-    return f"{above}\n{around(pair.claim, source.text, characters)}"
+    text = around(pair.claim, pair.source.text, characters)
+    return "\n".join(filter(None, (pair.source.title, pair.source.place, text)))
 
 
 def around(claim: str, text: str, characters: int) -> str:

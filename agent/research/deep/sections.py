@@ -62,7 +62,7 @@ def _section(title: str, says: str, known: Collection[str]) -> ReportSection:
 
 
 def text_of(reply: str, title: str = "") -> str:
-    """What a model wrote of a section, without thoughts, fences, other tags and the heading."""
+    """What a model wrote of a section, without thoughts, fences, other tags and its own heading."""
     text = split_thinking(reply)[1].strip()
     fenced = _FENCED.match(text)
     text = fenced[1] if fenced else text
@@ -70,8 +70,10 @@ def text_of(reply: str, title: str = "") -> str:
     if answers := whole.find("answer"):
         text = whole.inner(answers[-1])
     lines = text.strip().splitlines()
-    if lines and lines[0].startswith("#") and lines[0].strip("# *").casefold() == title.casefold():
-        lines = lines[1:]
+    at = next((n for n, line in enumerate(lines) if line.startswith("#")), 0)
+    own = lines and lines[at].startswith("#") and lines[at].strip("# *").casefold()
+    if own == title.casefold() and "<cite" not in "".join(lines[:at]):
+        lines = lines[at + 1 :]
     return cites_only(notes_in_place("\n".join(lines)).strip())
 
 

@@ -194,7 +194,7 @@ def test_every_form_marks_what_is_not_supported():
 
 def test_a_quote_that_another_one_holds_is_not_said_twice():
     held = source(1, "It grows. Then it stops. It is full.")
-    told = ("It grows.", "It grows. Then it stops.", "It is full.", "Then it stops.")
+    told = ("It grows.", "It grows. Then it stops.", "2.", "It is full.", "Then it stops.")
     claims = [Citation(1, said, held, decided=(said,)) for said in told]
     answer = CitedAnswer(tuple(Cited(c.claim, (c,)) for c in claims))
     assert quotes(answer, held) == ["It grows. Then it stops.", "It is full."]

@@ -415,6 +415,10 @@ def test_a_long_outline_keeps_what_its_last_sections_say():
 def test_what_surrounds_a_section_is_left_out():
     wrapped = "<think>hm</think>\n```markdown\n## Ada\n\nShe <cite id='s1'>weighs 41</cite>.\n```"
     assert text_of(wrapped, "Ada") == 'She <cite id="s1">weighs 41</cite>.'
+    assert text_of("Here it is:\n\n## Ada\n\nShe is old.\n## Ada\nSo.", "Ada") == (
+        "She is old.\n## Ada\nSo."
+    )
+    assert text_of("<cite id='S1'>It is.</cite>\n## Ada", "Ada").startswith("<cite")
     assert "<review>" not in text_of("a <review>b</review>")
     assert text_of("She weighs 41.[^1]\n\n[^1]: S1") == "She weighs 41.[S1]"
 
