@@ -502,11 +502,9 @@ class _Walk:
 def _begins(element: etree._Element) -> bool:
     """Whether an element begins the text of what it is in, however that is set."""
     above = element.getparent()
-    first = element.getprevious() is None and above is not None and not (above.text or "").strip()
-    return first and (above.tag not in _SET_IN or _begins(above))
-
-
-_SET_IN = frozenset(("small", "font", "span", "b", "strong", "i", "em"))
+    if above is None or element.getprevious() is not None or (above.text or "").strip():
+        return False
+    return above.tag not in ("small", "font", "span", "b", "strong", "i", "em") or _begins(above)
 
 
 _Start = Callable[[_Walk, etree._Element], bool]
