@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import BinaryIO
 
-from rubricem.agent.sources.readers.encoding import decode
+from rubricem.agent.sources.readers.encoding import decode, names_of
 from rubricem.memory.text import one_line
 
 DEEPEST = 9
@@ -175,15 +175,7 @@ def left_out(names: Sequence[str]) -> str:
     return f"read in part: not {', '.join(names[:3])}{more}" if names else ""
 
 
-_WRITERS = re.compile(
-    r"\W*(?:untitled|anonymous|unknown|unspecified|unnamed|no title|title|new|default|document"
-    r"|presentation|slide|powerpoint presentation|workbook|book|mappe|sheet|layout|page|scan"
-    r"|scanned (?:document|image)|noname|null|none)(?: document| page)?[\W_]*\d*\W*"
-    r"|Microsoft (?:Office )?(?:Word|Excel|PowerPoint|Publisher)(?:\W*\d+|\s+-\s.*)?"
-    r"|(?:Adobe )?PScript\d.*"
-    r"|\S+\.(?:docx?|pptx?|xlsx?|od[tps]|rtf|tex|dvi|e?ps|pdf|indd|qx[dp]|pmd|fm|wpd|pages|html?|te?xt|md)",
-    re.I,
-)
+_WRITERS = re.compile("|".join(names_of("titles")["of_programs"]), re.I)
 """titles that a program gives, or that name a file: they say nothing of what is in it"""
 
 

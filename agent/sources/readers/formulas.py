@@ -13,6 +13,8 @@ from itertools import accumulate
 
 from lxml import etree
 
+from rubricem.agent.sources.readers.encoding import names_of
+
 _DEEPEST = 100
 """levels of a formula; of what is deeper only the characters are told"""
 _LONGEST_TEX = 2000
@@ -22,10 +24,7 @@ _SPACED = frozenset({*_RELATIONS, ":=", "<=", ">=", "==", "!="})
 _LARGE = {"∑": "sum", "∏": "prod", "∫": "int", "∬": "iint", "∭": "iiint", "∮": "oint"}
 _LIMITED = frozenset({*_LARGE.values(), *"⋃⋂∐⨁⨂⋀⋁", "lim", "max", "min", "sup", "inf"})
 """what has its limits below and above, always in brackets"""
-_ACCENTS = (
-    ("^ˆ\u0302", "hat"), ("¯‾ˉ\u0304\u0305―", "bar"), ("→⃗\u20d7", "vec"), ("˙.\u0307", "dot"),
-    ("¨\u0308", "ddot"), ("~˜\u0303∼", "tilde"), ("_\u0332", "underline"),
-)  # fmt: skip
+_ACCENTS = names_of("accents")
 # Invisible marks that say "applied to", "times", "and" and "plus".
 _SIGNS = str.maketrans({"\u2061": "", "\u2062": "", "\u2063": ",", "\u2064": " ", "−": "-"})
 _BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-|\([^()]*\)")
@@ -137,7 +136,7 @@ def _fenced(element: etree._Element, parts: list[str]) -> str:
 
 def _over_or_under(element: etree._Element, parts: list[str]) -> str:
     base, sign, below = parts[0].strip(), parts[1].strip(), _tag(element) == "munder"
-    if name := next((name for signs, name in _ACCENTS if sign and sign in signs), ""):
+    if name := next((name for signs, name in _ACCENTS.items() if sign and sign in signs), ""):
         return f"{'underline' if below and name == 'bar' else name}({base})"
     if sign in ("⏞", "⏟", "︷", "︸"):
         return base
@@ -196,13 +195,7 @@ _RULES: dict[str, tuple[int, Callable[[etree._Element, list[str]], str]]] = {
 }
 """by the names of elements, how many parts they must have, and how they are told of those"""
 
-_OFFICE = {
-    "f": "mfrac num den", "rad": "mroot e deg", "nary": "munderover chr sub sup",
-    "sSup": "msup e sup", "sSub": "msub e sub", "sSubSup": "msubsup e sub sup",
-    "sPre": "mmultiscripts e mprescripts sub sup", "limLow": "munder e lim",
-    "limUpp": "mover e lim", "acc": "mover e chr", "bar": "munder e chr", "groupChr": "mrow e",
-    "d": "mfenced e", "m": "mtable mr", "mr": "mtr e", "eqArr": "mtable e", "func": "mrow fName e",
-}  # fmt: skip
+_OFFICE = names_of("office_math")
 """the name in MathML and the parts in their order, of which `chr` is the sign that is set"""
 _SIGN = {"nary": "∫", "acc": "\u0302", "bar": "¯"}
 _OFFICE_UNSEEN = frozenset({"del", "moveFrom", "instrText", "delText"})

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from rubricem.agent.sources.readers import READERS, TEXTS, read
 from rubricem.agent.sources.readers.document import LONGEST_NAME, Document, Input
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.pages.markup import read_html
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.readers.pdf import read_pdf
@@ -27,16 +28,7 @@ Kind = Literal["html", "pdf", "text", "packed"]
 
 _LOOKED_AT = 2048
 """bytes, as browsers look at some thousand"""
-_BINARY = {
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"GIF8": "a GIF image",
-    b"\x1f\x8b": "a gzip archive",
-    b"\x7fELF": "a program",
-    b"OggS": "sound or film",
-    b"ID3": "sound",
-    b"\x1aE\xdf\xa3": "film",
-}
+_BINARY = {mark.encode("latin-1"): name for mark, name in names_of("binary").items()}
 _HTML = re.compile(
     rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|[a-z])", re.I | re.S
 )

@@ -78,6 +78,8 @@ def test_what_a_sheet_raises_or_strikes_by_its_class_is_told_so() -> None:
     [
         ("<p>one</p></body></html> and<html><head><title>T</title></head><body><p>two</p>",
          ["one", "and", "T", "two"]),
+        ("<p>so</p><iframe srcdoc='&lt;p>Shut on &lt;b>Friday&lt;/b>.'>gone</iframe><p>on</p>",
+         ["so", "Shut on Friday.", "on"]),
         ("<p>1<span role='doc-pagebreak' id='p9'>9</span>000 men</p>", ["1000 men"]),
         ("<p>74<a epub:type='noteref' href='#f'>1</a></p>"
          "<aside epub:type='footnote' hidden id='f'>Some say 72.</aside><p hidden>gone</p>",

@@ -306,6 +306,8 @@ def zipped(parts: dict[str, bytes]) -> bytes:
     ("name", "content", "text"),
     [
         ("a.json", '{"flow": 5, "flow": 7, "most": NaN}', "flow: 5, 7\nmost: NaN"),
+        ("a.yaml", "flow: 5\nflow: 7\n", "flow: 5\nflow: 7"),
+        ("a.yaml", "a: &a {flow: 5}\nb:\n  <<: *a\n  flow: 7\n", "a.flow: 5\nb.flow: 7"),
         ("a.xml", "<a><p>At 10<sup>5</sup> Pa<xref><sup>4</sup></xref> of H<sub>2</sub>O.</p></a>",
          "p: At 10^5 Pa[4] of H2O."),
         ("a.xml", "<a><para>It gave 42<footnote><para>By hand.</para></footnote> l at"

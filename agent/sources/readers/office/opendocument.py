@@ -32,8 +32,7 @@ _NO_TEXT = frozenset(names_of("opendocument")["no_text"])
 _ROWS = ("table-header-rows", "table-rows", "table-row-group")
 _SHAPES = frozenset({"frame", "g", "custom-shape", "rect", "text-box", "object"})
 _CODE, _TITLE = "Preformatted Text", "Title"
-_TERMS = {"Definition Term": "dt", "List Heading": "dt", "Definition Definition": "dd",
-          "List Contents": "dd"}  # fmt: skip
+_TERMS = names_of("opendocument")["terms"]
 _MOST_SPACES = 100
 _DOTTED = re.compile(r"\d\d?\. ?\d\d?\. ?\d{4}")
 _SAME_ON_ALL = ("page-number", "date-time", "footer", "header", "page")

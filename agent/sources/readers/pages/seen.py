@@ -114,6 +114,9 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
         empty(tree.xpath(_DRAWN))
     if "pagebreak" in text:
         empty(tree.xpath(_PAGE_ENDS))
+    for frame in tree.xpath("descendant::iframe[@srcdoc]"):
+        frame.tag, frame.text = "div", None
+        frame[:] = filter(lambda inner: inner is not None, [html_tree(frame.get("srcdoc"))])
     _style_by_class(tree)
     empty([*tree.iter(*_UNSEEN.split())])
     for span in tree.iter("span"):

@@ -144,8 +144,17 @@ def load_yaml(text: str) -> list[Any]:
     """
     import yaml
 
-    merging = {"yaml_implicit_resolvers": {"<": [("tag:yaml.org,2002:merge", re.compile("<<"))]}}
-    loader: Any = type("AsWritten", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), merging)
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    def mapping(loader: Any, node: Any, deep: bool = False) -> Any:
+        names = [name.value for name, _ in node.value if isinstance(name.value, str)]
+        if len({*names}) < len(names):
+            raise ValueError("a name is there twice")  # the last would hide the others
+        return base.construct_mapping(loader, node, deep)
+
+    merging = {"<": [("tag:yaml.org,2002:merge", re.compile("<<"))]}
+    own = {"yaml_implicit_resolvers": merging, "construct_mapping": mapping}
+    loader = type("AsWritten", (base,), own)
     depth = deepest = 0
     for bracket in re.finditer(r"[\[\]{}]", text):
         depth = max(depth + (1 if bracket[0] in "[{" else -1), 0)
@@ -206,7 +215,6 @@ def read_xml(given: Input) -> Document:
 _SET = ("content", "encoded", "description", "summary")
 """elements that are written in HTML; of those of a feed one may repeat another that is shorter"""
 _SCRIPTS = {"superscript": "sup", "subscript": "sub"}
-_NOTED = ("footnote", "endnote", "fn")
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,40};", re.I)
 """of a kind of document that is not at hand, most of which are those of HTML"""
 _PAGE = re.compile(r"</[a-z][a-z0-9]{0,9}>|<(?:br|p|li)\b")
@@ -253,7 +261,7 @@ def _running(element: etree._Element) -> str:
     """Words among elements as they would be on a page; a note stands in brackets."""
     for each in list(element.iter(etree.Element)):
         each.tag = _SCRIPTS.get(str(each.tag), each.tag)
-        if each.tag in _NOTED:
+        if each.tag in ("footnote", "endnote", "fn"):
             each.tag, told = "span", _folded("".join(map(str, each.itertext())))
             each[:], each.text = [], f" [{told}]"
         elif each.tag == "sup" and next(each.iterancestors("xref", "ref"), None) is not None:

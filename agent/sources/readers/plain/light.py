@@ -6,6 +6,7 @@ Comments, drawers and what was struck through are left out.
 import re
 from collections.abc import Callable
 
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.plain.writing import (
     HtmlCell,
     Inline,
@@ -113,9 +114,7 @@ class Org(Markup):
 
 
 _ADOC_NOTES = ("note", "tip", "important", "warning", "caution")
-_ADOC_SIGNS = {
-    "(C)": "©", "(R)": "®", "(TM)": "™", " -- ": " – ", "->": "→", "=>": "⇒", "...": "…",  # noqa: RUF001
-}  # fmt: skip
+_ADOC_SIGNS = names_of("adoc_signs")
 _ADOC_INLINE: dict[str, Rule] = {
     r"(?<!\w)`{1,2}([^`\n]{1,400})`{1,2}(?!\w)": word_of_code,
     r"\+{3}([^+]{1,400})\+{3}": "{}",

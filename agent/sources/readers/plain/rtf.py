@@ -20,13 +20,8 @@ _TOKEN = re.compile(
     rb"|[\r\n]+|([^\\{}\r\n]+)"
 )
 _NAMES = names_of("rtf")
-_SKIPPED, _SIGNS = frozenset(_NAMES["skipped"]), _NAMES["signs"]
+_SKIPPED, _SIGNS, _STYLES = frozenset(_NAMES["skipped"]), _NAMES["signs"], _NAMES["styles"]
 _CODECS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
-_STYLES = {
-    "super": ("raised", "sup"), "up": ("raised", "sup"), "sub": ("raised", "sub"),
-    "dn": ("raised", "sub"), "nosupersub": ("raised", ""), "strike": ("struck", True),
-    "striked": ("struck", True), "deleted": ("struck", True), "v": ("struck", True),
-}  # fmt: skip
 _DEEPEST = 500
 _TITLE = re.compile(rb"\{\\title ((?:[^\\{}]|\\'[0-9a-f]{2}){1,400}+)\}")
 _BULLET = re.compile(r"(?:[•·▪–-]|(\d{1,3}[.)]))\s+(?=\S)")  # noqa: RUF001
