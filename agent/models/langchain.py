@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from rubricem.agent.models.chat_server import TOOL_WORDS, OpenAIChat, calls_in, text_of
 from rubricem.agent.models.limits import Endpoint, Fault, Server
 from rubricem.agent.models.replies import Delta, ReplyReading
+from rubricem.agent.models.tracing import untold
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Message, Sampling
 from rubricem.memory.text import one_line
@@ -56,16 +57,17 @@ class LangChainChat(OpenAIChat):
         now, used = asyncio.get_running_loop().time, Counter[str]()
         said = [(message.role, message.content) for message in messages]
         try:
-            async with (
-                asyncio.timeout(self._timeout) as silence,
-                aclosing(model.astream(said)) as arriving,
-            ):
-                async for chunk in arriving:
-                    reading.begun = True
-                    reading.take(_delta(chunk, used))
-                    silence.reschedule(now() + self._timeout)
-                    if reading.overdue:
-                        break
+            with untold():
+                async with (
+                    asyncio.timeout(self._timeout) as silence,
+                    aclosing(model.astream(said)) as arriving,
+                ):
+                    async for chunk in arriving:
+                        reading.begun = True
+                        reading.take(_delta(chunk, used))
+                        silence.reschedule(now() + self._timeout)
+                        if reading.overdue:
+                            break
         except TimeoutError:
             raise self._server.failed(Fault.SILENT, seconds=self._timeout) from None
         except Exception as cause:  # each provider has errors of its own

@@ -352,6 +352,10 @@ class Fault(Enum):
         "{url} sent a web page in place of a reply",
         "Correct the address (base_url); a proxy or a page to log in may stand before it.",
     )
+    MOVED = (
+        "{url} sends its callers on to another host, {words}",
+        "Nothing was sent there. If it is meant, name its own address (base_url).",
+    )
     FILTERED = (
         "the content filter of {url} withheld the reply",
         "Word the question differently, or use another model.",

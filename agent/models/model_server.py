@@ -169,6 +169,11 @@ class ModelServer:
     async def _send(self, path: str, body: Json | None, seconds: float | None) -> httpx2.Response:
         """The response whose body is still to be read; a refusal is raised."""
         endpoint = self.server.endpoint
+        host = httpx2.URL(endpoint.url).host
+
+        async def stay(request: httpx2.Request) -> None:
+            if request.url.host != host:  # where nobody said that a prompt may go
+                raise self.server.failed(Fault.MOVED, request.url.host)
 
         def open_client() -> httpx2.AsyncClient:
             most = MOST_CONNECTIONS
@@ -177,6 +182,7 @@ class ModelServer:
                 # A proxy meant for the network cannot reach this machine's own servers.
                 trust_env=not endpoint.loopback,
                 follow_redirects=True,
+                event_hooks={"request": [stay]},
             )
 
         # The service's, whoever asks it: what differs stands in the headers of each call.

@@ -3,10 +3,13 @@
 It tells conversation, model, tokens and status. The standard variables that name an exporter turn
 it on. Spans go to the tracer provider of the process; if there is none, one that exports by OTLP is
 set up, with the extra `otel`. Prompts and replies are in no span.
+
+LangSmith, which LangGraph and LangChain tell the texts of a run, is told nothing.
 """
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from rubricem.memory.errors import SettingsError, import_extra
@@ -23,8 +26,20 @@ EXPORTERS = (
 )
 
 
+def untold() -> AbstractContextManager[None]:
+    """Keeps what is done within from LangSmith, whose variables are set for other programs."""
+    from langsmith import tracing_context
+
+    return tracing_context(enabled=False)
+
+
 async def trace_run(answer: Callable[[], Awaitable[Trajectory]], policy: str) -> Trajectory:
     """The result of `answer`, in a span where OpenTelemetry's variables ask for them."""
+    with untold():
+        return await _trace(answer, policy)
+
+
+async def _trace(answer: Callable[[], Awaitable[Trajectory]], policy: str) -> Trajectory:
     named = [os.environ.get(name, "") for name in EXPORTERS]
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or all(value in ("", "none") for value in named):

@@ -267,8 +267,10 @@ def kept_sources(settings: Settings, *names: str) -> set[str]:
 
 
 def shown_name(name: str) -> str:
-    """The name of a source without the folders that contain it, which concern nobody else."""
-    return Path(os.path.abspath(os.path.expanduser(name))).name if is_folder(name) else name
+    """The name of a source without the folders that contain it, or its password."""
+    if is_folder(name):
+        return Path(os.path.abspath(os.path.expanduser(name))).name
+    return kept_name(name)
 
 
 _SHORTEST_KEY = 6

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rubricem.agent.models.opening import OWN, given
+from rubricem.agent.models.tracing import untold
 from rubricem.agent.sources.documents import Folder, fetch_repository
 from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, WebPages
 from rubricem.agent.sources.index import (
@@ -323,7 +324,8 @@ class Retrieved:
         return ()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        found = await self._retriever.ainvoke(read_query(query).text)
+        with untold():
+            found = await self._retriever.ainvoke(read_query(query).text)
         return without_near_duplicates(map(self._passage, found), limit)
 
     def _passage(self, document: Any) -> Passage:

@@ -3,6 +3,7 @@
 Each module below reads some kinds of files, and is imported when the first of them is read.
 """
 
+import re
 from pkgutil import resolve_name
 
 from rubricem.agent.sources.readers.document import Document, Input
@@ -27,8 +28,16 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "~$")) or name in _OWN
 
 
+_KEY = re.compile(rb"\s*(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|PuTTY-User-Key-File)")
+"""how files of private keys begin, whatever they are called"""
+
+
 def read(given: Input) -> Document:
     """Read a file by its suffix. Raises SourceError, with a remedy, if it cannot be read."""
+    given.file.seek(0)
+    if _KEY.match(given.file.read(100)):
+        raise SourceError(f"{given.name} is a private key.", "Move it away from the documents.")
+    given.file.seek(0)
     try:
         document: Document = resolve_name(f"{__name__}.{READERS[given.suffix]}")(given)
     except (SourceError, MemoryError):

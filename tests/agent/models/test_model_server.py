@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import Endpoint, Server
+from rubricem.agent.models.limits import AttemptError, Endpoint, Server
 from rubricem.agent.models.model_server import ModelServer, complaint_of
 from tests.support.scripted_server import Answering, LoopbackServer
 
@@ -25,6 +25,22 @@ async def test_callers_that_share_a_client_send_their_own_keys():
         replies = [await one.beside("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
     assert [reply["key"] for reply in replies] == ["Bearer a", "Bearer b", "Bearer a"]
     assert {reply["body"]["n"] for reply in replies} == {"\u00fc"}
+
+
+class Moved(Answering):
+    def do_POST(self) -> None:
+        self.read_json()
+        self.begin(307, {"Location": f"{self.server.owner.to}/plain", "Content-Length": "0"})
+
+
+async def test_a_prompt_is_sent_to_no_other_host_that_its_server_names():
+    with LoopbackServer(Echoing) as other, LoopbackServer(Moved) as server:
+        asked = ModelServer(Server(Endpoint.parse(server.root), "m", "k3y-"))
+        server.to = other.root.replace("127.0.0.1", "localhost")
+        with pytest.raises(AttemptError, match="another host, localhost"):
+            await asked.beside("/plain", {"n": 1})
+        server.to = other.root
+        assert (await asked.beside("/plain", {"n": 1}))["body"] == {"n": 1}, "of its own host"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,6 +23,7 @@ from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.sites import JsonSite, Sent
 
 QUESTION = "What does lru_cache do with maxsize None?"
 
@@ -136,6 +138,25 @@ def ask_in_process(server: ScriptedServer, documents: Path, **more: str) -> Any:
     return subprocess.run(
         command, cwd=ROOT, env={**kept, **chosen, **more}, capture_output=True, text=True
     )
+
+
+def test_langsmith_is_told_nothing_though_its_variables_are_set(documents: Path) -> None:
+    program = (
+        "import asyncio, sys\nfrom rubricem import research_sync\n"
+        "from rubricem.agent.sources.choice import Retrieved\n"
+        "from tests.agent.models.test_langchain import ASKED, SAMPLING, Notes, over\n"
+        "asyncio.run(Retrieved(Notes(), 'n').search('q', 1))\n"
+        "asyncio.run(over([{'content': 'Yes'}]).chat(ASKED, SAMPLING))\n"
+        "research_sync('What is it?', source=sys.argv[1], base_url=sys.argv[2])\n"
+    )
+    with JsonSite(Sent({})) as smith, ScriptedServer([*RUN, SUPPORTED]) as server:
+        told = {"LANGSMITH_TRACING": "true", "LANGSMITH_ENDPOINT": smith.url}
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(documents), server.base_url],
+            env={**ENVIRONMENT, **told, "LANGSMITH_API_KEY": "k", "PYTHONPATH": str(ROOT)},
+            cwd=documents.parent, capture_output=True, text=True,
+        )  # fmt: skip
+    assert (done.returncode, smith.asked) == (0, []), done.stderr
 
 
 def test_spans_are_sent_by_otlp_where_the_standard_variable_points(documents: Path) -> None:

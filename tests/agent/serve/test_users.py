@@ -21,7 +21,7 @@ from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Usage
 from tests.agent.serve.test_routes_mcp import client
 from tests.conftest import refusal, rubricem
-from tests.support.pages import PATIENCE, QUESTION, reply, run_settings
+from tests.support.pages import PATIENCE, QUESTION, reply, run_settings, site
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tool_servers import serving_http
 from tests.support.waiting import wait_for
@@ -120,6 +120,18 @@ def test_a_user_asks_a_collection_only_of_those_that_the_server_was_started_with
     refused = server.ask("anna", "POST", "/api/runs", wanted)
     assert refused.status_code == 422 and "no source '@own'" in refused.json()["error"]
     asked(server, "anna", QUESTION)
+
+
+async def test_users_are_shown_a_source_without_its_password_and_may_ask_it(tmp_path: Path):
+    web = "searxng:http://ann:hunter2@127.0.0.1:9"
+    with ScriptedServer(reply) as model:
+        settings = run_settings(tmp_path, model, source=(str(tmp_path / "documents"), web))
+        async with site(settings) as here:
+            told = (await here.http.get("/api/status")).json()
+            wanted = {"question": QUESTION, "source": [told["sources"][1]]}
+            begun = await here.http.post("/api/runs", json=wanted)
+    assert told["source"] == told["sources"][:2] == ["documents", "searxng:http://127.0.0.1:9"]
+    assert begun.status_code == 201
 
 
 def log_in(browser: httpx.Client, token: str) -> None:

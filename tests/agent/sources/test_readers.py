@@ -55,6 +55,8 @@ def zipped(parts: dict[str, str]) -> bytes:
         ("a.epub", b"plain text", "is no epub file", "epub"),
         ("a.pptx", zipped({"x": "y"}), "holds no document", "anew"),
         ("a.epub", zipped({"x": "y"}), "names no book", "epub"),
+        ("id_rsa", b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "is a private key", "Move"),
+        ("a.txt", b"\n-----BEGIN PRIVATE KEY-----\nMIIE", "is a private key", "Move"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
