@@ -142,22 +142,24 @@ class StageJudge:
         leaves a note. `step` is recorded in the buffer's history.
         """
         different = [group.trajectories[place] for place in distinct(group.trajectories)]
-        grown, notes, usage = buffer, list[str](), NO_USAGE
+        grown, unproposed, usage = buffer, "", NO_USAGE
         if len(different) > 1:
             asked = self.proposer.contrast(different, buffer, step)
-            grown, notes, usage = await _grow(
+            grown, unproposed, usage = await _grow(
                 buffer, asked, step, f"contrasting {len(different)} runs"
             )
         elif not any(buffer.persistent.values()):
             found = found_in(group.trajectories)
             asked = self.proposer.from_question(buffer.question, found=found)
-            grown, notes, usage = await _grow(buffer, asked, step, "from the question")
+            grown, unproposed, usage = await _grow(buffer, asked, step, "from the question")
         judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
         pruned = prune(grown, _points(group.trajectories, judgements), step)
+        notes = [f"No new criteria: {unproposed}"] if unproposed else []
         return GroupJudgement(
             judgements=tuple(judgements),
             buffer=pruned,
             notes=(*notes, *failure_notes(judgements)),
+            unproposed=unproposed,
             usage=usage,
         )
 
@@ -182,17 +184,16 @@ class StageJudge:
 
 async def _grow(
     buffer: RubricBuffer, asked: Awaitable[Proposed], step: int, reason: str
-) -> tuple[RubricBuffer, list[str], Usage]:
-    """The buffer with the proposed criteria, or as it is, with a note on the failure; the cost."""
+) -> tuple[RubricBuffer, str, Usage]:
+    """The buffer with the proposed criteria, or as it is, with why there are none; the cost."""
     proposed = await outcome(asked)
     if not isinstance(proposed, Proposed):
-        note = f"No new criteria: {proposed.told()}"
-        return buffer, [note], usage_of_error(proposed)
+        return buffer, proposed.told(), usage_of_error(proposed)
     most = {}
     for stage, found in proposed.criteria.items():
         kept = [c for c in found if c.persistent][:MOST_PERSISTENT]
         most[stage] = kept + _most([c for c in found if not c.persistent], MOST_PROPOSED[stage])
-    return add(buffer, most, step, reason), [], proposed.usage
+    return add(buffer, most, step, reason), "", proposed.usage
 
 
 MOST_PERSISTENT = 8

@@ -219,8 +219,7 @@ V = TypeVar("V")
 def read(text: str | bytes, kind: type[V]) -> V:
     """Read a stored value, or a list or mapping of values.
 
-    Raises pydantic's ValidationError if the text is not such a value, and StoreError if it is of
-    another schema than today's.
+    Raises pydantic's ValidationError if it is none, and StoreError if its schema is not today's.
     """
     if isinstance(kind, type) and issubclass(kind, Versioned):
         version = _Stamp.model_validate_json(text).schema_version
@@ -538,8 +537,7 @@ class Verdict(Value):
 
     criterion: Criterion
     points: float = Field(ge=0, le=2)
-    """0 absent, 1 partial, 2 full; in between if read from probabilities. Not inverted for a
-    negative criterion: 2 means that the flaw is fully present."""
+    """0 absent, 1 partial, 2 full, of a flaw as well; in between if read from probabilities"""
     justification: str = ""
     justified_by: Literal["judge", "code"] = "judge"
     """`code`: the judge gave no words, and code quotes a span of the trajectory instead"""
@@ -720,6 +718,8 @@ class GroupJudgement(Value):
     buffer: RubricBuffer
     notes: tuple[str, ...] = ()
     """a sentence for each thing that did not work"""
+    unproposed: str = ""
+    """why the judge, which was to propose criteria, proposed none; "": it did, or was not to"""
     usage: Usage = NO_USAGE
     """of proposing criteria only; that of scoring is in each judgement"""
     version_before: int | None = None

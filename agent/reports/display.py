@@ -342,7 +342,7 @@ def print_heading(title: str, fact: str) -> Console:
 def print_judgement(trajectory: Trajectory, judgement: Judgement) -> None:
     """Print a line of facts, then a table: stage, score, criterion, points, justification."""
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
-    facts = f"{facts}, rubrics {judgement.rubric_version}"
+    facts += f", rubrics {judgement.rubric_version}" if judgement.rubric_version else ""
     question = one_line(trajectory.question, LONGEST)
     console = print_heading(question, facts)
     table = Table("stage", "score", "weight", "criterion", "points", "justification")

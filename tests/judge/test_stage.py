@@ -161,6 +161,7 @@ async def test_a_failed_proposal_brings_nothing_and_a_note():
     scorer = ScriptedScorer(lambda t, *_: 2.0 if t.id == "a" else 0.0)
     result = await StageJudge(ScriptedProposer(None), scorer).judge(group, GROWN)
     assert result.notes == ("No new criteria: it wrote nothing of use.",)
+    assert result.unproposed == "it wrote nothing of use."
     assert [j.score(Stage.PLAN) for j in result.judgements] == [1, 0]
     assert result.buffer == GROWN
 

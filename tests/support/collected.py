@@ -487,7 +487,8 @@ def written_run(folder: Path) -> RunDirectory:
         change(4, 0, "retired", "of no use"),
     )
     buffer = RubricBuffer(question=ASKED[0].question, version=4, history=history)
-    run.save_part(0, "a-judged", GroupJudgement(judgements=judgements, buffer=buffer))
+    judged = GroupJudgement(judgements=judgements, buffer=buffer, unproposed=f"no JSON {NASTY}")
+    run.save_part(0, "a-judged", judged)
     spent = Usage(prompt_tokens=20, completion_tokens=4, cost=0.0625, calls=3)
     run.save_part(0, "a-reflected", Reflected(trajectory_id="best", usage=spent))
     run.commit(

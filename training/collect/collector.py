@@ -344,7 +344,8 @@ class Collector:
         noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
         judged = judged.model_copy(update=noted)
         await self._keep_part(record.step, part, judged)
-        self.tell(f"{record.id}: judged, {_describe_means(judged)}")
+        lacking = f"; no new criteria: {judged.unproposed}" if judged.unproposed else ""
+        self.tell(f"{record.id}: judged, {_describe_means(judged)}{lacking}")
         return judged
 
     async def _reflect(

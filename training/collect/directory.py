@@ -133,9 +133,8 @@ class RunDirectory:
     def exists(self) -> bool:
         return (self.folder / "manifest.json").exists()
 
-    @property
-    def unexported(self) -> bool:
-        return self.exists and not (self.folder / "rows.jsonl").exists()
+    unexported = exists
+    """what the plan of a training calls it"""
 
     def begin(
         self,

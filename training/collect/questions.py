@@ -14,6 +14,7 @@ import hashlib
 import json
 import random
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +73,8 @@ class Selected:
 
 
 _REMEDIES = (
-    'Write it as {"question": "..."}, name what holds the question: column=NAME, or drop it.',
+    'Write it as {"question": "..."}, name what holds the question: column=NAME, shorten it, '
+    "or drop it.",
     'Write criteria as ["says ...", {"criterion": "names ...", "points": -5}] with points from -10 '
     f"to 10, answer_format as one of {', '.join(AnswerFormat)}, and facts as an object.",
 )
@@ -169,6 +171,12 @@ def select_questions(
     found: dict[str, Question] = {}
     for question in read:
         found.setdefault(normal(question.question), question)
+    (name, times), *_ = Counter(question.id for question in found.values()).most_common(1)
+    if times > 1:
+        raise SettingsError(
+            f"{times} questions of {named} have the id {name!r}.",
+            "Give each one of its own; without any, the row's number is used.",
+        )
     kept = [question for text, question in found.items() if not is_held_out(text, held_out)]
     held = [question for text, question in found.items() if is_held_out(text, held_out)]
     asked = kept[:limit]

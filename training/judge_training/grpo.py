@@ -208,8 +208,10 @@ class JudgeRounds:
         sampled = await self._sample(number, show_once(pairs, seed), seed)
         rows, numbers = round_rows(sampled, number, self.updates.longest)
         if not rows:
+            left = {n.partition("/")[2]: count for n, count in numbers.items() if "dropped/" in n}
+            why = "".join(f"; {count:.0f} left out, {reason}" for reason, count in left.items())
             self.tell(
-                f"round {number + 1} had nothing to learn: no pair's samples differ in reward"
+                f"round {number + 1} had nothing to learn: no pair's samples differ in reward{why}"
             )
 
         def update() -> Metrics:

@@ -163,7 +163,7 @@ class TrainingJob:
                 rows = [r.model_copy(update={"group": f"{number}:{r.group}"}) for r in rows]
             files.append(config.out / "rows" / f"{number}.jsonl")
             write_rows(files[-1], rows)
-        if not every.rows and all(RunDirectory(path).unexported for path in config.rows):
+        if not every.rows and all(RunDirectory(path).exists for path in config.rows):
             why = _list_dropped(every) or "no step is finished, or none has a rollout"
             raise SettingsError(
                 f"no rollout of the runs gives a row for {method}: {why}.",
@@ -180,7 +180,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
     rule = row_rule() if credit is None else row_rule(credit)
     if table is None:
         config = check_config(values, folder, TrainConfig)
-        runs = any(RunDirectory(path).unexported for path in config.rows)
+        runs = any(RunDirectory(path).exists for path in config.rows)
         _check_acts(CREDIT, credit is None or (runs and method == "ss-grpo"))
         _check_acts(RULES, rules is None or (runs and method == "sft"))
         return TrainingJob(config, None, rule, rules or frozenset())

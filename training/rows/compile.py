@@ -62,7 +62,6 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.credit import (
-    NO_IDS,
     SS_GRPO,
     Compiled,
     RowRule,
@@ -363,6 +362,7 @@ async def _stages(
     return found + (found[-1:] or [NO_STAGE]) * (count - len(found))
 
 
+NO_MODEL = "the model to train, in whose ids it is written, is not named"
 NOTHING_LEFT_OUT: Mapping[str, str] = {}
 Results = AsyncGenerator[TrainRow | str, None]
 """rows, and a reason in the place of each sequence that gives none"""
@@ -424,7 +424,7 @@ async def _imitated(
         if trace.id in left_out:
             yield left_out[trace.id]
         elif tokeniser is None:
-            yield NO_IDS
+            yield NO_MODEL
         else:
             yield await imitation_row(trace, tokeniser, stricter, system, vocabulary)
     for name, one in accepted_reflections(run):
@@ -544,13 +544,16 @@ async def compile_rows(
     path: Path, model: str, rule: RowRule, stricter: Collection[Rule] = (), *,
     imitate: bool = False, weights_dir: Path | None = None,
 ) -> Compiled | None:  # fmt: skip
-    """The rows of a collecting run, or of conversations; None: it holds rows already."""
+    """The rows of a collecting run, or of conversations; None: it holds rows already.
+
+    A run is compiled whatever was exported into it: it may have gone on, or was for another method.
+    """
     if imitate and (talks := conversations_in(path)):
         async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
             return separate_rows(
                 [await conversation_row(one, tokeniser, vocabulary) for one in talks]
             )
-    if not (run := RunDirectory(path)).unexported:
+    if not (run := RunDirectory(path)).exists:
         return None
     encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
     return separate_rows([found async for found in encoded])
@@ -582,7 +585,8 @@ async def open_tokeniser(
         return
     if not is_embedded(model):
         raise SettingsError(
-            f"{model!r} is no embedded model.", "Name the one to train: --model 0.5b"
+            f"{model!r} is no embedded model.",
+            "Name the one to train: 0.5b, a GGUF file, or a folder with its own tokenizer.",
         )
     async with EmbeddedChoice(model, weights_dir).open_tokens() as embedded:
         files = await WeightsStore(weights_dir).model_files(model)

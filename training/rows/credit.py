@@ -194,6 +194,7 @@ NO_IDS = "it has no token ids"
 NO_RATIO = "retokenised or forced"
 NO_SPREAD = "its group differs at no stage that is known of it"
 UNJUDGED = "it was not judged"
+UNSCORED = "too few of its stages are scored for a return"
 UNSCORED_REFLECTION = "its reflection was not scored"
 HELD_REFLECTION = "its reflection was held to its form, for the bank"
 
@@ -274,14 +275,17 @@ def policy_rows(
     if not judged:
         return Compiled()
     advantages, known = rule.advantages(judged)
-    if not advantages.any():
-        known = np.zeros_like(known)  # nothing is to be learnt from the group
-    return separate_rows(
-        _policy_row(t, name or group.question, values, there) if judgement else UNJUDGED
-        for t, judgement, values, there in zip(
-            group.trajectories, judged, advantages, known, strict=True
-        )
-    )
+    moves = advantages.any()  # else nothing is to be learnt from the group
+
+    def row(number: int, trajectory: Trajectory) -> TrainRow | str:
+        if not judged[number]:
+            return UNJUDGED
+        if not known[number].any():
+            return UNSCORED
+        there = known[number] & moves
+        return _policy_row(trajectory, name or group.question, advantages[number], there)
+
+    return separate_rows(row(number, one) for number, one in enumerate(group.trajectories))
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:

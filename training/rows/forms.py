@@ -26,6 +26,7 @@ from rubricem.memory.schema import Trajectory, Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Curriculum, Question
 from rubricem.training.rows.compile import (
+    NO_MODEL,
     ChatMessage,
     Demonstration,
     ExportedConversation,
@@ -39,7 +40,7 @@ from rubricem.training.rows.compile import (
     reflection_shown,
     write_rows,
 )
-from rubricem.training.rows.credit import NO_IDS, SS_GRPO, RowRule, row_rule
+from rubricem.training.rows.credit import NO_IDS, SS_GRPO, UNSCORED, RowRule, row_rule
 from rubricem.training.rows.row import TrainRow
 
 MARGIN = 0.1
@@ -187,6 +188,8 @@ LOW, DOUBTED = "its return is below --min-return", "its support is below --min-s
 UNCHECKED = "none of its claims can be checked"
 REMEDIES = {
     NO_IDS: "Name the model to train by --model.",
+    NO_MODEL: "Name it by --model.",
+    UNSCORED: "`rubricem runs show` says why.",
     TOO_NEAR: "Rank by another --credit.",
     TOO_FEW: "Rank by another --credit, or collect larger groups with a judge.",
     "rejected by the rule citation": "Leave out --rule citation.",

@@ -47,6 +47,8 @@ class RolloutNumbers:
     """of each answer, as far as it was checked"""
     unscored: Counter[str] = field(default_factory=Counter)
     """stages that have criteria and no score, by reason"""
+    unproposed: Counter[str] = field(default_factory=Counter)
+    """groups for which the judge could propose no criteria, by reason"""
     tool_calls: int = 0
     first_try: int = 0
     """finished rollouts of which no turn had to be asked again"""
@@ -84,7 +86,9 @@ class RolloutNumbers:
         for _, segments in groupby(written, key=lambda segment: segment.turn):
             turn = list(segments)
             self.turns += 1
-            if any(segment.retokenised or segment.token_ids is None for segment in turn):
+            if any(segment.token_ids is None for segment in turn):
+                self.no_ratio["without token ids"] += 1
+            elif any(segment.retokenised for segment in turn):
                 self.no_ratio["retokenised"] += 1
             elif any(segment.logprobs is None for segment in turn):
                 self.no_ratio["without log-probabilities"] += 1
@@ -99,6 +103,7 @@ class RolloutNumbers:
             self.spend("reflections", reflected.usage)
         if judged := run.judgement_of(record.step, record.id):
             self.spend("judge", judged.usage)
+            self.unproposed.update(filter(None, [judged.unproposed]))
             # The history of the rubrics also has the changes of other runs.
             before = judged.version_before or 0
             kinds = [c.kind for c in judged.buffer.history if c.version > before]
@@ -172,6 +177,7 @@ class RunNumbers:
                 f"mean support of {pluralise(len(support), 'answer')}: {fmean(support):.2f}"
             )
         counted: dict[str, Counter[Any]] = {
+            "groups without new criteria": whole.unproposed,
             "stages unscored": whole.unscored,
             "rollouts failed": whole.failures,
             "rollouts ended early": whole.early,
@@ -202,6 +208,7 @@ class RunNumbers:
             "ended_early": dict(whole.early),
             "rules_broken": dict(whole.faults),
             "unscored": dict(whole.unscored),
+            "unproposed": dict(whole.unproposed),
             "reflections": self.candidates,
             "accepted": self.accepted,
         }

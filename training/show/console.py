@@ -103,7 +103,9 @@ class PlainTraining:
                 ahead = f"; about {lasting(left)} left" if left else ""
                 self._tell(f"{event.unit} {event.number} of {event.of}: {told}{ahead}")
             case HeldOutJudged():
-                told = describe_metrics(event.metrics) or "none was scored"
+                bare = number(event.metrics, "no_criteria_share")
+                why = ", since no stage has criteria" if bare else ""
+                told = describe_metrics(event.metrics) or f"none was scored{why}"
                 self._tell(f"held-out questions after {event.updates} updates: {told}")
 
 

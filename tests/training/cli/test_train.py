@@ -117,6 +117,23 @@ def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault:
         TrainingJob.read(tmp_path / "t.toml", "ss-grpo")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("lr = 1.0", "It may set out, model, .*, batch.$"),
+        ("[objective]\nkl = 0.1", r"\[objective\] may set aggregation, clip, beta, importance.$"),
+        ("batch = -1", "It may set out, model"),
+    ],
+)
+def test_of_a_wrong_key_the_keys_of_its_own_table_are_named(
+    tmp_path: Path, wrong: str, told: str
+) -> None:
+    (tmp_path / "t.toml").write_text(f'out = "x"\nrows = ["r"]\n{wrong}')
+    with pytest.raises(SettingsError) as raised:
+        TrainingJob.read(tmp_path / "t.toml", "sft")
+    assert re.match(told, raised.value.remedy)
+
+
 def test_a_configuration_that_is_not_there_is_told_before_anything_is_loaded() -> None:
     assert "'no.toml' does not exist" in rubricem("train", "ss-grpo", "no.toml", code=2).stderr
 

@@ -115,6 +115,17 @@ def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path)
     assert selected.selection == Selection(read=4, filtered=0, duplicates=2, held_out=0)
 
 
+@pytest.mark.parametrize("rows", [({"id": "a"}, {"id": "a"}), ({"id": 1}, {})])
+def test_questions_that_are_called_alike_are_refused(
+    tmp_path: Path, rows: tuple[dict[str, object], ...]
+):
+    named = [{"question": f"What is {place}?", **row} for place, row in enumerate(rows)]
+    with pytest.raises(SettingsError, match=r"2 questions of .* have the id '(a|1)'\.\nGive each"):
+        select_questions(rows_file(tmp_path, *named))
+    repeated = [{"id": "a", "question": "What is one?"}] * 2
+    assert len(select_questions(rows_file(tmp_path, *repeated)).questions) == 1
+
+
 def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Path):
     rows = [{"question": f"What is {n}?"} for n in range(400)]
     whole = select_questions(rows_file(tmp_path, *rows), held_out=0.1)

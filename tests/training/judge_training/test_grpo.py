@@ -156,6 +156,7 @@ def test_the_embedded_model_is_sampled_and_its_endless_texts_are_unscored(tmp_pa
     assert done.exit_code == 0, done.output
     (numbers,) = lines(tmp_path)
     assert numbers["unscored"] == 1 and numbers["rows/judge"] == 0
+    assert "differ in reward; 2 left out, unscored: cut off by its limit of tokens" in done.stderr
     assert not numbers.keys() & {"reward", "right", "malformed"}, "what is unscored is no 0"
 
 

@@ -215,11 +215,14 @@ async def test_the_credit_shapes_the_rows_of_a_collected_run(
     assert (of_stage[0], of_stage[1]) == pytest.approx((plan, research), abs=1e-4)
 
 
-async def test_a_folder_that_was_exported_is_taken_as_exported(tmp_path: Path):
+async def test_a_run_is_compiled_whatever_was_exported_into_its_folder(tmp_path: Path):
     run = await collected(tmp_path)
-    written(run / "rows.jsonl", policy_rows(2))
-    config, rule = config_of(tmp_path, [str(run)])
-    assert await TrainingJob(config, None, rule).with_rows("ss-grpo", print) == config
+    config, rule = config_of(tmp_path, [str(run)], credit="ss-grpo")
+    bare = read_rows((await TrainingJob(config, None, rule).with_rows("ss-grpo", print)).rows)
+    written(run / "rows.jsonl", policy_rows(2))  # as of another credit, or of fewer steps
+    config, rule = config_of(tmp_path, [str(run)], credit="ss-grpo")
+    found = await TrainingJob(config, None, rule).with_rows("ss-grpo", print)
+    assert read_rows(found.rows) == bare
 
 
 def forced(folder: Path, traces: list[Trajectory]) -> RunDirectory:

@@ -15,6 +15,7 @@ from rubricem.memory.runs import Journal
 from rubricem.memory.schema import AnswerFormat, Decoding, Stage, Status, Trajectory
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rows.compile import (
+    NO_MODEL,
     Demonstration,
     demonstrate,
     each_row,
@@ -159,4 +160,4 @@ async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught:
     shown = Demonstration.of(trace).turns()
     assert learnt == "".join(f"{m.content}\3" for m in shown if m.role == "assistant")
     assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
-    assert [row async for row in each_row(taught)] == ["it has no token ids"] * 2
+    assert [row async for row in each_row(taught)] == [NO_MODEL] * 2

@@ -33,6 +33,7 @@ from rubricem.training.rows.credit import (
     NO_SPREAD,
     PAPER,
     UNJUDGED,
+    UNSCORED,
     UNSCORED_REFLECTION,
     Dependence,
     Floats,
@@ -119,7 +120,7 @@ def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
     judged = [judgement(ONE, [1.0, 0.5, 0.0, None]), judgement(TWO, [0.0, 0.5, 1.0, 0.5])]
     compiled = policy_rows(group(ONE, TWO), judged)
     assert compiled.rows == ()
-    assert compiled.dropped == {NO_SPREAD: 2}
+    assert compiled.dropped == {UNSCORED: 1, NO_SPREAD: 1}, "the second is alone in its baseline"
 
 
 def test_a_stage_without_criteria_is_left_out_of_the_sums():

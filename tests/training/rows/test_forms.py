@@ -63,7 +63,7 @@ def lines(path: Path) -> list[str]:
     [
         (["--to", "sft"], ("no conversations: 3 left out, rejected by the rule no_answer",
                            "Collect more")),
-        (["--to", "trl"], ("it has no token ids", "--model")),
+        (["--to", "trl"], ("3 left out, the model to train, in whose ids", "--model")),
     ],
 )  # fmt: skip
 def test_nothing_to_export_is_an_error_with_its_reasons_and_what_helps(
@@ -223,7 +223,7 @@ def test_citations_are_looked_at_where_it_is_asked_for():
     assert ExportedConversation.of(wrong, [Rule.SUPPORT]) == "rejected by the rule support"
     held = '<cite id="S1">If maxsize is None the cache grows without bound.</cite>'
     accepted(run(held), Rule.SUPPORT, Rule.CITATION, Rule.ALL_SUPPORT)
-    mixed = run(f'{held} <cite id="S1">It holds 999 calls by default.</cite>')
+    mixed = run(f'{held} <cite id="S1">It holds 48,231 calls by default.</cite>')
     accepted(mixed, Rule.SUPPORT)
     refused = "rejected by the rule all-support"
     reworded = run(f'{held} <cite id="S1">Without a limit, entries pile up.</cite>')
@@ -277,7 +277,7 @@ def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
 
 def test_the_better_of_a_pair_is_no_less_supported_than_the_worse():
     """As a judge without support scored them: the first cites what its source does not say."""
-    texts = ('<cite id="S1">It holds 999 calls by default.</cite>',
+    texts = ('<cite id="S1">It holds 48,231 calls by default.</cite>',
              '<cite id="S1">If maxsize is None the cache grows without bound.</cite>')  # fmt: skip
     wrong, right = (run(text).model_copy(update={"id": text[-30:]}) for text in texts)
     high, low = [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.2]

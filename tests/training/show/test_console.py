@@ -12,6 +12,7 @@ from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,
     HeldOutJudged,
+    PlainTraining,
     StepTaken,
     with_event_files,
 )
@@ -69,6 +70,16 @@ def test_rounds_are_logged_by_their_number_and_askings_under_a_name_of_their_own
     told = show(out).stdout
     assert told.startswith("ss-grpo, tiny.gguf\nround 2: ") and "/home/me" not in told
     assert json.loads(show(out, "--json").stdout)["steps"][0]["loss"] == 0.5
+
+
+def test_that_nothing_was_scored_is_told_with_what_it_lacks():
+    told: list[str] = []
+    for metrics in ({"no_criteria_share": 1.0}, {"failed_share": 1.0}):
+        PlainTraining(told.append)(HeldOutJudged(0, metrics))
+    assert [line.partition(": ")[2] for line in told] == [
+        "none was scored, since no stage has criteria",
+        "none was scored",
+    ]
 
 
 def test_an_online_tracker_gets_numbers_alone_and_ends_no_training_by_being_away(
