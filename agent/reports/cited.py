@@ -247,12 +247,12 @@ _IDS = rf"{_ID}(?:[\s,;&\u2013\u2014-]{{1,3}}{_ID})*+"
 _STRAY = re.compile(
     rf"[\[\u3010]\^?\s{{0,2}}({_IDS})"
     r"(?:\u2020[^\u3011\]\n]{0,40})?\s{0,2}[\]\u3011]"
-    rf"|\(\s?({_IDS})\s?\)"
+    rf"|\(\s?({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s?\)"
     r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
 )
 _ONLY_IDS = re.compile(_IDS)
-_FOOTNOTE = re.compile(rf"^\[\^({_ID}|[\w-]{{1,30}}(?=\]:[ \t]*[\[(]?{_ID}\b))\]:.*\n?", re.M)
-"""one that is named after an id, or begins with one"""
+_NOTE_OF_ID = rf"[\w-]{{1,30}}(?=\]:[ \t]*[\[(]?{_ID}\b(?!\s\w))"
+_FOOTNOTE = re.compile(rf"^\[\^({_ID}|{_NOTE_OF_ID})\]:.*\n?", re.M)
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_IDS}\s?[\]\u3011]")
 _RANGE = re.compile(r"\b[sS](\d{1,4})\s?[\u2013\u2014-]\s?[sS]?(\d{1,4})\b")

@@ -164,7 +164,7 @@ def question(pair: Pair) -> str:
 def passage(pair: Pair, characters: int) -> str:
     """Title and place of the source, and at most `characters` of its text, around the claim."""
     text = around(pair.claim, pair.source.text, characters)
-    return "\n".join(filter(None, (pair.source.title, pair.source.place, text)))
+    return "\n".join(filter(None, dict.fromkeys((pair.source.title, pair.source.place, text))))
 
 
 def around(claim: str, text: str, characters: int) -> str:
