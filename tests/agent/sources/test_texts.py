@@ -313,6 +313,9 @@ def zipped(parts: dict[str, bytes]) -> bytes:
         ("a.xml", "<a><para>It gave 42<footnote><para>By hand.</para></footnote> l at"
                   " 10<superscript>-3</superscript> m.</para></a>",
          "para: It gave 42 [By hand.] l at 10^-3 m."),
+        ("a.xml", "<a><p>Do<lb/>this:<list><item>one</item><item>two<note>Late.</note></item></list>now</p></a>",
+         "p:\n\nDo this:\n\none\n\ntwo [Late.]\n\nnow"),
+        ("a.tex", r"It is so.\footnotetext{By Ada.}", "It is so.[1]\n\n[1] By Ada."),
         ("a.xml", "<!DOCTYPE a [<!ENTITY co 'Acme Ltd.'>]><a><p>By &co; in K&ouml;ln</p></a>",
          "p: By Acme Ltd. in Köln"),
         ("a.kml", "<kml><Placemark><name>Inn</name><description><![CDATA[<p>At <b>70</b> EUR.</p>"

@@ -12,6 +12,7 @@ from html import unescape
 from typing import Any
 
 from lxml import etree
+from lxml.html import defs
 
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
 from rubricem.agent.sources.readers.packages import bare
@@ -205,19 +206,18 @@ def read_xml(given: Input) -> Document:
     if bare(root).tag == "html":
         return markup.read_html(given)
     if root.tag in ("rss", "feed", "RDF") and (page := _feed(root)):
-        title = root.find("title")
-        title = root.find(".//channel/title") if title is None else title
-        return Document(title_of((), given.stem, _text(title)), sections_of(page), note)
+        title = _text(next(iter(root.xpath("title | .//channel/title")), None))
+        return Document(title_of((), given.stem, title), sections_of(page), note)
     value = _value(root)
     return _document(value if isinstance(value, dict) else {root.tag: value}, given, note)
 
 
 _SET = ("content", "encoded", "description", "summary")
 """elements that are written in HTML; of those of a feed one may repeat another that is shorter"""
-_SCRIPTS = {"superscript": "sup", "subscript": "sub"}
+_SCRIPTS = {"superscript": "sup", "subscript": "sub", "lb": "br"}
+_WORDS = etree.XPath("boolean(text()[normalize-space()])")
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,40};", re.I)
 """of a kind of document that is not at hand, most of which are those of HTML"""
-_PAGE = re.compile(r"</[a-z][a-z0-9]{0,9}>|<(?:br|p|li)\b")
 
 
 def _text(element: etree._Element | None) -> str:
@@ -243,12 +243,10 @@ def _feed(root: etree._Element) -> str:
 
 def _value(element: etree._Element, level: int = 0) -> Any:
     """An element as a string or, if it has attributes or elements beside each other, by name."""
-    own = (element.text or "", *(each.tail or "" for each in element))
-    runs = len(element) > 0 and any(map(str.strip, own))
-    if level >= _DEEPEST or runs:  # words among its elements are running text
+    if level >= _DEEPEST or (len(element) and _WORDS(element)):  # running text
         return _running(element)
-    told = _folded(own[0])
-    if element.tag in _SET and _PAGE.search(told):
+    told = _folded(element.text or "")
+    if element.tag in _SET and re.search(r"</[a-z][a-z0-9]{0,9}>|<(?:br|p|li)\b", told):
         told = "\n\n".join(section.text for section in sections_of(told))
     if not len(element) and not element.attrib:
         return told
@@ -259,13 +257,16 @@ def _value(element: etree._Element, level: int = 0) -> Any:
 
 def _running(element: etree._Element) -> str:
     """Words among elements as they would be on a page; a note stands in brackets."""
-    for each in list(element.iter(etree.Element)):
+    for each in list(element.iterdescendants()):
         each.tag = _SCRIPTS.get(str(each.tag), each.tag)
-        if each.tag in ("footnote", "endnote", "fn"):
+        if each.tag in ("footnote", "endnote", "fn", "note"):
             each.tag, told = "span", _folded("".join(map(str, each.itertext())))
             each[:], each.text = [], f" [{told}]"
         elif each.tag == "sup" and next(each.iterancestors("xref", "ref"), None) is not None:
             each.set("class", "note")
+        elif len(each) > 1 and not (_WORDS(each) or each.tag in defs.tags):  # a list
+            for block in (each, *each):
+                block.tag = "div"
     return "\n\n".join(section.text for section in markup.sections_of(element))
 
 

@@ -346,7 +346,7 @@ class _Tex:
 
 
 _COMMANDS: dict[str, Callable[[_Tex], str]] = {
-    **dict.fromkeys(("footnote", "endnote"), lambda tex: tex._page.noted(tex._inner())),
+    **dict.fromkeys(("footnote", "endnote", "footnotetext"), lambda t: t._page.noted(t._inner())),
     **dict.fromkeys(("verb", "lstinline", "mintinline"), _Tex._verb),
     **dict.fromkeys(("url", "path", "nolinkurl", "ce"), lambda tex: plain(tex._argument())),
     **dict.fromkeys(("SI", "qty"), lambda tex: tex._quantity(2)),

@@ -11,7 +11,6 @@ from rubricem.memory.errors import SourceError
 
 _TIME = r"((?:\d+:)?\d+:\d\d)[.,]\d+"
 _TIMES = re.compile(rf"^(?:\d+[ \t]*\n)?[ \t]*{_TIME}[ \t]+-->[ \t]+{_TIME}.*", re.M)
-"""of a subtitle, with its number"""
 _CUE_MARKS = re.compile(r"<[^<>\n]{1,100}>|\{\\[^{}\n]{1,100}\}")
 _VOICE = re.compile(r"<v(?:\.[\w.-]{1,60})?\s+([^<>\n]{1,100})>")
 _CUES_EACH = 20
