@@ -397,11 +397,12 @@ async def _open_page(run: Run, wanted: str) -> Found:
 
 
 def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
-    """The first passage behind what was shown of a page as this source; 0: its beginning."""
+    """The first passage behind what was shown of a page as this source, else before it; or 0."""
     if source is None:
         return 0
-    shown = [at for at, passage in enumerate(passages) if passage.text in source.text]
-    return (shown[-1] + 1) % len(passages) if shown else 0
+    shown = {at for at, passage in enumerate(passages) if passage.text in source.text}
+    behind = range(max(shown, default=-1) + 1, len(passages))
+    return next((at for at in (*behind, *range(len(passages))) if at not in shown), 0)
 
 
 def parts_around(

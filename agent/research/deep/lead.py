@@ -227,7 +227,7 @@ def _output(found: Found) -> str:
     for source in found.sources:
         places.setdefault(f"{source.title} ({source.location})", []).append(source.id)
     listed = "\n".join(f"- {where}: {', '.join(ids)}" for where, ids in places.items())
-    said = f"{note}{_report(found.claims)}\n\nIts sources:\n{listed}"
+    said = f"{note}{_report(found.claims)}\n\nIts sources:\n{listed or '- none'}"
     return f"<tool_output>\n{neutralise(said)}\n</tool_output>\n"
 
 

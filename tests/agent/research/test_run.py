@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_scope
+from rubricem.agent.research.graph import _behind
 from rubricem.agent.research.run import CallsBeside
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.question import Budgets, Spending
@@ -30,6 +31,7 @@ from tests.support.policies import (
     turns,
 )
 from tests.support.sites import PageSite, article, names, page_reader
+from tests.support.values import source
 
 SAMPLING = Sampling(max_tokens=100)
 
@@ -229,6 +231,15 @@ async def test_a_document_is_read_on_from_where_a_snippet_breaks_off(tmp_path: P
     assert "Passages 7 to 14 of 16. It goes on: open_page S1 from 15" in second
     assert "Trial 4:" in second and "Trial 7:" in second and "Trial 3:" not in second
     assert "Passages 9 to 16 of 16." in third and "Trial 8:" in third and "goes on" not in third
+
+
+def test_a_page_is_opened_where_nothing_was_shown_of_it():
+    page = [Passage("Pump", "pump.md", f"Trial {n}", f"Trial {n} was held.") for n in range(4)]
+
+    def opened(*shown: int) -> int:
+        return _behind(source(1, " ".join(page[n].text for n in shown)), page)
+
+    assert [opened(1), opened(1, 2, 3), opened(0, 1, 3), opened(0, 1, 2, 3)] == [2, 0, 2, 0]
 
 
 NOT_RETURNED = 'error="Only a page that a search returned'
