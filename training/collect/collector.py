@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
@@ -51,7 +52,7 @@ from rubricem.training.collect.expected import estimate, expected
 from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold, ask_under
-from rubricem.training.extras import Pace, lasting
+from rubricem.training.extras import Pace, in_thread, lasting
 
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
@@ -199,7 +200,8 @@ class Collector:
             )
         records = [await self._apply(group.record) for group in groups]
         threads = [thread for group in groups for thread in group.threads]
-        await asyncio.to_thread(self._commit, step, records, threads)
+        # Waited for by whoever stops here, too: what goes on with the folder would cut it short.
+        await in_thread(partial(self._commit, step, records, threads))
 
     async def _collect_groups(self, step: int, batch: QuestionBatch) -> list[Group]:
         async with asyncio.TaskGroup() as tasks:

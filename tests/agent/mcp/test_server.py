@@ -245,11 +245,13 @@ def leaked(text: str) -> list[str]:
 def test_doctor_shows_which_servers_there_are_and_no_key(
     monkeypatch: pytest.MonkeyPatch, output: tuple[str, ...]
 ):
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(SERVERS))
+    here = json.dumps(SERVERS).replace("mcp.example", "127.0.0.1:9")  # where nobody answers
+    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", here)
     options = ["--base-url", f"http://me:{PASSWORD}@127.0.0.1:9/v1", "--source", "python"]
     printed = rubricem("doctor", *options, *output, code=1).output
     assert '"command": "wiki-mcp"' in printed and '"WIKI_TOKEN": "set' in printed
-    assert "https://mcp.example/mcp?***" in printed
+    assert "https://127.0.0.1:9/mcp?***" in printed
+    assert printed.count("Its tools are left out") == len(SERVERS)
     assert leaked(printed) == []
 
 
