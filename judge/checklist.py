@@ -20,7 +20,7 @@ and answer, with the sentence of the answer that shares most words with it.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 from pydantic import Field, field_validator, model_validator
 
@@ -38,14 +38,17 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.buffers import add
 from rubricem.judge.evidence import ALL, evidence_of, found_in, found_text
-from rubricem.judge.readers import WHOLE, Entries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Scorer, Standard, scored_by
 from rubricem.judge.stage_readers import ChoiceScorer, quoted
 from rubricem.memory.asking import (
     TRIES,
     Bill,
+    Entries,
+    Numbered,
     ReplyForm,
     Valid,
+    Verdicts,
+    ask_entries,
     ask_json,
     ask_until,
     usage_of_error,
@@ -270,16 +273,9 @@ BATCH = 12
 """items in one call"""
 
 
-class GivenMark(ReplyForm):
-    id: Annotated[str, WHOLE] = Field(alias="number")
+class GivenMark(Numbered):
     explanation: str = ""
     criteria_met: bool
-
-
-class GivenMarks(ReplyForm):
-    """The reply that is asked for."""
-
-    verdicts: Valid[GivenMark]
 
 
 class ChatItemScorer:
@@ -316,7 +312,7 @@ class ChatItemScorer:
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
         messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
         names = [str(number) for number in range(1, len(items) + 1)]
-        return await ask_entries(self._model, messages, GivenMarks, names)
+        return await ask_entries(self._model, messages, Verdicts[GivenMark], names)
 
 
 QUESTION_SHARE = 4

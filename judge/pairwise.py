@@ -72,7 +72,8 @@ _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
 _BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
-_SIDES = re.compile(r"\b[AB]\b")
+_SIDES = re.compile(r"\b[AB]\b", re.ASCII)
+_LAST = re.compile(r"(?:^|:|boxed|\*\*)[^\w\n]*([AB])\W*\Z", re.M)
 _TAGS = re.compile(
     r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)"
     r"|\[(?=\[\s*[AB]\s*\]\])",
@@ -83,13 +84,14 @@ _TAGS = re.compile(
 def verdict_of(text: str) -> Side | None:
     """The last verdict in answer tags that stands neither in a quote nor in thinking.
 
-    Where no tags hold one, the letter in double brackets, if there is only one letter in them.
-    White space, emphasis and case do not matter. A quote that is never closed ends with the
-    evaluation, so that what a truncated judge quoted is not taken for its verdict.
+    Where no tags hold one, the letter in double brackets, if there is only one letter in them; else
+    the letter in which the text ends, alone on its line, behind a colon or emphasised. White space,
+    emphasis and case do not matter. A quote that is never closed ends with the evaluation, so that
+    what a truncated judge quoted is not taken for its verdict.
     """
     said = _CITED_OPEN.sub("", _CITED.sub("", split_thinking(text)[1]))
     letters = [side for inside in _ANSWER.findall(said) if (side := _side_in(inside))]
-    bare = {letter.upper() for letter in _BARE.findall(said)}
+    bare = {letter.upper() for letter in _BARE.findall(said) or _LAST.findall(said)}
     last = letters[-1] if letters else bare.pop() if len(bare) == 1 else None
     return None if last is None else "A" if last == "A" else "B"
 

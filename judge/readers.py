@@ -1,61 +1,40 @@
-"""How judges ask a model: for a list of entries from a server, for probabilities from a local one.
+"""How judges ask a local model, and how numbers in replies are read.
 
-A server is asked for one JSON entry for each thing that is judged, by its name; those that a reply
-leaves out, or writes unusably, are asked for again, and they alone. A local model is asked short
-questions after one text, which stays in its cache as a prefix; its answer is the probability of
-each option, which ranks well where what such a model writes is worth little (0.5B: 8 to 9 of 10
-hand-made pairs in order by "Yes").
+It is asked short questions after one text, which stays in its cache as a prefix; its answer is the
+probability of each option, which ranks well where what such a model writes is worth little (0.5B:
+8 to 9 of 10 hand-made pairs in order by "Yes").
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from rubricem.judge.base import fit_messages, instruct
 from rubricem.judge.rubrics.llm import score_in
-from rubricem.memory.asking import (
-    SHOWN_CHARACTERS,
-    TRIES,
-    Bill,
-    ask_until,
-    correction,
-    parse_reply,
-    unbounded_schema,
-    weigh_options,
-)
-from rubricem.memory.errors import JudgeError
-from rubricem.memory.schema import (
-    NO_USAGE,
-    ChatModel,
-    ChoiceReader,
-    Completion,
-    Message,
-    Sampling,
-    Usage,
-)
+from rubricem.memory.asking import Bill, weigh_options
+from rubricem.memory.schema import ChoiceReader, Message, Usage
 
 YES_NO = ("Yes", "yes", "No", "no")
 SPARE_TOKENS = 16
 """left free of a context for the option that is read"""
 
 
-WHOLE = WithJsonSchema({"type": "integer"})
-"""what a server is asked for; other numbers and texts are read as well"""
+def number_of(most: float) -> BeforeValidator:
+    """Reads numbers up to `most` as people write them: "8/10", "40 %", "2 (fully there)"."""
+
+    def read(given: Any) -> Any:
+        if isinstance(given, bool):
+            raise ValueError("true and false are no numbers")
+        share = score_in(given, most) if isinstance(given, str) else None
+        return given if share is None else most * share  # what is none is pydantic's to refuse
+
+    return BeforeValidator(read)
 
 
-def _number(given: Any) -> Any:
-    """A number as people write it: "8/10", "40 %"; anything else is left for pydantic to refuse."""
-    if isinstance(given, bool):
-        raise ValueError("true and false are no numbers")
-    return given if not isinstance(given, str) or (read := score_in(given)) is None else read
-
-
-Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Score = Annotated[float, number_of(1), Field(allow_inf_nan=False)]
 """a score from 0 to 1, or on the scale that `scale_of` finds"""
 
 
@@ -79,81 +58,6 @@ SLIGHTLY_ABOVE = 1.5
 def on_scale(score: float, scale: float) -> float:
     """The score from 0 to 1."""
     return min(max(score / scale, 0.0), 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """An entry for each name, in order; None for one of which no usable entry came."""
-
-    found: tuple[Any, ...]
-    fault: str
-    """why some are None"""
-    usage: Usage = NO_USAGE
-
-
-async def ask_entries(
-    model: ChatModel,
-    messages: Sequence[Message],
-    form: type[BaseModel],
-    names: Sequence[str],
-    *,
-    seed: int = 0,
-    check: Callable[[Sequence[Any]], object] = lambda entries: None,
-) -> Entries:
-    """The entries of a reply by their names; what is missing is asked for again, by name.
-
-    `form` has one field, a list of entries with an `id`. `check` examines those that came together:
-    the model is told the ValueError that it raises. Raises JudgeError where no usable entry came in
-    `TRIES` replies, PolicyError as `ask_until` does.
-    """
-    (listed,) = form.model_fields
-    known = dict[str, Any]()
-
-    def take(reply: Completion) -> bool:
-        dropped: list[str] = []
-        known.update(_agreed(getattr(parse_reply(reply, form, dropped=dropped), listed), names))
-        try:
-            check([known[name] for name in names if name in known])
-        except ValueError:
-            known.clear()
-            raise
-        if missing := [name for name in names if name not in known]:
-            told = "".join(f"; {fault}" for fault in dict.fromkeys(dropped))
-            raise ValueError(f"it needs an entry for each id; missing: {', '.join(missing)}{told}")
-        return True
-
-    def again(reply: str, fault: str) -> list[Message]:
-        missing = ", ".join(name for name in names if name not in known)
-        told = f"That reply cannot be used whole ({fault}). Write a JSON object of the same form"
-        told += f" with an entry for each of these: {missing}."
-        return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
-
-    sampling = Sampling(temperature=0.0, seed=seed, json_schema=unbounded_schema(form))
-    _, fault, used = await ask_until(model, messages, take, again, sampling)
-    if not known:
-        said = f"{model.name} gave no usable JSON in {TRIES} tries: {fault}"
-        raise JudgeError(said, "Use a stronger model for it.", used)
-    return Entries(tuple(known.get(name) for name in names), fault, used)
-
-
-def _agreed(entries: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """The entries by name, without those of no name asked for, and those that contradict."""
-    found: dict[str, list[Any]] = {}
-    for entry in entries:
-        if name := name_in(str(entry.id), names):
-            found.setdefault(name, []).append(entry)
-    alike = {name for name, given in found.items() if _verdict(given[0]) == _verdict(given[-1])}
-    return {name: found[name][-1] for name in alike}
-
-
-def _verdict(entry: BaseModel) -> list[Any]:
-    return [value for value in entry.model_dump(exclude={"id"}).values() if type(value) is not str]
-
-
-def name_in(said: str, names: Sequence[str]) -> str | None:
-    """The name that an id means: itself, or its last word or number, as in "Attempt 1"."""
-    words = re.findall(r"[A-Z]?\d+|[A-Z]+", said.upper())
-    return next((name for name in names if words and name in (said.strip(), words[-1])), None)
 
 
 class ChoiceSeries:

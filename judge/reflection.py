@@ -17,8 +17,8 @@ from typing import Annotated, Protocol
 from pydantic import BeforeValidator, Field
 
 from rubricem.judge.base import CHARACTERS, instruct, outcome, render_run, render_stage
-from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
-from rubricem.memory.asking import ReplyForm, Valid
+from rubricem.judge.readers import ChoiceSeries, Score, on_scale, scale_of
+from rubricem.memory.asking import ReplyForm, Valid, ask_entries
 from rubricem.memory.runs import BEST, Rating
 from rubricem.memory.schema import (
     ChatModel,

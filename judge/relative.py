@@ -33,8 +33,8 @@ from rubricem.judge.base import (
     sight_of,
 )
 from rubricem.judge.evidence import show
-from rubricem.judge.readers import ChoiceSeries, Score, ask_entries, on_scale, scale_of
-from rubricem.memory.asking import ReplyForm, Valid, usage_of_error
+from rubricem.judge.readers import ChoiceSeries, Score, on_scale, scale_of
+from rubricem.memory.asking import ReplyForm, Valid, ask_entries, usage_of_error
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_USAGE,

@@ -36,9 +36,19 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.buffers import add
 from rubricem.judge.evidence import ALL, cited_in, found_text, needs, show
-from rubricem.judge.readers import WHOLE, ChoiceSeries, ask_entries
+from rubricem.judge.readers import ChoiceSeries, number_of
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import Bill, ReplyForm, Valid, ask_json, usage_of_error
+from rubricem.memory.asking import (
+    WHOLE,
+    Bill,
+    Numbered,
+    ReplyForm,
+    Valid,
+    Verdicts,
+    ask_entries,
+    ask_json,
+    usage_of_error,
+)
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.language import language_of, words_in
 from rubricem.memory.schema import (
@@ -56,16 +66,21 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import cut, fence, seed_of, without_markers
 
+WEIGHTS = {"minor": 1.0, "important": 2.0, "decisive": 3.0, "critical": 3.0}
+Weight = Annotated[float, BeforeValidator(lambda said: WEIGHTS.get(str(said).lower(), said))]
+Flaw = Annotated[bool, BeforeValidator(lambda s: str(s).lower() in ("true", "negative", "flaw"))]
+Number = Annotated[int | None, BeforeValidator(lambda s: s if str(s).isdigit() else None)]
+
 
 class ProposedItem(ReplyForm):
     """One criterion as the model writes it; what is too long or too heavy is cut."""
 
     title: str = ""
     description: str = Field(min_length=1)
-    weight: float = Field(default=2.0, allow_inf_nan=False)
-    negative: SkipJsonSchema[bool] = False
+    weight: Weight = Field(default=2.0, allow_inf_nan=False)
+    negative: SkipJsonSchema[Flaw] = False
     """in a reply that lists flaws among the others"""
-    same_as: int | None = None
+    same_as: Number = None
     """the number of a listed criterion that says the same in other words"""
 
     @model_validator(mode="before")
@@ -73,8 +88,9 @@ class ProposedItem(ReplyForm):
     def _plain(cls, given: Any) -> Any:
         if isinstance(given, str):
             return {"description": given}
-        if isinstance(given, dict) and given.get("title"):
-            return {"description": given["title"]} | given
+        if isinstance(given, dict):
+            read = {"negative": given.get("type", False)} | cls._find_fields(given)
+            return {"description": read["title"]} | read if read.get("title") else read
         return given
 
     def criterion(self, *, positive: bool, persistent: bool) -> Criterion:
@@ -107,6 +123,21 @@ class Proposal(ReplyForm):
     answer: ProposedStage = ProposedStage()
     needed: Valid[ProposedItem] = Field(default_factory=list)
     """of the answer, whether the runs differ in it or not"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_stage(cls, given: Any) -> Any:
+        """The stages of a list whose entries name each its own; other things as they are."""
+        alone = isinstance(given, dict) and len(given) == 1
+        listed = next(iter(given.values())) if alone else given
+        entries = listed if isinstance(listed, list) else []
+        found: dict[str, dict[str, list[Any]]] = {}
+        for one in (x for x in entries if isinstance(x, dict) and "stage" in x):
+            its = found.setdefault(str(one["stage"]), {"positive": [], "negative": []})
+            parts = {sign: one[sign] for sign in its if isinstance(one.get(sign), list)}
+            for sign, items in (parts or {"positive": [one]}).items():
+                its[sign] += items
+        return found or given
 
     @model_validator(mode="after")
     def _some_stage(self) -> "Proposal":
@@ -213,26 +244,9 @@ class ChatProposer:
         return Proposed(proposal.criteria(persistent=persistent, known=known), usage)
 
 
-_OF_TWO = re.compile(r"\s*([\d.]+)\s*(?:(?:/|of|out of)\s*2)?\s*(?:points?)?\s*")
-
-
-def _points(given: Any) -> Any:
-    """The number of "2/2" or "1 point"; what is none stays for pydantic to refuse."""
-    if isinstance(given, bool):
-        raise ValueError("true and false are no points")
-    return said[1] if isinstance(given, str) and (said := _OF_TWO.fullmatch(given)) else given
-
-
-class GivenVerdict(ReplyForm):
-    id: Annotated[str, WHOLE] = Field(alias="number")
+class GivenVerdict(Numbered):
     justification: str = Field(min_length=1)
-    points: Annotated[float, BeforeValidator(_points), WHOLE] = Field(ge=0, le=2)
-
-
-class GivenVerdicts(ReplyForm):
-    """The reply of a scoring call."""
-
-    verdicts: Valid[GivenVerdict]
+    points: Annotated[float, number_of(2)] = Field(ge=0, le=2, json_schema_extra=WHOLE)
 
 
 class ChatScorer:
@@ -252,7 +266,7 @@ class ChatScorer:
         asked = (fence({"question": trajectory.question}), listed, shown.passages, *shown.texts)
         names = [str(number) for number in range(1, count + 1)]
         messages = instruct("score", *asked, *shown.notes, last)
-        entries = await ask_entries(self._model, messages, GivenVerdicts, names)
+        entries = await ask_entries(self._model, messages, Verdicts[GivenVerdict], names)
         given, verdicts = iter(entries.found), dict[Stage, tuple[Verdict, ...]]()
         for stage, criteria in standard.items():
             found = [(c, next(given)) for c in criteria]

@@ -6,14 +6,24 @@ with a note on what was wrong, a bounded number of times. The usage of every cal
 if no usable reply came: the error then carries it as `usage`.
 """
 
+import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
+from itertools import chain
+from typing import Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ValidationError, ValidationInfo, WrapValidator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    model_validator,
+)
 
 from rubricem.memory.errors import JudgeError, RubricemError
 from rubricem.memory.schema import (
@@ -82,6 +92,83 @@ async def ask_json(
             used,
         )
     return value, used
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """An entry for each name, in order; None for one of which no usable entry came."""
+
+    found: tuple[Any, ...]
+    fault: str
+    """why some are None"""
+    usage: Usage = NO_USAGE
+
+
+async def ask_entries(
+    model: ChatModel,
+    messages: Sequence[Message],
+    form: type[BaseModel],
+    names: Sequence[str],
+    *,
+    seed: int = 0,
+    check: Callable[[Sequence[Any]], object] = lambda entries: None,
+    failure: type[RubricemError] = JudgeError,
+) -> Entries:
+    """The entries of a reply by their names; what is missing is asked for again, by name.
+
+    `form` has one field, a list of entries with an `id`. `check` examines those that came together:
+    the model is told the ValueError that it raises. Raises `failure` where no usable entry came in
+    `TRIES` replies, PolicyError as `ask_until` does.
+    """
+    (listed,) = form.model_fields
+    known = dict[str, Any]()
+
+    def take(reply: Completion) -> bool:
+        dropped: list[str] = []
+        known.update(_agreed(getattr(parse_reply(reply, form, dropped=dropped), listed), names))
+        try:
+            check([known[name] for name in names if name in known])
+        except ValueError:
+            known.clear()
+            raise
+        if missing := [name for name in names if name not in known]:
+            told = "".join(f"; {fault}" for fault in dict.fromkeys(dropped))
+            raise ValueError(f"it needs an entry for each id; missing: {', '.join(missing)}{told}")
+        return True
+
+    def again(reply: str, fault: str) -> list[Message]:
+        missing = ", ".join(name for name in names if name not in known)
+        told = f"That reply cannot be used whole ({fault}). Write a JSON object of the same form"
+        told += f" with an entry for each of these: {missing}."
+        return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
+
+    sampling = Sampling(temperature=0.0, seed=seed, json_schema=unbounded_schema(form))
+    _, fault, used = await ask_until(model, messages, take, again, sampling)
+    if not known:
+        said = f"{model.name} gave no usable JSON in {TRIES} tries: {fault}"
+        raise failure(said, "Use a stronger model for it.", used)
+    return Entries(tuple(known.get(name) for name in names), fault, used)
+
+
+def _agreed(entries: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The entries by name, without those of no name asked for, and those that contradict."""
+    found: dict[str, list[Any]] = {}
+    for entry in entries:
+        if name := name_in(str(entry.id), names):
+            found.setdefault(name, []).append(entry)
+    alike = {name for name, given in found.items() if _verdict(given[0]) == _verdict(given[-1])}
+    return {name: found[name][-1] for name in alike}
+
+
+def _verdict(entry: BaseModel) -> list[Any]:
+    fields = type(entry).model_fields.items()
+    return [getattr(entry, name) for name, field in fields if field.annotation is not str]
+
+
+def name_in(said: str, names: Sequence[str]) -> str | None:
+    """The name that an id means: itself, or its last word or number, as in "Attempt 1"."""
+    words = re.findall(r"[A-Z]?\d+|[A-Z]+", said.upper().removesuffix(".0"))
+    return next((name for name in names if words and name in (said.strip(), words[-1])), None)
 
 
 async def ask_until(
@@ -171,18 +258,21 @@ class Bill:
 SAME = (
     frozenset(["justification", "explanation", "reason", "reasoning", "rationale", "evidence"]),
     frozenset(["number", "id", "index", "criterion", "item", "trajectoryid", "attempt", "review"]),
-    frozenset(["points", "score", "weight"]),
+    frozenset(["points", "score", "weight", "rating", "grade", "verdict"]),
+    frozenset(["criteriamet", "criterionmet", "met", "holds", "verdict"]),
+    frozenset(["positive", "positiverubrics", "positivecriteria", "strengths"]),
+    frozenset(["negative", "negativerubrics", "negativecriteria", "flaws", "faults"]),
     frozenset(["description", "criterion", "item"]),
     frozenset(["rubrics", "items", "checklist", "criteria"]),
-    *(frozenset({name, f"{name}stage", f"stage{n}"}) for n, name in enumerate(Stage, start=1)),
+    *(frozenset({s, f"{s}stage", f"stage{n}", f"stage{n}{s}"}) for n, s in enumerate(Stage, 1)),
 )
 """names that judges give to the same field, as letters and digits"""
 
 
 class ReplyForm(BaseModel, coerce_numbers_to_str=True):
     """A form that is read in whatever case and spacing its fields' names are written, under others
-    of the `SAME`, and out of a wrapper; a bare list, or objects under other names, are those of its
-    only field.
+    of the `SAME`, and out of a wrapper, which may hold some of them; a bare list, or objects under
+    other names, are those of its only field.
     """
 
     @model_validator(mode="before")
@@ -194,6 +284,8 @@ class ReplyForm(BaseModel, coerce_numbers_to_str=True):
     def _find_fields(cls, given: Any) -> Any:
         names = {_bare(n): n for f, info in cls.model_fields.items() for n in (info.alias or f,)}
         only = next(iter(names.values())) if len(names) == 1 else None
+        if isinstance(given, list) and len(given) == 1 and isinstance(given[0], dict):
+            given = given[0] if names.keys() & set(map(_bare, given[0])) else given
         if not given or not isinstance(given, dict):
             return {only: given} if only and isinstance(given, list) else given
         found = dict[str, Any]()
@@ -204,11 +296,12 @@ class ReplyForm(BaseModel, coerce_numbers_to_str=True):
             for name in [_bare(key)] if _bare(key) in names else same:
                 found.setdefault(names[name], given[key])
         inside = [value for value in given.values() if isinstance(value, dict | list)]
-        if not found and len(inside) == 1:
-            found = cls._find_fields(inside[0])
+        if len(inside) == 1 and inside[0] not in found.values():
+            more = cls._find_fields(inside[0])
+            found = {name: more[name] for name in names.values() if name in more} | found
         if not found and only and len(inside) == len(given):
             return {only: given}
-        return found if found and isinstance(found, dict) else given
+        return found or given
 
 
 def _bare(name: str) -> str:
@@ -218,8 +311,9 @@ def _bare(name: str) -> str:
 def _keep_valid(given: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
     """The valid items of a list; what is wrong with others goes to the context's `dropped`."""
     if isinstance(given, dict):
-        named = all(isinstance(value, dict) for value in given.values())
-        given = [{"id": k} | v for k, v in given.items()] if named else [given]
+        held = set(map(type, given.values()))
+        named = [{"id": k} | v for k, v in given.items()] if held == {dict} else [given]
+        given = [*chain(*given.values())] if held == {list} else named  # as by stages
     kept, faults = list[Any](), list[str]()
     for item in given if isinstance(given, list) else [] if given is None else [given]:
         try:
@@ -237,6 +331,22 @@ Valid = Annotated[list[Entry], WrapValidator(_keep_valid)]
 """a list whose invalid items are dropped: one bad item does not void the others"""
 
 
+WHOLE: Any = {"type": "integer"}
+"""what a server is asked for; other numbers and texts are read as well"""
+
+
+class Numbered(ReplyForm):
+    """An entry for a numbered thing."""
+
+    id: str = Field(alias="number", json_schema_extra=WHOLE)
+
+
+class Verdicts(ReplyForm, Generic[Entry]):
+    """A reply with an entry for each thing that is judged."""
+
+    verdicts: Valid[Entry]
+
+
 def parse_reply(
     reply: Completion,
     form: type[Form],
@@ -245,12 +355,16 @@ def parse_reply(
 ) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quotes.
 
-    Where none does, the objects together may be a list's. `dropped` gets the faults of items that
-    were left out. Raises ValueError with the fault.
+    Objects without a name in common are parts of one. Where none fits, all together may be a
+    list's. `dropped` gets the faults of items that were left out. Raises ValueError with the fault.
     """
     fault = ""
     values = list(json_objects(reply.text))
-    for value in (*reversed(values), [one for one in values if isinstance(one, dict)]):
+    objects = [one for one in values if isinstance(one, dict)]
+    whole = {name: value for one in objects for name, value in one.items()}
+    apart = [whole] if len(objects) > 1 and len(whole) == sum(map(len, objects)) else []
+    other = [value for value in _python_objects(reply.text) if value not in values]
+    for value in (*apart, *reversed(values), objects, *other):
         if value == []:
             continue
         faults: list[str] = []
@@ -264,16 +378,12 @@ def parse_reply(
             fault = fault or first_fault(error)
         except ValueError as error:
             fault = fault or f"Value error, {error}"
+            if len(values) == 1:  # another reading of it would be checked twice
+                break
     if reply.stop_reason == "length":
         raise ValueError("it was cut off at the longest length allowed; write less")
     # An object inside a broken one is not what was asked for, so its own fault misleads.
     raise ValueError(broken(reply.text) or fault or "there is no JSON object in it")
-
-
-def check_numbers(numbers: Iterable[int], count: int) -> None:
-    """Raises ValueError unless there is one verdict for each number from 1 to `count`."""
-    if sorted(numbers) != list(range(1, count + 1)):
-        raise ValueError(f"it needs one verdict for each number from 1 to {count}")
 
 
 def json_objects(text: str) -> Iterator[Any]:
@@ -289,6 +399,13 @@ def json_objects(text: str) -> Iterator[Any]:
             end = begun.start() + 1
         else:
             yield value
+
+
+def _python_objects(text: str) -> Iterator[Any]:
+    """The outermost object of a text, read as Python writes it: other quotes, a comma at an end."""
+    inside = _COMMENT.sub("", text[text.find("{") : text.rfind("}") + 1].replace("\u00a0", " "))
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        yield ast.literal_eval(_CONSTANT.sub(lambda one: _CONSTANTS[one[0]], inside))
 
 
 def broken(text: str) -> str:
@@ -342,4 +459,7 @@ def _no_number(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number, strict=False)
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
+_CONSTANT = re.compile(r"(?<=[:,\[\s])(?:true|false|null)(?=\s*[,}\]])")
+_COMMENT = re.compile(r"(?<=[\s,\[{])//[^\n]*")
 _OPENING = re.compile(r"\{|\[(?=\s*\{)")

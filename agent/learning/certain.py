@@ -36,9 +36,8 @@ MOST_OPERANDS = 40
 """numbers of the cited sources beyond which a claim's number may be made of any of them"""
 CONVERSIONS = (
     *(7, 8, 12, 16, 24, 52, 60, 365, 3600, 1024),  # parts of times, weights and data
-    *(2.54, 3.28084, 1.609344, 1.852, 10.7639, 2.589988, 2.471054),  # lengths and areas
-    *(28.34952, 2.204623, 4.54609, 3.785412, 1.759754, 2.113376),  # weights and volumes
-    *(4.184, 1.341022, 6.894757, 149.5979, 9.460730, 3.261564),  # energies, pressures, distances
+    *(2.54, 3.28084, 1.609344, 1.852, 10.7639, 2.589988, 2.471054, 28.34952, 2.204623, 4.54609),
+    *(3.785412, 1.759754, 2.113376, 4.184, 1.341022, 6.894757, 149.5979, 9.460730, 3.261564),
 )
 """factors between units, of which a writer uses either way"""
 

@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 
 from rubricem.agent.models.policy import (
     JournaledCalls,
@@ -62,7 +62,14 @@ from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import citations, parse, template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
-from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
+from rubricem.memory.asking import (
+    Bill,
+    Numbered,
+    Verdicts,
+    ask_entries,
+    chance_of_yes,
+    usage_of_error,
+)
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.language import plain_letters
 from rubricem.memory.schema import (
@@ -182,19 +189,15 @@ BATCH_CHARACTERS = 4000
 REASON_CHARACTERS = 200
 
 
-class GivenClaimVerdict(BaseModel):
+Said = Literal["supported", "partial", "unsupported"]
+
+
+class GivenClaimVerdict(Numbered):
     """The verdict on one claim, as written by the model."""
 
-    number: int
     reason: str = ""
     quote: str = ""
-    verdict: Literal["supported", "partial", "unsupported"]
-
-
-class GivenClaimVerdicts(BaseModel):
-    """The reply to a batch."""
-
-    verdicts: list[GivenClaimVerdict]
+    verdict: Annotated[Said, BeforeValidator(lambda said: str(said).lower())]
 
 
 class ChatChecker:
@@ -212,27 +215,24 @@ class ChatChecker:
         system = template("verify") + self._today
         messages = [Message("system", system), Message("user", list_pairs(pairs))]
         claims = list(dict.fromkeys(map(_asked, pairs)))
-        reply, usage = await ask_json(
-            self._model,
-            messages,
-            GivenClaimVerdicts,
-            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(claims)),
-            failure=PolicyError,
-        )
+        names = [str(number) for number in range(1, len(claims) + 1)]
+        form = Verdicts[GivenClaimVerdict]
+        read = await ask_entries(self._model, messages, form, names, failure=PolicyError)
         faults = [""] * len(pairs)
         if self._ruled:
             faults = await asyncio.to_thread(lambda: [p.must_occur(names=False) for p in pairs])
-        given = {v.number: v for v in reply.verdicts}
-        found = []
+        found, given = list[ClaimFinding](), dict(zip(claims, read.found, strict=True))
         for pair, wrong in zip(pairs, faults, strict=True):
-            one = given[claims.index(_asked(pair)) + 1]
+            if (one := given[_asked(pair)]) is None:
+                found.append(ClaimFinding("unchecked", read.fault))
+                continue
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
             quote = verbatim(one.quote, pair.source.text)
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
             if said.verdict == "supported" and pair.beside and not quote and _idle(pair):
                 said = ClaimFinding("unsupported", IDLE)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
-        return Findings(tuple(found), usage)
+        return Findings(tuple(found), read.usage)
 
 
 IDLE = "the claim stands without this source, which says nothing of it"

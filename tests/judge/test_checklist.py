@@ -257,7 +257,7 @@ async def test_one_call_checks_every_item_and_none_checks_nothing():
     "bad",
     [
         "", "no", "I cannot rate this.", "すべて満たす", '{"verdicts": [{"number": 1,', "[]",
-        '{"verdicts": "all met"}', "{'verdicts': [{'number': 1, 'criteria_met': True}]}",
+        '{"verdicts": "all met"}',
         marks((7, True), (0, False)), marks((1, 2), (2, "some"), (3, 0.5)),
         marks((1, None), (2, float("nan")), ("x", True)),
     ],

@@ -34,6 +34,8 @@ def stage(positive: Any = (), negative: Any = ()) -> dict[str, Any]:
 
 
 BOTH = {"plan": stage([GOOD | {"weight": 2}]), "answer": stage([GOOD | {"weight": 3}], [FLAW])}
+ANSWERS = {"stage": "answer"}
+UNNAMED = {"title": GOOD["title"], "criterion": GOOD["description"]}
 COVERED = RubricBuffer(
     question=QUESTION, persistent={Stage.ANSWER: (item("Is right.", kept=True),)}
 )
@@ -62,6 +64,19 @@ PROPOSALS = [
         {"plan": stage([GOOD["description"]]), "answer": {"positive": [GOOD], "negative": FLAW}}
     ),
     dumped({"plan": {"Positive": [GOOD]}, "answer": {"Positive": [GOOD], "Negative": [FLAW]}}),
+    dumped([{"stage": "plan", **GOOD}, ANSWERS | GOOD, ANSWERS | FLAW | {"type": "negative"}]),
+    dumped({"criteria": [{"stage": name, **value} for name, value in BOTH.items()]}),
+    dumped(
+        {"stages": [{"stage": "plan", **GOOD}, ANSWERS | GOOD, {**ANSWERS, "negative": [FLAW]}]}
+    ),
+    dumped({"plan": [GOOD], "answer": [GOOD, FLAW | {"type": "flaw", "same_as": "none"}]}),
+    dumped({f"Stage {n}: {s}": BOTH.get(s) for n, s in enumerate(map(str, Stage), start=1)}),
+    dumped({"plan": [GOOD], "answer": {"positive_rubrics": [GOOD], "negative_rubrics": [FLAW]}}),
+    dumped({"plan": [GOOD], "answer": {"strengths": [GOOD], "flaws": [FLAW | {"same_as": ""}]}}),
+    dumped({"plan": [UNNAMED], "answer": stage([UNNAMED | {"weight": "critical"}], [FLAW])}),
+    "\n".join(f"{name}:\n```json\n{dumped({name: value})}\n```" for name, value in BOTH.items()),
+    json.dumps(BOTH, indent=1).replace("]\n }", "], // done\n }"),
+    str({**BOTH, "research": None}),
 ]
 
 
@@ -106,6 +121,17 @@ TWO_ONE_NONE = [
     dumped({"verdicts": rows()}).replace("It says", "It\nsays"),
     dumped({"result": {"verdicts": rows()}, "overall": "A fair run."}),
     dumped({"verdicts": [row | {"number": f"Criterion {row['number']}"} for row in rows()]}),
+    dumped({"verdicts": [row | {"number": float(row["number"])} for row in rows()]}),
+    dumped({"verdicts": rows(points=("2 (fully there)", "**1**", "0%"))}),
+    dumped({"verdicts": rows(points=("Points: 2", "1/2", "0/5"))}),
+    dumped({"verdicts": [{"verdict": row.pop("points"), **row} for row in rows()]}),
+    dumped({"plan": rows()[:1], "answer": rows()[1:]}),
+    dumped({"verdicts": {"plan": rows()[:1], "answer": rows()[1:]}}),
+    dumped([{"verdicts": rows()}]),
+    str({"verdicts": rows()}),
+    json.dumps({"verdicts": rows()}, indent=2)
+    .replace(" ", "\u00a0")
+    .replace("\u00a0says", " says"),
 ]
 
 
@@ -158,6 +184,8 @@ MET_AND_NOT = [
     dumped({"verdicts": [{**mark, "criteria_met": int(mark["criteria_met"])} for mark in MARKS]}),
     dumped({"verdicts": [{k.replace("_", " "): v for k, v in mark.items()} for mark in MARKS]}),
     dumped({"items": MARKS}),
+    dumped([{"met": mark["criteria_met"], "item": mark["number"]} for mark in MARKS]),
+    str({"verdicts": MARKS}),
 ]
 
 
@@ -196,6 +224,7 @@ REVIEWS = [
     dumped({"reviews": [reviewed(6, id="a")]}),
     dumped({"reviews": {"A": reviewed("0.6")}}),
     dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="A").items()}]),
+    dumped({"id": "A", "justification": "It does.", "scores": reviewed(0.6)}),
 ]
 
 
@@ -218,6 +247,11 @@ WINNERS = [
     "<think>Is it [[A]]? No.</think>\n<answer>[B]</answer>",
     "My final verdict is: [[B]].",
     "```\n<eval>B names it.</eval>\n<answer>\n[[B]]\n</answer>\n```",
+    "<eval>B names it, A does not.</eval>\n<answer>回复B</answer>",
+    "A guesses; B names it.\n\n**B**",
+    "A guesses.\nFinal verdict: B",
+    "A guesses, so the better reply is **B**.",
+    'Here it is:\n{"reason": "A: a guess.", "winner": "B"}',
 ]
 
 

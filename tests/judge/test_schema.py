@@ -12,12 +12,12 @@ import pytest
 from pydantic import BaseModel
 
 from rubricem.agent.models.opening import ServerChoice
-from rubricem.agent.reports.verifier import GivenClaimVerdicts
-from rubricem.judge.checklist import GivenMarks, MadeChecklist
+from rubricem.agent.reports.verifier import GivenClaimVerdict
+from rubricem.judge.checklist import GivenMark, MadeChecklist
 from rubricem.judge.reflection import GivenReviews
 from rubricem.judge.relative import GivenScores
-from rubricem.judge.stage_readers import GivenVerdicts, Proposal
-from rubricem.memory.asking import unbounded_schema
+from rubricem.judge.stage_readers import GivenVerdict, Proposal
+from rubricem.memory.asking import Verdicts, unbounded_schema
 from rubricem.memory.schema import Message, Sampling
 
 
@@ -36,11 +36,11 @@ def llama(tiny: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("form", "reason", "verdict"),
     [
-        (GivenVerdicts, "justification", "points"),
+        (Verdicts[GivenVerdict], "justification", "points"),
         (GivenScores, "explanation", "score"),
-        (GivenMarks, "explanation", "criteria_met"),
+        (Verdicts[GivenMark], "explanation", "criteria_met"),
         (GivenReviews, "justification", "diagnostic_accuracy"),
-        (GivenClaimVerdicts, "reason", "verdict"),
+        (Verdicts[GivenClaimVerdict], "reason", "verdict"),
         (Proposal, "description", "weight"),
         (MadeChecklist, "criterion", "points"),
     ],

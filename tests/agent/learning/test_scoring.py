@@ -31,6 +31,7 @@ from tests.support.values import (
 )
 
 CACHE = "cache can grow without bound"
+KNOWN = '<cite id="S1">Known</cite>.'
 
 
 async def run_with(tmp_path: Path, *turns: str) -> Trajectory:
@@ -83,14 +84,14 @@ async def test_what_is_missing_in_a_stage_is_that_stages_fault_alone(
 async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_path: Path):
     held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It has 4,196 penguins</cite>'
     unknown = f'<cite id="S99">{CACHE}</cite>'
-    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     for text, share in (
         (f"{held}.", 1.0),
         (f"{held}. {made_up}.", 0.5),
         (f"{held}. {made_up}. {unknown}. {made_up}.", 0.25),
         ("Nothing is cited.", 0.0),
     ):
-        assert support(damaged(run, "Known.", text)) == pytest.approx(share)
+        assert support(damaged(run, KNOWN, text)) == pytest.approx(share)
 
 
 async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path):
@@ -113,12 +114,12 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
 async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: Path):
     """The judge thinks alike of all; each is shown to it with its citations checked."""
     held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It holds 4,196 penguins</cite>'
-    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     written = {
         "good": f"{held}.", "false": f"{held}. {made_up}.",
         "unknown": '<cite id="S9">It is</cite>.', "uncited": "It is so.",
     }  # fmt: skip
-    runs = [damaged(run, "Known.", text).model_copy(update={"id": name})
+    runs = [damaged(run, KNOWN, text).model_copy(update={"id": name})
             for name, text in written.items()]  # fmt: skip
     seen: list[Trajectory] = []
 
@@ -163,11 +164,11 @@ async def test_a_review_gains_nothing_by_sources_that_no_tool_returned(tmp_path:
 
 async def test_one_call_of_the_judges_model_checks_the_claims_of_a_group(tmp_path: Path):
     """Both call their source S1; its texts differ, and so they are two to the checker."""
-    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     text = (
         f'<cite id="S1">{CACHE}</cite>. <cite id="S1">An idea that a model alone can weigh</cite>.'
     )
-    one = damaged(run, "Known.", text)
+    one = damaged(run, KNOWN, text)
     other = one.model_copy(update={
         "id": "other", "sources": (one.sources[0].model_copy(update={"text": f"Or {CACHE}."}),)
     })  # fmt: skip
@@ -190,9 +191,9 @@ async def test_one_call_of_the_judges_model_checks_the_claims_of_a_group(tmp_pat
 async def test_claims_that_nobody_can_check_change_no_score_and_leave_the_gate_unscored(
     tmp_path: Path,
 ):
-    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     foreign = damaged(
-        run, "Known.", '<cite id="S1">\u7f13\u5b58\u53ef\u80fd\u65e0\u9650\u589e\u957f</cite>.'
+        run, KNOWN, '<cite id="S1">\u7f13\u5b58\u53ef\u80fd\u65e0\u9650\u589e\u957f</cite>.'
     )
     each = {Stage.ANSWER: (item("Says."),)}
     buffer = add(RubricBuffer(question=run.question), each, 0, "")

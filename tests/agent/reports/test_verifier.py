@@ -98,9 +98,7 @@ async def test_a_server_is_asked_of_a_batch_in_one_call_and_overruled_on_a_chang
     assert "Claim 2, citing passage S1:" in user.content
 
 
-@pytest.mark.parametrize(
-    "bad", ["no JSON", verdicts("supported"), verdicts("supported", "certainly")]
-)
+@pytest.mark.parametrize("bad", ["no JSON", verdicts("maybe", "certainly")])
 async def test_an_unusable_reply_is_asked_for_again_with_its_fault_three_times_at_most(bad: str):
     model = GivenChat(bad, verdicts("supported", "supported"))
     found = await ChatChecker(model).check([claim_pair(UNBOUNDED), claim_pair("It grows.")])
@@ -111,6 +109,34 @@ async def test_an_unusable_reply_is_asked_for_again_with_its_fault_three_times_a
         await ChatChecker(GivenChat(bad, bad, bad, verdicts("supported", "supported"))).check(
             [claim_pair(UNBOUNDED), claim_pair("It grows.")]
         )
+
+
+async def test_the_verdict_that_a_reply_lacks_is_asked_for_alone():
+    lacking = verdicts("supported"), verdicts("unsupported", "certainly")
+    for bad, known in zip(lacking, ("supported", "unsupported"), strict=True):
+        model = GivenChat(
+            bad, verdicts("partial", "supported").replace('"number": 1', '"number": 3')
+        )
+        pairs = [claim_pair(UNBOUNDED), claim_pair("It grows.")]
+        found = await ChatChecker(model).check(pairs)
+        assert [finding.verdict for finding in found.each] == [known, "supported"]
+        assert "of these: 2." in model.asked[1][-1].content
+        found = await ChatChecker(GivenChat(bad, bad, bad)).check(pairs)
+        assert [finding.verdict for finding in found.each] == [known, "unchecked"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '[{"number": 1, "verdict": "Supported"}, {"number": 2, "verdict": "UNSUPPORTED"}]',
+        '{"verdicts": {"1": {"verdict": "supported"}, "2": {"verdict": "unsupported"}}}',
+        "{'verdicts': [{'index': 1, 'verdict': 'supported'}, {'id': 2, 'verdict': 'unsupported'}]}",
+    ],
+)
+async def test_a_reply_in_a_form_of_its_own_is_read(reply: str):
+    pairs = [claim_pair(UNBOUNDED), claim_pair("It grows.")]
+    found = await ChatChecker(GivenChat(reply)).check(pairs)
+    assert [finding.verdict for finding in found.each] == ["supported", "unsupported"]
 
 
 def test_a_passage_can_end_neither_its_fence_nor_a_chat_turn():
