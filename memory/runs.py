@@ -291,7 +291,7 @@ class RunStore:
     def request(self, thread: str) -> dict[str, Any]:
         """The request stored under this name."""
         remedy = "Ask again under another thread name; nothing was overwritten."
-        return self._read(thread, "request", dict[str, Any], remedy)
+        return self._read(thread, "request", dict[str, dict[str, Any]], remedy)
 
     def question(self, thread: str) -> str:
         """The question stored under this name; "" if it cannot be read."""
@@ -313,7 +313,7 @@ class RunStore:
 
     def has_ended(self, thread: str) -> bool:
         """Whether the run of this name has ended, successfully or not."""
-        return (self.folder_of(thread) / "trajectory.json").exists()
+        return os.path.exists(self.folder_of(thread) / "trajectory.json")
 
     def whole(self, thread: str) -> bool:
         """Whether it ended in such a way that nothing is left to continue."""
@@ -353,13 +353,18 @@ class RunStore:
             RunStore(folder).mark_restored()
 
     def threads(self) -> list[str]:
-        """Names of all runs, the latest last."""
+        """Names of all runs, the latest last; one that may not be read hides no other."""
         asked = list[tuple[int, str]]()
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
             # A folder of another name, such as a copy that somebody made, is no run of ours.
-            for name in (entry.name for entry in entries if _THREAD.fullmatch(entry.name)):
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    asked.append((os.stat(f"{self.folder}/{name}/request.json").st_mtime_ns, name))
+            for entry in (entry for entry in entries if _THREAD.fullmatch(entry.name)):
+                try:
+                    state = os.stat(f"{self.folder}/{entry.name}/request.json")
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                except OSError:
+                    state = entry.stat()
+                asked.append((state.st_mtime_ns, entry.name))
         return [name for _, name in sorted(asked)]
 
     def states(self) -> dict[str, int]:
@@ -393,9 +398,13 @@ class RunStore:
         path = self.folder_of(thread) / f"{name}.json"
         if (found := value_in(path, kind, remedy, f"the {name} of {thread!r}")) is not None:
             return found
+        if name == "trajectory" and self.holds(thread):
+            raise SettingsError(
+                f"the run {thread!r} has not ended",
+                f"Wait for its end, or go on with it: rubricem ask --resume {thread}",
+            )
         known = ", ".join(self.threads()[-3:]) or "none yet"
-        what = "run that has ended" if name == "trajectory" else "run"
-        raise SettingsError(f"no {what} is called {thread!r}", f"The latest are: {known}.")
+        raise SettingsError(f"no run is called {thread!r}", f"The latest are: {known}.")
 
 
 def write_atomically(

@@ -8,6 +8,7 @@ What is about to be done is printed before the packages that do it are imported.
 """
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,28 +78,31 @@ LOOKED_THROUGH = 1000
 def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, Setup]":
     """The name and the setup of an earlier run, with its question."""
     from rubricem.agent.models.limits import Endpoint
-    from rubricem.agent.settings import BUDGETS, load_settings
-    from rubricem.agent.settings.door import setup_of_run
+    from rubricem.agent.settings import load_settings
+    from rubricem.agent.settings.door import CHOICES, setup_of_run
+    from rubricem.agent.transcript.question import Ask
     from rubricem.memory.runs import RunStore
 
     settings = load_settings(given)
     store = RunStore(settings.data_dir)
     run = latest(store) if run == LATEST else run
     request = store.request(run)
-    if question and question != request["ask"]["question"]:
+    if question and question != store.question(run):
         raise SettingsError(
             f"The run {run!r} holds another question.", "Resume it without a question."
         )
-    if others := set(given) - {*BUDGETS.values(), "max_tokens"}:
+    # What is not stored with a run, such as keys, prices and allowed hosts, may be named again.
+    kept = {*CHOICES, *(field.name for field in fields(Ask))} - {"max_tokens"}
+    if others := kept.intersection(given):
         raise SettingsError(
             f"A resumed run keeps its settings: {', '.join(sorted(others))} cannot be changed.",
-            "Resume it without flags other than its budgets and --max-tokens, or ask again.",
+            "Leave them out, or ask again; its budgets and --max-tokens may be changed.",
         )
     if store.is_restored(run):
         from rubricem.agent.serve.requests import read_request
 
         return run, read_request(settings, store, run, None)[0]
-    named = {name: request["choices"][name] for name in ("model", "base_url")}
+    named = {name: request.get("choices", {}).get(name) for name in ("model", "base_url")}
     if settings.base_url and Endpoint.parse(settings.base_url).url == named["base_url"]:
         named["base_url"] = settings.base_url  # it may hold a password, which a run does not
     return run, setup_of_run(settings, request, [named], given)
@@ -106,11 +110,20 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
 
 def latest(store: "RunStore") -> str:
     """The run asked last of those that ended early, were killed, or failed with a model's reply."""
+    going = list[str]()
     for run in reversed(store.threads()[-LOOKED_THROUGH:]):
+        if store.running(run):
+            going.append(run)
+            continue
         ended = store.load(run) if store.has_ended(run) else None
         over = ended and (ended.status.whole or (ended.failed and not ended.usage.calls))
-        if not (over or store.running(run)):
+        if not over:
             return run
+    if going:
+        raise SettingsError(
+            f"There is no run to resume: {going[0]!r} goes on in another process.",
+            "Wait for its end; rubricem runs lists them.",
+        )
     raise SettingsError(
         f"There is no run to resume: the last {LOOKED_THROUGH:,} have ended.",
         "rubricem runs lists them; name one by --resume RUN.",

@@ -21,6 +21,7 @@ SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run o
 """in the training package, and therefore loaded by its name"""
 FOLDERS = ("manifest.json", "run.json")
 """files that identify the folders of a collected run and of a training"""
+RESUME = "rubricem ask --resume"
 RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
 """states of a run without a trajectory to state its status"""
 
@@ -121,9 +122,9 @@ def show(context: click.Context, name: str, out: Path | None, as_json: bool) -> 
         write_report(store.load(name), out)
         click.echo(f"written: {out}", err=as_json)
     elif run.trajectory is None:
-        print_json(run.as_json()) if as_json else click.echo(
-            f"{_line(run)}\nGo on with it: rubricem ask --resume {name}"
-        )
+        going = run.status == RUNNING
+        said = "Another process works on it." if going else f"Go on with it: {RESUME} {name}"
+        print_json(run.as_json()) if as_json else click.echo(f"{_line(run)}\n{said}")
     elif as_json:
         from rubricem.agent.reports.report import as_json as report_json
 

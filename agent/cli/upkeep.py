@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Set
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ from rubricem.agent.models.opening import report_progress
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.users import Users
 from rubricem.agent.transcript.events import Tell, hush
-from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import RunStore, writable
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import RunStore, unusable, writable
 from rubricem.memory.text import pluralise, printable
 
 if TYPE_CHECKING:
@@ -78,8 +78,13 @@ def backup(file: Path) -> None:
 
 def _files(data_dir: Path) -> list[Path]:
     """What is copied; threads come first, since they refer to runs that are made meanwhile."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise unusable(Path(error.filename), error) from error
+
     found = list[Path]()
-    for place, folders, names in os.walk(data_dir):
+    for place, folders, names in os.walk(data_dir, onerror=refuse):
         folders[:] = [
             each
             for each in folders
@@ -88,6 +93,7 @@ def _files(data_dir: Path) -> list[Path]:
         ]
         plain = (each for each in names if not each.startswith("."))
         found += [Path(place, each) for each in plain if not each.endswith(_LEFT_OUT)]
+    found = [path for path in found if path.is_file()]  # pipes and sockets hold nothing
     return sorted(found, key=lambda path: "threads" not in path.parts)
 
 
@@ -98,20 +104,29 @@ def _inner(parts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
-    """Whether the file was there to be added."""
-    # One that is removed meanwhile is left out.
-    with suppress(FileNotFoundError), path.open("rb") as file, NamedTemporaryFile() as copy:
+    """Whether the file was there to be added: one that is removed meanwhile is left out."""
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unusable(path, error) from error
+    with opened as file, NamedTemporaryFile() as copy:
         kept: Any = file
         if file.read(len(_SQLITE)) == _SQLITE:
             live = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            with closing(live), closing(sqlite3.connect(copy.name)) as beside:
-                live.backup(beside)
+            try:
+                with closing(live), closing(sqlite3.connect(copy.name)) as beside:
+                    live.backup(beside)
+            except sqlite3.DatabaseError as error:
+                raise StoreError(
+                    f"{path} cannot be copied: {error}.", "Move it away, and copy the rest."
+                ) from error
             kept = copy
         kept.seek(0)
         name = path.relative_to(data_dir).as_posix()
         archive.addfile(archive.gettarinfo(arcname=name, fileobj=kept), kept)
-        return True
-    return False
+    return True
 
 
 @click.command()

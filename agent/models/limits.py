@@ -331,6 +331,11 @@ class Fault(Enum):
         "Start the server, or correct its address (base_url).",
         {"again": True, "away": True},
     )
+    NO_TLS = (
+        "there is no TLS connection to {url}: {words}",
+        "Correct the address (http:// for a server without TLS), or the server's certificate.",
+        {"away": True},
+    )
     SILENT = (
         f"{_SERVER} sent nothing for {{seconds:g}} s",
         "Check whether it is overloaded, or allow it a longer time-out.",

@@ -7,6 +7,7 @@ a refusal means waiting, is decided by the limiter (`limits.Tries`).
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
@@ -200,12 +201,22 @@ class ModelServer:
             if not response.is_error:
                 return response
             told = (await response.aread()).decode(errors="replace")
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if refused := _tls_error(error):
+                said = getattr(refused, "verify_message", "") or str(refused)
+                raise self.server.failed(Fault.NO_TLS, said) from None
             raise self.server.failed(Fault.UNREACHABLE) from None
         except httpx2.HTTPError:
             raise self.server.failed(Fault.CUT, "no response") from None
         complaint = complaint_of(_parsed(told, told))
         raise self.server.refusal(response.status_code, complaint, response.headers)
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """What TLS said, where it is why there is no connection."""
+    if error is None or isinstance(error, ssl.SSLError):
+        return error
+    return _tls_error(error.__cause__ or error.__context__)
 
 
 async def _values(response: httpx2.Response) -> AsyncGenerator[Any]:

@@ -355,7 +355,8 @@ class Kept(Protocol):
 async def dependents(stores: Kept, thread: str) -> Dependents:
     """What depends on a run; raises SettingsError where there is none of this name."""
     store = stores.runs
-    store.request(thread)
+    if not store.holds(thread):
+        store.request(thread)
     conversations = ConversationStore(stores.data_dir).list_all().conversations
     named = tuple(
         each.title or one_line(store.question(each.runs[0]), LONGEST_NAME)

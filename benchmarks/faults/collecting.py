@@ -40,8 +40,8 @@ JITTER = 2 * DELAY / CHUNKS
 QUESTIONS = tuple(f"Which rule is number {number}?" for number in range(3))
 GROUP = 4
 NAMES = ("id", "trajectory_id", "trajectory", "trajectories", "reflected")
-TIMES = ("started_at", "seconds", "spent")
-"""fields that no two runs share"""
+TIMES = ("started_at", "seconds", "spent", "usage")
+"""fields that no two runs share; tokens estimated as cached depend on which call came first"""
 
 
 class Bytes:

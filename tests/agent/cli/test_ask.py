@@ -230,7 +230,8 @@ def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothin
             assert "holds another question" in refusal("ask", "Another?", *more)
         other = refusal("ask", "--resume", "mine", "--tool-calls", "3", "--quiet")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-        last = resumed("mine")
+        # What a run does not keep may be named again.
+        last = resumed("mine", "--set", "allow_hosts=there:80", "--set", "concurrency=2")
         assert len(server.requests) == 4
     assert first["answer"] == again["answer"] == last["answer"]
     assert last["status"] == "finished" and "tool_calls cannot be changed" in other
@@ -475,10 +476,15 @@ def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
         wait_for(lambda: len(server.requests) == 1)
         same = rubricem("ask", "--resume", "t", "--quiet", code=1)
         other = report(server, unchecked, "--run", "other")
+        latest = refusal("ask", "--resume", "--quiet")
+        shown = rubricem("runs", "show", "t").stdout
+        unrated = refusal("rate", "t", "3")
         listed = json.loads(rubricem("runs", "--json").stdout)["runs"]
         first.kill()
         first.communicate()
     assert "in use by another process" in sentences(same.stderr)
+    assert "'t' goes on in another process" in latest and "Another process works on it" in shown
+    assert "the run 't' has not ended" in unrated
     assert other["status"] == "finished"
     assert {run["thread"]: run["status"] for run in listed} == {"t": "running", "other": "finished"}
 

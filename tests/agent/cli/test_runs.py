@@ -81,6 +81,22 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):
     assert lines[0].startswith("good-by-a-long-name  2023-") and "unreadable" in lines[1]
 
 
+@pytest.mark.parametrize("request_json", ["{", "{}", '{"ask": 7, "choices": 8}', None])
+def test_a_run_whose_request_cannot_be_read_is_listed_and_deleted(
+    store: RunStore, request_json: str | None
+):
+    add(store, "good", 10, status=Status.FINISHED)
+    add(store, "bad", 0, status=Status.FINISHED)
+    path = store.folder / "bad" / "request.json"
+    path.unlink()
+    path.write_text(request_json) if request_json else path.symlink_to(path)
+    assert "unreadable" in next(one for one in runs().stdout.splitlines() if "bad" in one)
+    assert "good" in runs("search", "answer").stdout
+    assert "error: " in refusal("ask", "--resume", "bad", code=1)
+    if request_json:
+        assert "deleted: bad" in runs("rm", "bad", "--yes").stdout
+
+
 def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):
     add(store, "killed", 30)
     add(store, "partial", 20, status=Status.PARTIAL, reason="spent")

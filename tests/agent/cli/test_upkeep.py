@@ -1,11 +1,14 @@
 """The data directory copied while it is worked on, brought back whole or not at all."""
 
+import errno
 import json
+import os
 import sqlite3
 import stat
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +98,26 @@ def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
         with sqlite3.connect(folder / "bank" / "catalogue.db") as kept:
             assert kept.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             assert kept.execute("SELECT count(*) FROM pairs WHERE a != b").fetchone() == (0,)
+
+
+def test_a_copy_leaves_out_what_holds_nothing_and_never_what_cannot_be_read(
+    store: RunStore, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    os.mkfifo(data / "runs" / "a" / "pipe")
+    rubricem("backup", tmp_path / "copy.tar.gz")
+    (data / "history.sqlite").write_bytes(b"SQLite format 3\0and nothing more")
+    assert "history.sqlite cannot be copied" in refusal("backup", tmp_path / "b", code=1)
+    real = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if str(path) == str(data / "runs" / "a"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    told = refusal("backup", tmp_path / "b", code=1)
+    assert told.startswith(f"error: {data / 'runs' / 'a'} cannot be used: Permission denied")
+    assert [path.name for path in tmp_path.glob("*b*")] == []
 
 
 @pytest.mark.parametrize("change", ["it is cut", "it is none", "a file lies elsewhere"])

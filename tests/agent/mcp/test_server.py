@@ -107,7 +107,7 @@ async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
         said = await refused(client, "open_page", address="http://169.254.169.254/latest")
         assert "in a private network" in said
         assert "is not a web address" in await refused(client, "open_page", address="file:///etc")
-        assert "no run that has ended is called" in await refused(client, "judge", run="nothing")
+        assert "no run is called" in await refused(client, "judge", run="nothing")
         assert "cannot name a thread" in await refused(client, "judge", run="../../etc")
         assert "No reflections have the id" in await refused(client, "bank_show", id="nothing")
         assert "search" in await refused(client, "search", query="x", limit=0)

@@ -43,6 +43,14 @@ async def test_a_prompt_is_sent_to_no_other_host_that_its_server_names():
         assert (await asked.beside("/plain", {"n": 1}))["body"] == {"n": 1}, "of its own host"
 
 
+async def test_a_connection_that_tls_refuses_is_no_server_that_is_off():
+    with LoopbackServer(Echoing) as server:
+        url = server.root.replace("http:", "https:")
+        with pytest.raises(AttemptError, match="there is no TLS connection to https") as refused:
+            await ModelServer(Server(Endpoint.parse(url), "m")).beside("/plain", {})
+    assert "http://" in refused.value.remedy and not refused.value.again
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
