@@ -152,15 +152,17 @@ class _Rows:
         numbered = enumerate(map(_folded, rows), start=1)
         self._rows = ((number, row) for number, row in numbered if any(row))
         self._ahead: deque[tuple[int, Row]] = deque()
-        self._last = 0
+        self._last, self._wide = 0, False
 
     def __iter__(self) -> "_Rows":
         return self
 
     def __next__(self) -> tuple[int, Row]:
-        row = self._ahead.popleft() if self._ahead else next(self._rows)
-        self._last = row[0]
-        return row
+        number, row = self._ahead.popleft() if self._ahead else next(self._rows)
+        if number > self._last + 1 and self._wide and sum(map(bool, row)) == 1:
+            row = "".join(row)  # it stands apart: a note on the table, or what a part is called
+        self._last, self._wide = number, self._wide or len(row) > 1
+        return number, row
 
     def peek(self, count: int) -> list[tuple[int, Row]]:
         self._ahead.extend(islice(self._rows, max(count - len(self._ahead), 0)))

@@ -44,6 +44,10 @@ def told(rows: list[Row], headers: int | None = None) -> str:
          "load: rotor | 10: 1 | 20: 4 | 30: 2"),
         ([["Name:", "Ada"], ["Born:", "1815"]], "Name: Ada\nBorn: 1815"),
         (
+            [["part", "hours"], ["seal", "300"], [], ["Spares"], ["ring", "7"], [], ["", "by Bo"]],
+            "part: seal | hours: 300\nSpares\npart: ring | hours: 7\nby Bo",
+        ),
+        (
             [["Name:", "Ada"], ["Born:", "in May"], [], ["course", "fee"], ["Pottery", "45"]],
             "Name: Ada\nBorn: in May\n\ncourse: Pottery | fee: 45",
         ),

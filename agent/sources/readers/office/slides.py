@@ -51,8 +51,7 @@ def read_slides(package: Package) -> tuple[str, Sections, str]:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
         for each in (each for each in beside if "/comments/" in each):
             _add_comments(page, package.part(each))
-    told = tuple(each for each in page.sections() if each.text != each.heading)
-    return "", told, without_hidden(hidden)
+    return "", tuple(e for e in page.sections() if e.text != e.heading), without_hidden(hidden)
 
 
 def _add_comments(page: Page, root: etree._Element) -> None:

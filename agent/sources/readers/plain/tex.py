@@ -389,8 +389,7 @@ def _code(told: str) -> str:
     return f"\n\n<pre>{told}</pre>\n\n"
 
 
-_FORMS = {"al": "a", "Al": "A", "ro": "i", "Ro": "I"}
-"""how items are counted, by the beginning of the command's name"""
+_FORMS = {"al": "a", "Al": "A", "ro": "i", "Ro": "I"}  # by how the names of commands begin
 
 
 def _list(base: str, inner: str, option: str) -> str:
