@@ -647,7 +647,7 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
 
 def pieces_in(answer: str, trajectory: Trajectory) -> list[Written]:
     """The pieces of an answer of this run, or of a part of one."""
-    return _read(answer, trajectory).pieces
+    return _read(notes_in_place(answer), trajectory).pieces
 
 
 def _read(answer: str, trajectory: Trajectory) -> _Reading:

@@ -67,6 +67,7 @@ UNREVIEWED = LAST[: LAST.index("<review>")] + LAST[LAST.index("<answer>") :]
         ([FIRST, LAST.partition("<answer>")[0], PLAIN], 3, OK, "unbounded cache [1]."),
         ([FIRST, "**Review**\n\n- size: S1 met\n- plan: S1", LAST], 3, OK, "unbounded cache [1]"),
         ([FIRST, "**Review**\n\n- the size [met: S1]\n\nPlan: [S1]", PLAIN], 3, OK, "cache [1]"),
+        ([FIRST, "<answer>It grows.[^1]\n\n[^1]: S1\n</answer>"], 2, OK, "It grows [1]."),
         ([FIRST, "<answer>It is unbounded.</answer>", LAST], 3, OK, "unbounded cache [1]"),
         ([FIRST, *["<answer>It is unbounded.</answer>"] * 2], 3, EARLY, "It is unbounded."),
         (["No.", FIRST, LAST], 3, OK, "unbounded cache [1]"),
