@@ -160,12 +160,11 @@ def judge_model_of(
     settings: "Settings", name: str | None, url: str | None
 ) -> "PolicyChoice | None":
     """The judge's model, or None if it is the one under test."""
-    from rubricem.agent.settings.door import model_of
+    from rubricem.agent.settings.door import judging, model_of
 
     if name is None and url is None:
         return None
-    wanted = settings.model_copy(update={"model": name, "base_url": url})
-    return model_of(_naming_its_model(wanted))
+    return model_of(_naming_its_model(judging(settings, name, url)))
 
 
 def row_line(row: "EvalRow", done: int, total: int) -> str:

@@ -2,8 +2,8 @@
 
 Once a run has read private text, a query leaves for a public service only if each of its words
 stands in the question or in public text that was shown, or is common; and if it does not put
-together what stands together in private text alone. What leaves are then the checked words, folded,
-with a space between them, since signs and capitals could carry something, too. An address leaves
+together what stands together in private text alone. What leaves are then the checked words, folded
+and once each, since signs, capitals and repetitions could carry something, too. An address leaves
 only if the question or a public text has it. Anything else needs a person's word. A choice among
 words that may leave says something as well, more so where a public page lists many: a few bits a
 query, which no rule over words can stop.
@@ -132,7 +132,7 @@ class Outlet:
         if strange := self.strange(text):
             told = ", ".join(strange)
             return text, f"Not sent to {service}, since private text was read: {told}. {REMEDY}"
-        return " ".join(_words(text)), ""
+        return " ".join(dict.fromkeys(_words(text))), ""
 
     def strange(self, text: str) -> list[str]:
         """The words for which a text may not leave; those that may not do so together are one."""

@@ -102,7 +102,7 @@ class Settings(BaseModel):
     base_url: str | None = None
     """an OpenAI-compatible server, including `/v1`"""
     api_key: SecretStr | None = None
-    """for `base_url`"""
+    """for the host of `base_url`; RUBRICEM_CHECKER_KEY is for another that checks or judges"""
     source: tuple[str, ...] = ("python",)
     """what is searched: `python`, `web`, `scholar`, `arxiv`, `pubmed`, `wikipedia`, `wikipedia:de`,
     `tavily`, `searxng:URL`, `git:URL`, `history` (what earlier runs found), `auto`, a package's
@@ -143,7 +143,7 @@ class Settings(BaseModel):
     sentence is also rewritten or removed"""
     checker: str = "auto"
     """`auto`: the policy's model and lexical rules; `lexical`: only the rules; `MODEL@URL`: a model
-    on another server, whose key is in RUBRICEM_CHECKER_KEY, or one of LangChain's as for `model`"""
+    on another server, or one of LangChain's as for `model`"""
     approve_plan: bool = False
     """a person decides on the plan before it is followed; without a terminal it is approved"""
     clarify: bool = False
@@ -279,14 +279,22 @@ def load_settings(
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    servers: dict[str, str] = {}
     try:
         for name, value, origin in _layers(flags or {}, page, arguments):
             if name not in values:
                 values[name], origins[name] = value, origin
+            if name == "base_url":
+                servers[origin] = _host(str(value))
         for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
             if name not in values and os.environ.get(variable, "").strip():
                 values[name], origins[name] = os.environ[variable], variable
         settings = Settings(**values)
+        named = origins.get("api_key", "")
+        host = servers.get(PREFIX + "BASE_URL" if named.startswith(PREFIX) else named)
+        if host and settings.base_url and _host(settings.base_url) != host:
+            LOG.warning("The key of %s is not sent to another server than %s.", named, host)
+            settings = Settings(**{k: v for k, v in values.items() if k != "api_key"})
     except ValidationError as cause:
         raise _explain(cause, values, origins) from cause
     except RuntimeError as cause:
@@ -299,6 +307,10 @@ def load_settings(
     for line in notices():
         LOG.warning("%s", line)
     return settings
+
+
+def _host(address: str) -> str:
+    return address.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
 
 def _address(value: str) -> str:

@@ -175,6 +175,15 @@ def checker_of(settings: Settings) -> Any:
     return _server_choice(here, url, key)
 
 
+def judging(settings: Settings, model: str | None, base_url: str | None) -> Settings:
+    """Those of another model that judges; on another host it gets the key of a checker."""
+    there, key = base_url or OPENAI_URL, settings.api_key
+    own = Endpoint.parse(settings.base_url or there).host == Endpoint.parse(there).host
+    if not own and (base_url or settings.origin("api_key") != "OPENAI_API_KEY"):
+        key = SecretStr(os.environ.get(CHECKER_KEY, "").strip())
+    return settings.model_copy(update={"model": model, "base_url": base_url, "api_key": key})
+
+
 def models_on_offer(settings: Settings) -> dict[str, dict[str, str | None]]:
     """The models that a question may name, the server's own first, with the settings of each.
 

@@ -145,9 +145,9 @@ def main() -> None:
 
 def was_sent(case: FlowCase) -> bool:
     """Whether the web was asked what the model wanted, in other words where it was told so."""
-    asked = [words_of(query) for query in case.asked]
+    asked = [set(words_of(query)) for query in case.asked]
     later = [case.reworded] if case.reworded else case.later
-    return all(words_of(each) in asked for each in (case.first, *later))
+    return all(set(words_of(each)) in asked for each in (case.first, *later))
 
 
 def _without(query: str, words: str) -> str:

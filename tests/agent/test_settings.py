@@ -17,6 +17,7 @@ from rubricem.agent.settings.door import (
     OPENAI_URL,
     choices_of,
     decoding_of,
+    judging,
     model_of,
     setup_of,
 )
@@ -332,6 +333,30 @@ def test_the_policys_key_goes_to_no_other_server_that_checks(
     assert isinstance(choice, ServerChoice) and not choice.extra_body
     assert named(choice) == ("o/m:8b", url, key)
     assert list(notices()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "key"), [("http://localhost:8000/v2", "sk-secret"), ("https://api.example/v1", None)]
+)
+def test_a_key_that_is_set_beside_a_server_goes_to_no_other_host(
+    url: str, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    beside = {"base_url": SERVER, "api_key": "sk-secret"}
+    for name, value in beside.items():
+        monkeypatch.setenv(f"RUBRICEM_{name.upper()}", value)
+    for there in (url, None if key is None else url):  # None: OpenAI's
+        assert (_key(judging(load_settings(), "m", there)) or None) == key
+    assert _key(load_settings({"base_url": url})) == key
+    monkeypatch.delenv("RUBRICEM_BASE_URL")
+    assert _key(load_settings({"base_url": url})) == "sk-secret", "it was set for whatever is named"
+    monkeypatch.delenv("RUBRICEM_API_KEY")
+    (file := tmp_path / "own.toml").write_text("".join(f'{k} = "{v}"\n' for k, v in beside.items()))
+    monkeypatch.setenv("RUBRICEM_CONFIG", str(file))
+    assert [_key(load_settings(f)) for f in ({}, {"base_url": url})] == ["sk-secret", key]
+
+
+def _key(settings: Settings) -> str | None:
+    return settings.api_key and settings.api_key.get_secret_value()
 
 
 @pytest.mark.parametrize(

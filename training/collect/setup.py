@@ -17,7 +17,7 @@ from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import CHOICES, TURN, model_of, setup_of
+from rubricem.agent.settings.door import CHOICES, TURN, judging, model_of, setup_of
 from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.question import Effort
 from rubricem.judge.build import NONE, Wanted, identify_judge, kind_of
@@ -248,8 +248,7 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     # User-defined rubrics may score every stage without a model.
     if same or (own and set(compositions_of(options.judge)) == set(Stage)):
         return setup.model
-    named = {"model": options.judge_model, "base_url": options.judge_base_url}
-    return model_of(settings.model_copy(update=named))
+    return model_of(judging(settings, options.judge_model, options.judge_base_url))
 
 
 def _manifest(

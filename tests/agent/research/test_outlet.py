@@ -100,6 +100,7 @@ def test_a_query_with_private_text_does_not_leave(query: str):
         ("Public rules on mergers: a THRESHOLD?", "public rules on mergers a threshold"),
         ("threshold of 250 million in European law", "threshold of 250 million in european law"),
         ("how are mergers notified before closing", "how are mergers notified before closing"),
+        ("mergers mergers of of the of law mergers", "mergers of the law"),
     ],
 )
 def test_words_of_the_question_of_public_text_and_common_ones_leave_folded(query: str, sent: str):
