@@ -21,8 +21,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import uvloop
-
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit, sized_parser
 from benchmarks.scripted_judge import buffer_of
@@ -170,7 +168,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="collect_throughput.", dir=Path.cwd()) as folder,
         serving(DELAY, CHUNKS) as address,
     ):
-        values = uvloop.run(all_measured(address, Path(folder), waves))
+        values = asyncio.run(all_measured(address, Path(folder), waves))
     share, cpu, memory = (
         values[f"{name}_{MANY}"] for name in ("share_of_ideal", "cpu_ms_per_turn", "mb_per_rollout")
     )

@@ -99,8 +99,6 @@ def collect(
     told, as docs/configuration.md lists it; KEY=VALUE sets one of these, as step_size=8 or
     settings.tool_calls=5. The same command goes on with an interrupted run.
     """
-    import uvloop
-
     from rubricem.memory.text import printable
     from rubricem.training.collect.directory import RunDirectory
     from rubricem.training.collect.questions import select_questions
@@ -124,7 +122,7 @@ def collect(
             with interrupts.running() as stop:
                 await collector.collect(stop)
 
-    run(collect_all, "Finishing the calls in flight", uvloop.run)
+    run(collect_all, "Finishing the calls in flight")
     for line in run_numbers(folder).lines():
         click.echo(printable(line))
     click.echo(f"in {config.out}")

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -41,11 +41,7 @@ def can_train(ctx: click.Context, param: click.Parameter, given: T) -> T:
     return given
 
 
-def run(
-    work: Callable[[Interrupts], Awaitable[T]],
-    ending: str,
-    loop: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run,
-) -> T:
+def run(work: Callable[[Interrupts], Awaitable[T]], ending: str) -> T:
     """What the work gives; exits where it was ended before, in a sentence.
 
     `ending`: what the first ^C does while the work is `running`; otherwise it stops at once.
@@ -59,7 +55,7 @@ def run(
             return await work(interrupts)
 
     try:
-        return loop(watch())
+        return asyncio.run(watch())
     except asyncio.CancelledError:
         echo(f"\nStopped at once. {GO_ON}", err=True)
         raise SystemExit(INTERRUPTED) from None
