@@ -250,12 +250,12 @@ def create_llm_client(
 
 
 _NUMBER = r"[-+\u2212]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?"
-_BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212])"
+_BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212\u2013])"
 _OF = (
     rf"(?:\s*(?P<percent>%)|\s*\(?\s*(?P<of>/|out\s+of\b|of\b)\s*(?:a\s+possible\s+)?"
     rf"(?P<whole>{_NUMBER}))?"
 )
-_VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d){_OF}"
+_VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d|[-\u2013][\d.]){_OF}"
 _ANY = re.compile(_VALUE, re.I)
 _ALONE = re.compile(rf"(?:^|(?<=[.!?:]\s))[^\w\n.,+\u2212-]*{_VALUE}[^\w\n]*$", re.I | re.M)
 _FIRST = re.compile(rf"[^\w.,+\u2212-]*{_VALUE}", re.I)

@@ -274,6 +274,9 @@ SCORES = [
     ("Two sources of 2019 agree.\n\n8/10", 0.8),
     ("I would say 70% of it holds.", 0.7),
     ("The answer covers 2 of 4 parts.", None),
+    ("0.4-0.6", None),
+    ("Score: 0.4\u20130.6", None),
+    ("Checked on 2026-11-28. Score: 0.4", 0.4),
     ("I cannot rate this: S3 is of 2019.", None),
 ]
 
