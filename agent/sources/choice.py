@@ -385,6 +385,8 @@ class Meaning:
     """The embedder that ranks by meaning, once it is loaded."""
 
     embedder: Embedder | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    """whoever ranks waits here, and not in the threads in which journals are written"""
 
 
 MOST_OF_A_DOCUMENT = 3
@@ -472,7 +474,8 @@ class Combined:
         found, behind = found[:MOST_RERANKED], found[MOST_RERANKED:]
         if len(found) > 1:
             texts, asked = [matched_text(passage) for passage in found], [read_query(query).text]
-            near = await asyncio.to_thread(by_meaning, embedder, asked, texts)
+            async with self._meaning.turn:
+                near = await asyncio.to_thread(by_meaning, embedder, asked, texts)
             worth = {at: cosine + _FIRST_BONUS / (1 + at / _HALVED_AT) for at, cosine in near}
             found = [found[at] for at in sorted(worth, key=lambda at: -worth[at])]
         return [*found, *behind][:limit]

@@ -1,6 +1,9 @@
+import asyncio
 import re
 import shutil
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +208,26 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
     meaning.embedder = None
     with pytest.raises(AssertionError):
         await ranked.search("an old ship", 2)
+
+
+async def test_searches_that_are_ranked_leave_threads_to_what_is_written_down() -> None:
+    going, ranking = threading.Event(), threading.Lock()
+
+    class Slow(Near):
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+            with ranking:
+                assert going.wait(60)
+                return super().embed(texts, query=query)
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    ranked = Combined([fixed("a", "b")], meaning=Meaning(Slow()))
+    searches = [asyncio.create_task(ranked.search("an old ship", 2)) for _ in range(4)]
+    await asyncio.sleep(0.1)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(int), 10)
+    finally:
+        going.set()
+        await asyncio.gather(*searches)
 
 
 async def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path: Path):
