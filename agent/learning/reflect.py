@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
 from rubricem.agent.transcript.scaffold import template
-from rubricem.judge.base import fit_stages
+from rubricem.judge.base import fit_stages, outcome
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
-from rubricem.memory.errors import RubricemError
+from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -82,18 +82,27 @@ class Reflector:
         seed: int = 0,
         beside: Trajectory | None = None,
     ) -> Reflected:
-        """M candidates in order, at most one accepted. Raises PolicyError where the policy fails.
+        """M candidates in order, at most one accepted. Raises PolicyError where all fail.
 
         The policy is shown the question and the run, and of a worse run `beside` it no more than
         that it came out worse.
         """
-        written = await self.write(trajectory, seed, beside)
-        return await self.choose(trajectory, judgement, written, seed, beside=beside)
+        written, failed = await self._write(trajectory, seed, beside)
+        found = await self.choose(trajectory, judgement, written, seed, beside=beside)
+        told = [f"{len(failed)} of {self.m} failed: {failed[0].told()}"] if failed else []
+        return found.model_copy(update={"notes": (*found.notes, *told)})
 
-    async def write(
-        self, trajectory: Trajectory, seed: int = 0, beside: Trajectory | None = None
-    ) -> list[ReflectionCandidate]:
-        """So many candidates, not scored.
+    async def write(self, trajectory: Trajectory, seed: int = 0) -> list[ReflectionCandidate]:
+        """So many candidates, not scored. Raises PolicyError where one fails."""
+        written, failed = await self._write(trajectory, seed, None)
+        if failed:
+            raise failed[0]
+        return written
+
+    async def _write(
+        self, trajectory: Trajectory, seed: int, beside: Trajectory | None
+    ) -> tuple[list[ReflectionCandidate], list[JudgeError | PolicyError]]:
+        """The candidates, and the errors of those that failed, which take no other one down.
 
         Where a model that continues tokens gives none of valid form, one more is written under a
         grammar, for the bank: it is marked, since it was not the policy's own choice alone.
@@ -111,11 +120,15 @@ class Reflector:
             )
             return await self._candidate(trajectory, prompt, sampling)
 
-        candidates = await together(write(number) for number in range(self.m))
+        tried = await together(outcome(write(number)) for number in range(self.m))
+        candidates = [one for one in tried if isinstance(one, ReflectionCandidate)]
+        failed = [one for one in tried if not isinstance(one, ReflectionCandidate)]
+        if failed and not candidates:
+            raise failed[0]
         holds = self.holds and not self.policy.retokenised
         if holds and all(candidate.fault for candidate in candidates):
             candidates.append(await write(self.m, form_grammar()))
-        return candidates
+        return candidates, failed
 
     async def choose(
         self,

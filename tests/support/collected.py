@@ -490,7 +490,9 @@ def written_run(folder: Path) -> RunDirectory:
     judged = GroupJudgement(judgements=judgements, buffer=buffer, unproposed=f"no JSON {NASTY}")
     run.save_part(0, "a-judged", judged)
     spent = Usage(prompt_tokens=20, completion_tokens=4, cost=0.0625, calls=3)
-    run.save_part(0, "a-reflected", Reflected(trajectory_id="best", usage=spent))
+    run.save_part(
+        0, "a-reflected", Reflected(trajectory_id="best", usage=spent, notes=(f"down {NASTY}",))
+    )
     run.commit(
         0,
         {

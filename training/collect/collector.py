@@ -367,7 +367,7 @@ class Collector:
             try:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32), beside)
             except RubricemError as error:
-                reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
+                reflected = Reflected(trajectory_id=run.id, notes=(error.told(),))
         told: dict[str, Any] = {"usage": self.gate.usage_in(part)}
         if reflected.reflection is not None:
             private = run.private or (beside is not None and beside.private)
@@ -376,7 +376,8 @@ class Collector:
         reflected = reflected.model_copy(update=told)
         await self._keep_part(record.step, part, reflected)
         kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{record.id}: {pluralise(len(reflected.candidates), 'reflection')}, {kept}")
+        count = pluralise(len(reflected.candidates), "reflection")
+        self.tell(f"{record.id}: {'; '.join([f'{count}, {kept}', *reflected.notes])}")
         return reflected
 
     async def _keep_part(self, step: int, part: str, value: Value) -> None:

@@ -544,10 +544,7 @@ async def compile_rows(
     path: Path, model: str, rule: RowRule, stricter: Collection[Rule] = (), *,
     imitate: bool = False, weights_dir: Path | None = None,
 ) -> Compiled | None:  # fmt: skip
-    """The rows of a collecting run, or of conversations; None: it holds rows already.
-
-    A run is compiled whatever was exported into it: it may have gone on, or was for another method.
-    """
+    """Rows of a run, whatever was exported into it, or of conversations; None: it holds rows."""
     if imitate and (talks := conversations_in(path)):
         async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
             return separate_rows(

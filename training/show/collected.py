@@ -47,8 +47,8 @@ class RolloutNumbers:
     """of each answer, as far as it was checked"""
     unscored: Counter[str] = field(default_factory=Counter)
     """stages that have criteria and no score, by reason"""
-    unproposed: Counter[str] = field(default_factory=Counter)
-    """groups for which the judge could propose no criteria, by reason"""
+    lacking: Counter[str] = field(default_factory=Counter)
+    """groups for which criteria or reflections could not be written, by reason"""
     tool_calls: int = 0
     first_try: int = 0
     """finished rollouts of which no turn had to be asked again"""
@@ -101,9 +101,10 @@ class RolloutNumbers:
         self.spend("failed rollouts", record.lost)
         if reflected := run.reflection_of(record.step, record.id):
             self.spend("reflections", reflected.usage)
+            self.lacking.update(reflected.notes)
         if judged := run.judgement_of(record.step, record.id):
             self.spend("judge", judged.usage)
-            self.unproposed.update(filter(None, [judged.unproposed]))
+            self.lacking.update(filter(None, [judged.unproposed]))
             # The history of the rubrics also has the changes of other runs.
             before = judged.version_before or 0
             kinds = [c.kind for c in judged.buffer.history if c.version > before]
@@ -177,7 +178,7 @@ class RunNumbers:
                 f"mean support of {pluralise(len(support), 'answer')}: {fmean(support):.2f}"
             )
         counted: dict[str, Counter[Any]] = {
-            "groups without new criteria": whole.unproposed,
+            "groups lack criteria or reflections": whole.lacking,
             "stages unscored": whole.unscored,
             "rollouts failed": whole.failures,
             "rollouts ended early": whole.early,
@@ -208,7 +209,7 @@ class RunNumbers:
             "ended_early": dict(whole.early),
             "rules_broken": dict(whole.faults),
             "unscored": dict(whole.unscored),
-            "unproposed": dict(whole.unproposed),
+            "lacking": dict(whole.lacking),
             "reflections": self.candidates,
             "accepted": self.accepted,
         }

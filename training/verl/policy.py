@@ -14,10 +14,10 @@ from typing import Any
 from uuid import uuid4
 
 from rubricem.agent.models.replies import PART, Piece, TokenReading
-from rubricem.memory.errors import PolicyError
+from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.questions import read_questions
+from rubricem.training.collect.questions import select_questions
 from rubricem.training.rows.forms import write_verl, write_windows
 from rubricem.training.rows.sequences import FolderTokeniser
 
@@ -140,7 +140,8 @@ class _Decoding:
         return text
 
 
-def _main() -> None:
+def write_questions() -> None:
+    """Write the questions of a file that the command line names as verl reads them."""
     parser = argparse.ArgumentParser(description="Write questions as verl reads them.")
     parser.add_argument("questions", type=Path, help="a file, as `rubricem collect` takes it")
     parser.add_argument("target", type=Path, help="the .parquet file to write")
@@ -148,13 +149,16 @@ def _main() -> None:
     parser.add_argument("--windows", type=int, default=0, help="steps after which they come again")
     parser.add_argument("--held-out", action="store_true", help="they are never learnt from")
     told = parser.parse_args()
-    found = read_questions(told.questions)
-    if told.windows:
-        count = write_windows(told.target, found, told.batch, told.windows)
-    else:
-        count = write_verl(told.target, found, held_out=told.held_out)
+    try:
+        found = select_questions(told.questions).questions
+        if told.windows:
+            count = write_windows(told.target, found, told.batch, told.windows)
+        else:
+            count = write_verl(told.target, found, held_out=told.held_out)
+    except SettingsError as error:
+        parser.exit(2, f"error: {error}\n{error.remedy}\n")
     print(f"{count} questions: {told.target}")
 
 
 if __name__ == "__main__":
-    _main()
+    write_questions()

@@ -22,7 +22,7 @@ from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS
 from rubricem.judge.build import reflection_judge
 from rubricem.judge.reflection import Known, ReflectionJudge, material
-from rubricem.memory.errors import RubricemError
+from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -37,6 +37,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.collect.collector import apart
+from tests.support.collected import Failing
 from tests.support.gbnf import accepts
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import trajectory
@@ -201,6 +202,19 @@ async def test_what_is_written_ends_behind_the_last_block_or_is_cut_off_at_the_l
     found = await reflect(policy, RUN, None, FixedJudge(0.9, 0.9), 1)
     assert "cut off" in found[0].fault and "cut off" in found[0].unscored_reason
     assert not found[0].accepted
+
+
+async def test_a_candidate_that_fails_takes_no_other_one_down_and_is_told():
+    policy = ScriptedPolicy(lambda text, sampling: GOOD)
+    second = Reflector(Failing(policy, lambda asked: asked == 2), FixedJudge(0.2, 0.8), LENGTH, 3)
+    found = await second(RUN, None)
+    assert [(c.accepted, c.fault) for c in found.candidates] == [(False, ""), (True, "")]
+    assert found.notes == ("1 of 3 failed: The server is down. Start it.",)
+    with pytest.raises(PolicyError, match="down"):  # what is learnt later is asked again whole
+        failing = Failing(policy, lambda asked: asked == 2)
+        await Reflector(failing, FixedJudge(), LENGTH, 3).write(RUN)
+    with pytest.raises(PolicyError, match="down"):
+        await Reflector(Failing(policy, lambda asked: True), FixedJudge(), LENGTH, 2)(RUN, None)
 
 
 async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():

@@ -26,7 +26,7 @@ def test_scores_shares_and_spending_are_those_worked_by_hand(run: RunNumbers):
     assert run.whole.early == {f"cut {NASTY}": 1}
     assert run.whole.faults == {Rule.NO_ANSWER: 1}
     assert run.whole.unscored == {f"the judge failed {NASTY}": 1}
-    assert run.whole.unproposed == {f"no JSON {NASTY}": 1}
+    assert run.whole.lacking == {f"down {NASTY}": 1, f"no JSON {NASTY}": 1}
     usage = run.as_json()["usage"]
     assert (usage["rollouts"]["prompt_tokens"], usage["rollouts"]["cost"]) == (300, 0.75)
     assert (usage["judge"]["calls"], usage["judge"]["cost"]) == (2, 0.25)
@@ -48,5 +48,5 @@ def test_a_run_is_told_as_json_and_in_lines_that_no_terminal_obeys(tmp_path: Pat
     assert second["scores"]["plan"] is None and second["tool_calls"] == 2
     lines = show(folder).stdout
     assert "2 groups in 2 steps, 4 rollouts: 2 finished" in lines and "answer 0.62" in lines
-    assert "1 groups without new criteria: no JSON" in lines
+    assert all(f"1 groups lack criteria or reflections: {s}" in lines for s in ("down", "no JSON"))
     assert "\x1b" not in lines and "\u202e" not in lines

@@ -27,7 +27,7 @@ from rubricem.training.verl.plugin import (
     response_of,
     token_rewards,
 )
-from rubricem.training.verl.policy import PIECE, ServerPolicy
+from rubricem.training.verl.policy import PIECE, ServerPolicy, write_questions
 from tests.agent.weights.test_templates import ENDLESS
 from tests.support.collected import two_turns
 from tests.support.policies import QUESTION, FixedSearch
@@ -192,3 +192,12 @@ async def test_an_episode_on_verls_servers_becomes_a_masked_response(tmp_path: P
     forced = trajectory.model_copy(update={"decoding": Decoding.FORCED})
     with pytest.raises(ValueError, match="not those that were sampled"):
         response_of(forced, 20)
+
+
+def test_questions_that_cannot_be_written_for_verl_are_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", ["policy", str(tmp_path / "no.jsonl"), "out.parquet"])
+    with pytest.raises(SystemExit, match="2"):
+        write_questions()
+    assert capsys.readouterr().err.startswith("error: ") and not list(tmp_path.iterdir())
