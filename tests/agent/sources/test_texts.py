@@ -2,7 +2,11 @@
 """Light markups, TeX, RTF, data, subtitles and archives: what is read is what they say."""
 
 import base64
+import bz2
+import gzip
 import json
+import lzma
+import tarfile
 from collections.abc import Sequence
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -373,6 +377,50 @@ def test_an_archive_is_its_files_under_their_paths() -> None:
         (("in.zip/deep.txt",), "Deep text."),
     ]
     assert "in.zip/deeper.zip" in document.note and "x.dat" in document.note
+
+
+def tarred(parts: dict[str, bytes], mode: str = "w") -> bytes:
+    made = BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content in parts.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, BytesIO(content))
+        link = tarfile.TarInfo("link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tar", tarred({"b/n.md": b"# Top\n\nText.", "x.dat": b"\0"})),
+        ("a.tar.gz", tarred({"b/n.md": b"# Top\n\nText.", "x.dat": b"\0"}, "w:gz")),
+        ("a.tgz", tarred({"b/n.md": b"# Top\n\nText.", "x.dat": b"\0"}, "w:gz")),
+        ("a.tar.xz", tarred({"b/n.md": b"# Top\n\nText.", "x.dat": b"\0"}, "w:xz")),
+        (
+            "a.zip",
+            zipped({"b.tar.bz2": tarred({"n.md": b"# Top\n\nText.", "x.dat": b"\0"}, "w:bz2")}),
+        ),
+    ],
+)
+def test_a_tar_is_its_files_however_it_is_packed(name: str, content: bytes) -> None:
+    document = told(name, content)
+    [section] = document.sections
+    assert section.path[0].endswith("n.md") and section.path[1:] == ("Top",)
+    assert section.text == "Text." and "x.dat" in document.note and "link" not in document.note
+
+
+def test_a_packed_file_is_what_it_holds() -> None:
+    for suffix, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)):
+        document = told(f"policy.txt{suffix}", pack(b"A policy."))
+        assert [(s.path, s.text) for s in document.sections] == [(("policy.txt",), "A policy.")]
+        assert document.title == "policy.txt"
+        for wrong in (pack(b"A policy.")[:-9], pack(b"\0" * 60_000_000), b"none of it"):
+            with pytest.raises(SourceError) as refused:
+                told(f"policy.txt{suffix}", wrong)
+            assert refused.value.remedy
 
 
 def test_bombs_and_broken_archives_are_refused() -> None:
