@@ -26,8 +26,8 @@ OURS := $(PIP) install --no-deps --no-build-isolation -e .
 TORCH := torch==2.13.0
 # Of all packages a tenth is imported: to compile the others took a minute of the set-up.
 LAZY := --no-compile
-# Tests wait for servers and processes, too: one worker more than there are cores fills them.
-WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+# Tests wait for servers and processes, too: two workers more than there are cores fill them.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 2 )))
 SHARED := -n $(WORKERS) --dist worksteal
 # A test that outlasts its own limit hangs in native code; the run ends then, and tells where.
 HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true

@@ -36,7 +36,7 @@ ASKED, SHARED, WRITTEN = 200, 100, 160
 """tokens of a prompt to sample from, of them the same in all, and that are written to each"""
 AT_ONCE = (16, 64, 256)
 MOST_OF_PLAIN, LEAST_TOKENS = 0.4, 36_400
-TARGETS: dict[str, Value] = {
+TARGETS = {
     "step_of_plain": f"<= {MOST_OF_PLAIN}",
     "sampled_tokens_s_256": f">= {LEAST_TOKENS}",
 }

@@ -75,7 +75,13 @@ class Session:
         until = time.monotonic() + PATIENCE
         while self.seen.find(text, self._read_to) < 0 and time.monotonic() < until:
             self.type(CTRL_C)
-            self._more(4.0)  # on a busy machine a second one would end the next line, too
+            # On a busy machine a second one would end the next line, too; its echo is no answer.
+            pause = time.monotonic() + 4
+            while (
+                self.seen.find(text, self._read_to) < 0 and (left := pause - time.monotonic()) > 0
+            ):
+                if not self._more(left):
+                    break
         self.expect(text)
 
     def enter(self, line: str) -> None:

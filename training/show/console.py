@@ -124,8 +124,10 @@ def open_tracker(tracker: Tracker, out: Path, record: Mapping[str, Any]) -> Any:
     be used.
     """
     import_extra(tracker, "train" if tracker == "tensorboard" else None, "That tracker")
+    from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
+    PartialState()  # which trackers ask for the process they are in
     if tracker == "tensorboard":
         with writable(out):
             for earlier in (out / FOLDER).glob(f"events.out.tfevents.*{SUFFIX}"):

@@ -40,7 +40,7 @@ def shown(page: Page, site: pages.Site, view: str) -> None:
         expect(ready).to_be_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_view_has_a_serious_fault_or_is_wider_than_a_phone(
     browser: Browser, site: pages.Site, views: list[str], theme: str
 ):
@@ -55,7 +55,11 @@ def test_no_view_has_a_serious_fault_or_is_wider_than_a_phone(
     assert not {view: wrong for view, wrong in found.items() if wrong}
 
 
-@pytest.mark.parametrize(("width", "locale"), [(320, "en"), (320, "ar"), (640, "en"), (640, "ar")])
+@pytest.mark.parametrize(
+    ("width", "locale"),
+    [(320, "ar"), (640, "en"), *(pytest.param(*e, marks=pytest.mark.slow)
+                                 for e in ((320, "en"), (640, "ar")))],
+)  # fmt: skip
 def test_every_view_fits_the_narrowest_phone_and_a_zoom_of_twice_also_from_right_to_left(
     browser: Browser, site: pages.Site, width: int, locale: str
 ):

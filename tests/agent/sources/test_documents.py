@@ -236,9 +236,9 @@ def test_a_repository_that_names_files_without_end_is_refused_before_they_are_wr
     with pytest.raises(SourceError, match="more than"):
         fetch_repository(str(there), tmp_path / "cache", most_bytes=4999)
     kind, named = "blob", told(there, "rev-parse", "HEAD:a")
-    for _ in range(6):  # each folder holds the one before ten times
+    for _ in range(5):  # each folder holds the one before eleven times
         lines = "".join(
-            f"{'100644' if kind == 'blob' else '040000'} {kind} {named}\t{n}\n" for n in range(10)
+            f"{'100644' if kind == 'blob' else '040000'} {kind} {named}\t{n}\n" for n in range(11)
         )
         kind, named = "tree", told(there, "mktree", said=lines)
     git(there, "update-ref", "refs/heads/main", told(there, "commit-tree", named, "-m", "two"))
