@@ -133,6 +133,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_checkouts_tests_run_on_our_rubrics(checkout: Path, capfd: pytest.CaptureFixture[str]):
     (checkout / TESTS / "test_glue.py").unlink()
     assert main([str(checkout)]) == 0

@@ -64,6 +64,7 @@ async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Pat
     assert shapes == sorted(tuple(weight.shape) for weight in mine.values())
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_share_their_folder_are_told(two: Path) -> None:
     for rank, out in enumerate(("sharded", "elsewhere")):
         told = (two / f"refused{rank}").read_text(encoding="utf-8")
