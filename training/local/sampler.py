@@ -499,21 +499,27 @@ class TorchPolicy:
     def _admit(self) -> None:
         """Read the prefixes of the turns that wait: one by one, or on a GPU many at once."""
         on_gpu, rest = self._model.device.type == "cuda", dict[int, list[int]]()
+
+        def read() -> None:
+            if rest:
+                self._rows.extend(list(rest), list(rest.values()))
+                rest.clear()
+
         while self._waiting and len(self._active) < self._config.slots:
             turn = self._waiting[0]
             if not turn.done.done():
+                if not on_gpu:
+                    read()  # so that what it begins with can be copied
                 free = set(range(self._config.slots)) - self._active.keys()
                 row, turn.cached = self._rows.begin(free, turn.ids)
                 self._active[row] = turn
                 if more := turn.ids[turn.cached : -1]:
-                    wide = max(len(more), *map(len, rest.values())) if rest else 0
-                    if rest and (not on_gpu or wide * (len(rest) + 1) > READ_AT_ONCE):
-                        self._rows.extend(list(rest), list(rest.values()))
-                        rest = {}
+                    longest = max(map(len, (more, *rest.values())))
+                    if longest * (len(rest) + 1) > READ_AT_ONCE:
+                        read()
                     rest[row] = more
             self._waiting.popleft()
-        if rest:
-            self._rows.extend(list(rest), list(rest.values()))
+        read()
 
 
 FEWER = "Set a lower concurrency (RUBRICEM_CONCURRENCY): rows written at once each hold their text."
