@@ -133,9 +133,6 @@ class RunDirectory:
     def exists(self) -> bool:
         return (self.folder / "manifest.json").exists()
 
-    unexported = exists
-    """what the plan of a training calls it"""
-
     def begin(
         self,
         manifest: Manifest,

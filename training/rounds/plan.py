@@ -72,7 +72,7 @@ def _memory_lines(config: EngineConfig, settings: Settings, ranks: Ranks) -> lis
 def _rows_lines(config: TrainConfig, method: Method) -> list[str]:
     lines, files = [], list[Path]()
     for path in config.rows:
-        if (run := RunDirectory(path)).unexported:
+        if (run := RunDirectory(path)).exists:
             run.manifest()
             if not run.finished_steps():
                 raise SettingsError(f"{path} has no finished step.", "Collect on by its command.")
