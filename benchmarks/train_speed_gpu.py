@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.report import Value
-from benchmarks.train_speed_arm import RATE
+from benchmarks.train_speed_arm import RATE, Arm, window
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.learner import Learner
@@ -31,7 +31,8 @@ from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import TrainRow
 
-ROWS, LENGTH, PROMPT = 16, 900, 300
+ROWS, LENGTH = 16, 900
+WINDOW = Arm(hidden=0, layers=0, words=100, rows=ROWS, shortest=LENGTH, longest=LENGTH, steps=0)
 ASKED, SHARED, WRITTEN = 200, 100, 160
 """tokens of a prompt to sample from, of them the same in all, and that are written to each"""
 AT_ONCE = (16, 64, 256)
@@ -41,25 +42,6 @@ TARGETS = {
     "sampled_tokens_s_256": f">= {LEAST_TOKENS}",
 }
 DTYPE: Literal["bfloat16"] = "bfloat16"
-
-
-def rows_of() -> list[TrainRow]:
-    """A third of what follows a prompt is a tool's; four stages with an advantage each."""
-    dice, found = random.Random(0), []
-    written = LENGTH - PROMPT
-    for number in range(ROWS):
-        mask = [0] * PROMPT + [int(n // 60 % 3 != 2) for n in range(written)]
-        stages = [-1] * PROMPT + [4 * n // written for n in range(written)]
-        gains = [round(dice.uniform(-1, 1), 3) for _ in range(4)]
-        row = TrainRow(
-            id=f"r{number}", group=f"g{number % 2}", trajectory=f"t{number}", objective="policy",
-            policy_version="v", ids=tuple(dice.randrange(100) for _ in range(LENGTH)),
-            prompt_tokens=PROMPT, loss_mask=tuple(mask),
-            advantages=tuple(gains[s] if on else 0.0 for s, on in zip(stages, mask, strict=True)),
-            behaviour_logprobs=tuple(-9.0 * on for on in mask), stages=tuple(stages),
-        )  # fmt: skip
-        found.append(row)
-    return found
 
 
 class Clock:
@@ -96,7 +78,7 @@ class Clock:
 
 def steps(path: Path, clock: Clock, tell: Callable[..., None]) -> None:
     """A step of the product, and of plain transformers and peft."""
-    rows, device = rows_of(), clock.device
+    rows, device = window(WINDOW), clock.device
     torch._dynamo.config.suppress_errors = True
     with TemporaryDirectory() as folder:
         for name, beta in (("step", 0.0), ("step_with_reference", 0.01), ("compiled_step", 0.0)):
