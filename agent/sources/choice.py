@@ -6,7 +6,7 @@ same time, and their passages are ranked together.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -416,6 +416,10 @@ ABOUT = {
 """by a source's name"""
 
 
+_JOINTS = 4
+"""of which what was found is remembered: sources change while several searches run"""
+
+
 class Combined:
     """`SearchTool`s as one, their passages ranked together.
 
@@ -438,7 +442,8 @@ class Combined:
         self._meaning = meaning or Meaning()
         # One alone ranks by itself.
         self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
-        self._joint = JointIndex(())
+        self._joints = deque[JointIndex](maxlen=_JOINTS)
+        self._joining = asyncio.Lock()
         self.name = "+".join(tool.name for tool in tools)
 
     @property
@@ -496,11 +501,10 @@ class Combined:
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         if indexes := tuple(answer for answer in answers if isinstance(answer, LexicalIndex)):
-            if self._joint.indexes != indexes:
-                self._joint = await asyncio.to_thread(JointIndex, indexes)
+            joint = await self._joint_of(indexes)
             most = MOST_OF_A_DOCUMENT * limit
             text = read_query(query).text
-            found.insert(0, await asyncio.to_thread(self._joint.search, text, most))
+            found.insert(0, await asyncio.to_thread(joint.search, text, most))
         # The best of each before the second best of any.
         ranked = (p for p in chain.from_iterable(zip_longest(*found)) if p is not None)
         passages = without_near_duplicates(ranked, sum(map(len, found)))
@@ -514,10 +518,21 @@ class Combined:
                 sending.missed.append(str(error))
         return passages
 
+    async def _joint_of(self, indexes: tuple[LexicalIndex, ...]) -> JointIndex:
+        """One for searches that run at once: what stands around a passage, the finder knows."""
+        async with self._joining:
+            for joint in tuple(self._joints):
+                if joint.indexes == indexes:
+                    return joint
+            self._joints.append(joint := await asyncio.to_thread(JointIndex, indexes))
+            return joint
+
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
-        wide = await asyncio.to_thread(self._joint.around, passages, words, shown)
+        wide = list(passages)
+        for joint in tuple(self._joints):
+            wide = await asyncio.to_thread(joint.around, wide, words, shown)
         for tool in self._tools:
             if tool not in self._ranked:
                 wide = await around(tool, wide, words, shown)

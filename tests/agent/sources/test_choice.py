@@ -21,7 +21,7 @@ from rubricem.agent.sources.choice import (
     open_source,
 )
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.index import page
+from rubricem.agent.sources.index import around, page
 from rubricem.agent.sources.web import SearchRefused
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
@@ -76,6 +76,22 @@ async def test_sources_of_this_machine_are_ranked_as_one(tmp_path: Path) -> None
         shown += [(product, passage.location.split("/")[0]) for passage in found]
     assert len(shown) == 50
     assert sum(asked == told for asked, told in shown) >= 0.95 * len(shown)
+
+
+async def test_what_searches_of_one_turn_find_is_shown_with_what_stands_around_it(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        parts = "".join(f"The {part} is made of {'steel ' * 60}\n\n" for part in PUMPS)
+        (tmp_path / name / "pump.md").write_text(f"# Pump {name}\n\n{parts}")
+    both = Combined([Folder(tmp_path / name, tmp_path / "cache", below=name) for name in "ab"])
+
+    async def words_around(part: str) -> list[int]:
+        return [len(p.text.split()) for p in await around(both, await both.search(part, 2), 300)]
+
+    shown = await asyncio.gather(*map(words_around, PUMPS))
+    assert all(count > 200 for counts in shown for count in counts), shown
 
 
 async def test_one_document_of_several_does_not_take_every_place(tmp_path: Path) -> None:
