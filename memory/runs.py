@@ -261,7 +261,8 @@ class RunStore:
         path = self.folder_of(thread) / "request.json"
         if path.exists():
             kept = self.request(thread)
-            if kept == dict(request):
+            request = {**kept, **request}  # who goes on with it may know less of it
+            if kept == request:
                 return
             # Budgets and the answer's length may differ, and an older request says less, or what is
             # no longer said. A server may have moved: what is found under its model's name is found

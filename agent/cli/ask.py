@@ -91,7 +91,7 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
         raise SettingsError(
             f"The run {run!r} holds another question.", "Resume it without a question."
         )
-    # What is not stored with a run, such as keys, prices and allowed hosts, may be named again.
+    # What does not shape an answer, such as keys, prices and allowed hosts, may be named again.
     kept = {*CHOICES, *(field.name for field in fields(Ask))} - {"max_tokens"}
     if others := kept.intersection(given):
         raise SettingsError(
@@ -105,7 +105,9 @@ def read_earlier(run: str, question: str, given: dict[str, Any]) -> "tuple[str, 
     named = {name: request.get("choices", {}).get(name) for name in ("model", "base_url")}
     if settings.base_url and Endpoint.parse(settings.base_url).url == named["base_url"]:
         named["base_url"] = settings.base_url  # it may hold a password, which a run does not
-    return run, setup_of_run(settings, request, [named], given)
+    beside = request.get("beside", {})
+    beside = {each: beside[each] for each in ("allow_hosts", "prices") if beside.get(each)}
+    return run, setup_of_run(settings, request, [named], {**beside, **given})
 
 
 def latest(store: "RunStore") -> str:

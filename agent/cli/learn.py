@@ -29,7 +29,7 @@ from rubricem.agent.learning.lessons import (
 from rubricem.agent.learning.lessons import learn as learn_from
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.errors import RubricemError
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line, pluralise
@@ -116,15 +116,34 @@ def learn_all(
     here = settings.base_url or ""
     for thread in threads:
         ours = given or store.is_restored(thread)
-        served = (settings.model or "", here) if ours else models_of(store, thread)
-        groups.setdefault(served, []).append(thread)
+        try:
+            served = (settings.model or "", here) if ours else models_of(store, thread)
+        except StoreError as error:
+            lessons += _failed([thread], error, printer)
+        else:
+            groups.setdefault(served, []).append(thread)
     for (model, base_url), group in groups.items():
         # Whoever names the server now says which keys it gets: a folder's file, its own alone.
         named = given or {"model": model} | ({"base_url": base_url} if base_url != here else {})
         setup = setup_of(load_settings(named))
         if given.get("model"):
             setup = replace(setup, reflecting=setup.model)
+        elif replace(setup, model=setup.reflecting).lacks_model():
+            name = setup.reflecting.name
+            remedy = f"Fetch it: rubricem models fetch {name}; or name another with --model."
+            missing = SettingsError(f"The model {name}, which is to reflect, is not here.", remedy)
+            lessons += _failed(group, missing, printer)
+            continue
         lessons += learn_with(setup, group, printer)
+    return lessons
+
+
+def _failed(
+    threads: Sequence[str], error: RubricemError, printer: LessonPrinter
+) -> list[Lesson]:
+    lessons = [failed_lesson(thread, error) for thread in threads]
+    for lesson in lessons:
+        printer.lesson(lesson)
     return lessons
 
 
@@ -145,8 +164,7 @@ def learn_with(setup: "Setup", threads: Sequence[str], printer: LessonPrinter) -
     try:
         asyncio.run(run())
     except RubricemError as error:
-        for thread in threads[len(lessons) :]:
-            keep(failed_lesson(thread, error))
+        lessons += _failed(threads[len(lessons) :], error, printer)
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     return lessons

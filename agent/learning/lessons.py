@@ -32,7 +32,7 @@ from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import JudgeError, RubricemError
+from rubricem.memory.errors import JudgeError, RubricemError, StoreError
 from rubricem.memory.runs import (
     Journal,
     Rating,
@@ -134,9 +134,12 @@ def find_queued(
 
 
 def models_of(store: RunStore, thread: str) -> tuple[str, str]:
-    """The model and the server of a run; "": none was named."""
+    """The model and the server of a run; "": none was named. Raises StoreError where it is lost."""
     choices = store.request(thread).get("choices") or {}
-    return choices.get("model") or "", choices.get("base_url") or ""
+    if "model" not in choices:
+        said = f"The request of the run {thread!r} does not say which model it was asked of."
+        raise StoreError(said, "Name one: rubricem learn RUN --model NAME.")
+    return choices["model"] or "", choices.get("base_url") or ""
 
 
 def _waits(store: RunStore, thread: str, every: bool) -> bool:

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
 from rubricem.agent.mcp.workbench import Workbench
-from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.reports.report import markdown
+from rubricem.agent.reports.cited import bracket_marks, cited_answer
+from rubricem.agent.reports.report import markdown, prose, render_marked
 from rubricem.agent.research.setup import Setup, settle
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
@@ -80,7 +80,7 @@ class CheckedCitation(ToolResult):
 class Researched(BaseModel):
     """A report and what it stands on."""
 
-    answer: str = Field(description="with marks like [1]")
+    answer: str = Field(description="in Markdown without pictures, with marks like [1]")
     report: str = Field(description="the whole report in Markdown")
     status: Literal["finished", "no_evidence", "partial"]
     reason: str = Field(description="why it is not finished")
@@ -157,7 +157,7 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         answer, report = cited_answer(trajectory), markdown(trajectory)
         found = Researched.model_validate(
             {
-                "answer": answer.text(),
+                "answer": render_marked(answer, prose, bracket_marks),
                 "report": report,
                 "status": trajectory.status.value,
                 "reason": trajectory.reason,

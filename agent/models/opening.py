@@ -71,6 +71,7 @@ class EmbeddedChoice:
     embedded: ClassVar[bool] = True
     server: ClassVar[str] = ""
     """what its prompts are sent to: nothing"""
+    prices: ClassVar[Mapping[str, tuple[float, float, float]]] = MappingProxyType({})
     name: str
     weights_dir: Path | None = None
     """None: the platform's place"""

@@ -238,7 +238,9 @@ def reserve(
         known = store.request(thread).get("ask", {}) if store.holds(thread) else {}
         earlier = tuple(known.get("earlier", ()))
     ask = replace(setup.template, question=question, earlier=earlier, budgets=setup.budgets)
-    store.create(thread, request_of(ask, setup.choices))
+    prices = {name: [*each] for name, each in setup.model.prices.items()}
+    beside = {"allow_hosts": [*setup.sources.private_hosts], "prices": prices}
+    store.create(thread, {**request_of(ask, setup.choices), "beside": beside})
     return ask
 
 

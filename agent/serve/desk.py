@@ -400,7 +400,9 @@ class Lessons:
     def _is_ours(self, run: str) -> bool:
         choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
-        return lessons.models_of(self._store, run) == ours
+        with suppress(StoreError):
+            return lessons.models_of(self._store, run) == ours
+        return False
 
 
 FOLLOW_UP = "Ask a follow-up when its report is there."

@@ -331,6 +331,7 @@ def setup_of_run(
     """
     try:
         stored, asked = request["choices"], ask_of(request)
+        stored["model"]  # one that is lost would be taken for the embedded one
         kept = {name: stored[name] for name in CHOICES if name in stored}
         kept.setdefault("effort", Effort.STANDARD)  # runs of earlier versions name none
         ours: dict[str, Any] = {"checker": settings.checker, "extra_body": settings.extra_body}

@@ -412,12 +412,15 @@ class WebPages:
         return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed), drawn)
 
     async def read(self, address: str) -> list[Passage]:
-        wanted = normal(address)
-        if (kept := await asyncio.to_thread(self._cache.find, wanted)) is not None:
+        if (kept := await self.kept(address)) is not None:
             return kept
         passages = await self._read(address)
-        await asyncio.to_thread(self._cache.keep, wanted, passages)
+        await asyncio.to_thread(self._cache.keep, normal(address), passages)
         return passages
+
+    async def kept(self, address: str) -> list[Passage] | None:
+        """The page as it was read a while ago, for which nobody is asked; None: it was not."""
+        return await asyncio.to_thread(self._cache.find, normal(address))
 
     async def _read(self, address: str) -> list[Passage]:
         page = await self._fetcher.fetch(address)
@@ -499,7 +502,7 @@ class Outward:
     async def page(self, location: str) -> list[Passage]:
         if not normal(location) or not (self._pages or isinstance(self._tool, Widening)):
             return []
-        if not (found := self._read.get(location)):
+        if not (found := self._read.get(location) or await _kept(self._pages, location)):
             if is_public(location, self._private):
                 leave(self.name, location, address=True)
             opening = self._pages.read(location) if self._pages else page(self._tool, location)
@@ -592,9 +595,16 @@ class OutwardPages:
 
     async def read(self, address: str) -> list[Passage]:
         public = is_public(address, self._private)
-        if public:
-            leave("the web", address, address=True)
-        return [replace(p, public=public) for p in await self._pages.read(address)]
+        if (found := await _kept(self._pages, address)) is None:
+            if public:
+                leave("the web", address, address=True)
+            found = await self._pages.read(address)
+        return [replace(p, public=public) for p in found]
+
+
+async def _kept(pages: PageReader | None, address: str) -> list[Passage] | None:
+    """What a reader has of a page without asking for it; None: nothing."""
+    return await pages.kept(address) if isinstance(pages, WebPages) else None
 
 
 def is_public(address: str, private_hosts: Sequence[str] = ()) -> bool:

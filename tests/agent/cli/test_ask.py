@@ -237,6 +237,21 @@ def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothin
     assert last["status"] == "finished" and "tool_calls cannot be changed" in other
 
 
+def test_a_resumed_run_has_the_prices_and_the_hosts_that_it_was_asked_with(documents: Path):
+    with (
+        PageSite({"/": article("Caches", "A cache with None never evicts.")}) as site,
+        ScriptedServer([plan(), opening(site.address("/")), answer(), SUPPORTED]) as server,
+    ):
+        question = f"What does {site.address('/')} say?"
+        named = ("--base-url", server.base_url, "--source", str(documents), "--run", "t")
+        given = ("--set", 'prices={"scripted": [1000, 1000, 1000]}', "--max-cost", "0.05",
+                 "--set", f"allow_hosts=127.0.0.1:{site.port}")  # fmt: skip
+        rubricem("ask", question, *named, *given, "--quiet", code=3)
+        assert not site.asked
+        last = resumed("t", "--max-cost", "1000")
+        assert last["usage"]["cost"] > 0 and site.asked
+
+
 UNSUPPORTED = SUPPORTED.replace('"supported"', '"unsupported"')
 REPAIR = ("--set", "verify=repair")
 

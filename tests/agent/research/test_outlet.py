@@ -42,6 +42,7 @@ from tests.support.policies import (
     search,
 )
 from tests.support.scripted_server import Fault
+from tests.support.sites import PageSite, article, page_reader
 
 QUESTION = "How do our notes compare with public rules on mergers?"
 SECRET = "Project Zebrafish buys Orlivar for 4,200,317 dollars; the board meets in the old mill."
@@ -310,6 +311,22 @@ async def test_a_private_address_is_not_opened_and_a_private_host_is_no_service(
         False,
     )
     assert ("the web", PUBLIC.location) in run.sent
+
+
+async def test_a_page_that_is_kept_here_is_not_told_as_sent(tmp_path: Path):
+    with PageSite({"/": article("Rules", RULE)}) as site:
+        pages = page_reader(tmp_path, allowed=[f"127.0.0.1:{site.port}"])
+        address = site.address("/")
+        for reader, service in ((OutwardPages(pages).read, "the web"),
+                                (Outward(Web(), pages=pages).page, "web")):  # fmt: skip
+            outlet = Outlet()
+            with guarded(outlet) as sending:
+                assert await reader(address)
+            assert sending.sent == [] if site.asked[1:] else [(service, address)]
+            with guarded(read_both()) as sending:
+                assert await reader(address), "nothing is sent that could tell anything"
+            assert (sending.sent, sending.kept) == ([], [])
+        assert len(site.asked) == 1
 
 
 async def test_a_tool_server_is_private_unless_the_settings_say_public(tmp_path: Path):
