@@ -23,9 +23,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=
 LOCKED := $(PIP) install --no-deps --require-hashes -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
-TORCH := torch==2.13.0
 # Of all packages a tenth is imported: to compile the others took a minute of the set-up.
 LAZY := --no-compile
+TORCH := $(LOCKED) constraints-torch.txt $(LAZY)
 # Tests wait for servers and processes, too: two workers more than there are cores fill them.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 2 )))
 SHARED := -n $(WORKERS) --dist worksteal
@@ -54,11 +54,17 @@ $(VENV)/base.stamp:
 	exit 1
 
 # The package index serves torch for Linux with gigabytes of CUDA libraries, so the CPU build is
-# looked for first. It is no part of the locked set: each build of a version has hashes of its own.
-$(VENV)/torch.stamp: Makefile | $(VENV)/base.stamp
-	@$(PIP) install $(LAZY) --no-deps --retries 1 --index-url "$(TORCH_INDEX)" $(TORCH) || \
-	  { echo 'TORCH_INDEX has no torch: taking the build of the package index' >&2; \
-	    $(PIP) install $(LAZY) $(TORCH); }
+# looked for first. Each build has a hash of its own, so that of an index that was named is unknown.
+$(VENV)/torch.stamp: Makefile constraints-torch.txt | $(VENV)/base.stamp
+ifeq ($(origin TORCH_INDEX),file)
+	@$(TORCH) --retries 1 --index-url "$(TORCH_INDEX)" || \
+	  { echo 'no such torch there: looking on the package index' >&2; $(TORCH); } || \
+	  { echo 'error: constraints-torch.txt has no build of torch for this Python and machine that' \
+	    'is to be had; make setup TORCH_INDEX=URL takes one without comparing its hash' >&2; exit 1; }
+else
+	@echo 'torch is taken from $(TORCH_INDEX) without comparing its hash' >&2
+	@$(PIP) install $(LAZY) --no-deps --index-url "$(TORCH_INDEX)" torch==2.13.0
+endif
 	@touch $@
 
 $(VENV)/ask.stamp: pyproject.toml constraints-ask.txt | $(VENV)/base.stamp

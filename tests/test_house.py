@@ -9,6 +9,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from benchmarks.house import PACKAGE, ROOMS, House, budget_of, circles, measure, surface
 from tests.conftest import ROOT
@@ -131,7 +132,7 @@ def test_every_package_that_is_imported_is_a_declared_dependency():
     ("file", "extra"), [("constraints.txt", "dev"), ("constraints-ask.txt", "local")]
 )
 def test_every_declared_package_is_locked_by_hashes(file: str, extra: str):
-    """`make lock` writes them; torch has another hash for each build and stands in the Makefile."""
+    """`make lock` writes them; torch has another hash for each build, and a file of its own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted, waiting = set(), [*project["dependencies"], f"rubricem[{extra}]"]
     while waiting:
@@ -143,6 +144,17 @@ def test_every_declared_package_is_locked_by_hashes(file: str, extra: str):
     blocks = re.split(r"\n(?=\S)", (ROOT / file).read_text(encoding="utf-8").strip())
     assert all("==" in block and "--hash=sha256:" in block for block in blocks)
     assert wanted - {_normal(block) for block in blocks} <= {PACKAGE, "torch"}
+
+
+def test_one_torch_is_locked_by_hashes_for_each_platform():
+    text = (ROOT / "constraints-torch.txt").read_text(encoding="utf-8")
+    lines = [Requirement(line.strip(" \\")) for line in re.findall("torch==.*", text)]
+    assert len({*re.findall(r"torch==([\d.]+)", text)}) == 1
+    for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
+        here = {"sys_platform": system, "platform_machine": machine}
+        assert sum(bool(line.marker and line.marker.evaluate(here)) for line in lines) == 1
+    hashes = re.findall(r"--hash=sha256:([0-9a-f]{64})\b", text)
+    assert len({*hashes}) == 4 * len(lines) == text.count("--hash")
 
 
 def _normal(requirement: str) -> str:

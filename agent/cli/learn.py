@@ -138,9 +138,7 @@ def learn_all(
     return lessons
 
 
-def _failed(
-    threads: Sequence[str], error: RubricemError, printer: LessonPrinter
-) -> list[Lesson]:
+def _failed(threads: Sequence[str], error: RubricemError, printer: LessonPrinter) -> list[Lesson]:
     lessons = [failed_lesson(thread, error) for thread in threads]
     for lesson in lessons:
         printer.lesson(lesson)
