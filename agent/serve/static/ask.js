@@ -46,7 +46,8 @@ export function show() {
   get("/api/status").then(({ source, ready }) => {
     const shown = (text) => button(text, () => take(text), { kind: "small example" });
     replace(examples, examplesFor(source).map(shown));
-    if (!ready) choosing(form);
+    // The limits, sources and examples are those of the model that was chosen.
+    if (!ready) choosing(form, () => replace(place, [...show().childNodes]));
   }).catch(() => {}); // the form itself says that the server is away
   form.querySelector(".composer").after(examples);
   replace(place, el("header", { class: "view-head" }, title, lead), form);
@@ -54,15 +55,15 @@ export function show() {
 }
 
 /** Before the first question: nobody has chosen a model, and the usual one is not here yet. */
-async function choosing(form) {
+async function choosing(form, chosen) {
   const told = await get("/api/settings").catch(() => ({ why: "" }));
   if (!told.settings || told.why) return;
   const { ModelForm } = await import("./model.js");
   const place = el("section", { class: "first stack", "aria-labelledby": "first-title" });
+  const view = form.parentNode;
   const done = () => {
-    place.remove();
-    form.hidden = false;
-    form.querySelector("textarea").focus();
+    chosen();
+    view.querySelector("textarea").focus();
     dispatchEvent(new Event("settings-changed"));
   };
   form.hidden = true;

@@ -52,6 +52,8 @@ def test_a_first_visit_offers_what_answers_on_this_machine_then_asks_of_it(
         page.get_by_role("button", name="Use this model").press("Enter")
         expect(page.get_by_role("textbox", name="Question")).to_be_focused()
         expect(page.locator("#side-foot")).to_contain_text("scripted")
+        expect(page.get_by_role("radio", name="Deep")).to_be_visible()
+        expect(page.get_by_text("300,000 tokens")).to_be_visible()
         page.goto(f"{fresh.url}#/settings")
         page.get_by_label("Sources", exact=True).fill(str(notes_of(fresh)))
         page.get_by_role("button", name="Keep").click()
