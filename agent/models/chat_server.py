@@ -31,6 +31,7 @@ from rubricem.agent.models.limits import (
     Server,
     Tries,
     cost,
+    is_no_model,
     is_too_long,
     note_spent,
     paid,
@@ -55,7 +56,9 @@ LIKELY = (0.4, 2.5)
 
 # A complaint about a parameter itself, unlike one about its value.
 _UNKNOWN = re.compile(
-    r"support|unrecogni[sz]ed|unknown|unexpected|extra|permitted|not allowed", re.IGNORECASE
+    r"support|unrecogni[sz]ed|unknown|unexpected|extra|permitted|not allowed|cannot both"
+    r"|deprecated",
+    re.IGNORECASE,
 )
 _OUT_OF_RANGE = re.compile(r"at most|too (large|long|many)|maximum|less than|greater than|between")
 
@@ -171,6 +174,8 @@ class Dialect:
             named.add("tools")
         elif not _UNKNOWN.search(complaint) or _OUT_OF_RANGE.search(complaint):
             return
+        if {"temperature", "top_p"} <= named:  # Claude takes one of them
+            named.discard("temperature")
         if "include_usage" in named:
             named.add("stream_options")
         for name in (body.keys() & named) - NEEDED - self.refused:
@@ -332,11 +337,11 @@ class OpenAIChat:
             try:
                 return await self._http.stream("/chat/completions", body)
             except AttemptError as refused:
-                if refused.status == 404:
+                if is_no_model(refused.status, refused.complaint):
                     known: list[str] = []
                     with suppress(AttemptError):
                         known = await self._http.model_names()
-                    raise self._server.no_model(known) from None
+                    raise self._server.no_model(refused.status, known) from None
                 if refused.status in (400, 422, 500):
                     self._dialect.learn(body, refused.complaint)
                 if refused.status not in (0, 500) and not lowered:
@@ -369,13 +374,15 @@ class OpenAIChat:
         told, text = reading.usage, reading.reasoning + reading.raw
         prompt = count_in(told, "prompt_tokens") or math.ceil(_bytes_of(messages) / BYTES_A_TOKEN)
         written = len(text.encode(errors="replace"))
+        # Gemini counts thinking in the whole alone.
+        written_of_all = (count_in(told, "total_tokens") or 0) - prompt
         cached = count_in(told, "prompt_tokens_details", "cached_tokens")
         if cached is None:
             cached = count_in(told, "prompt_cache_hit_tokens")
         used = Usage(
             prompt_tokens=prompt,
             cached_tokens=min(cached or 0, prompt),
-            completion_tokens=count_in(told, "completion_tokens")
+            completion_tokens=max(count_in(told, "completion_tokens") or 0, written_of_all)
             or math.ceil(written / BYTES_A_TOKEN),
             calls=1,
         )

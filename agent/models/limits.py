@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -144,12 +145,19 @@ def is_transient(status: int) -> bool:
     return status in RETRIED_STATUSES or status >= 500
 
 
-def parse_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the response's headers ask to wait, or None if they say nothing usable."""
+_AGAIN_IN = re.compile(
+    r"(?:retry|try again) in (\d+(?:\.\d+)?) ?(m?)s(?:econds?)?\b", re.IGNORECASE
+)
+
+
+def parse_wait(headers: Mapping[str, str], complaint: str = "") -> float | None:
+    """Seconds that the headers, else the words, ask to wait; None if they say nothing usable."""
     for name, a_second in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             if math.isfinite(asked := float(headers.get(name, "")) / a_second):
                 return max(0.0, asked)
+    if said := _AGAIN_IN.search(complaint):  # Gemini sends no header
+        return float(said[1]) / (1000 if said[2] else 1)
     return None
 
 
@@ -308,7 +316,24 @@ _LASTING = re.compile(
     re.IGNORECASE,
 )
 """an error that the same request meets again"""
-_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient[_ ](quota|balance|credit)|exceeded your current quota|credit balance"
+    r"|budget has been exceeded|exceeded budget",
+    re.IGNORECASE,
+)
+_NEVER = re.compile(r"\blimit: 0\b")
+"""of a quota that no waiting brings back"""
+_KEY = re.compile(r"api[_ ]key not valid|api_key_invalid|authorization header", re.IGNORECASE)
+_FILTER = re.compile(r"content_filter|content management policy", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"model_not_found|not a valid model|invalid model name|model .{0,80}(does not exist|not found)",
+    re.IGNORECASE,
+)
+
+
+def is_no_model(status: int, complaint: str) -> bool:
+    """Whether the server has no such model, or no such address."""
+    return status == 404 or (status == 400 and _NO_MODEL.search(complaint) is not None)
 
 
 def is_too_long(status: int, complaint: str) -> bool:
@@ -375,7 +400,7 @@ class Fault(Enum):
         "Allow it more tokens (max_tokens), or let it think less (reasoning_effort).",
         {"kind": "thinking"},
     )
-    NO_MODEL = (f"{_SERVER} has no model {{model!r}} (404)", "{words}")
+    NO_MODEL = (f"{_SERVER} has no model {{model!r}} ({{status}})", "{words}")
     TOO_LONG = (
         "the conversation no longer fits the context length of {model}: {words}",
         "Allow fewer tool calls, or use a model or an account with a longer context.",
@@ -389,8 +414,12 @@ class Fault(Enum):
         f"{_SERVER} requires an API key and none is set ({{status}})",
         "Give a key of this server, as api_key or RUBRICEM_API_KEY.",
     )
+    NO_ACCESS = (
+        f"{_SERVER} refused access ({{status}}): {{words}}",
+        "Give a key that may do this, or use another model or server.",
+    )
     NO_QUOTA = (
-        "the account at {url} has no quota left (429)",
+        "the account at {url} has no quota left ({status})",
         "Add credit there, use another key, or use another model.",
     )
     CROWDED = (
@@ -432,19 +461,23 @@ class Server:
 
     def refusal(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""
-        failed = self._refusal(status, complaint, parse_wait(headers))
+        failed = self._refusal(status, complaint, parse_wait(headers, complaint))
         failed.status, failed.complaint = status, complaint
         return failed
 
     def _refusal(self, status: int, complaint: str, asked: float | None) -> AttemptError:
         if status in (401, 403) and complaint.lstrip().startswith("<"):
             return self.failed(Fault.WEB_PAGE)
-        if status in (401, 403):
-            return self.failed(Fault.WRONG_KEY if self.key else Fault.NO_KEY, status=status)
         if is_too_long(status, complaint):
             return self.failed(Fault.TOO_LONG, complaint)
-        if status == 429 and _QUOTA.search(complaint):
-            return self.failed(Fault.NO_QUOTA)
+        spent = _QUOTA.search(complaint) and (asked is None or _NEVER.search(complaint))
+        if status == 402 or (spent and status in (400, 403, 429)):
+            return self.failed(Fault.NO_QUOTA, status=status)
+        if status in (401, 403) or (status == 400 and _KEY.search(complaint)):
+            fault = Fault.NO_ACCESS if status == 403 else Fault.WRONG_KEY
+            return self.failed(fault if self.key else Fault.NO_KEY, complaint, status=status)
+        if status == 400 and _FILTER.search(complaint):
+            return self.failed(Fault.FILTERED)
         if not is_transient(status):
             return self.failed(Fault.REJECTED, complaint, status=status)
         crowded = status == 429 or (status == 503 and asked is not None)
@@ -460,12 +493,13 @@ class Server:
         failed.again = begun or not _LASTING.search(words)
         return failed
 
-    def no_model(self, known: list[str]) -> AttemptError:
-        """`known`: the ids that the server lists; empty if it lists none."""
+    def no_model(self, status: int, known: list[str]) -> AttemptError:
+        """`known`: the ids that the server lists, of which the nearest are named; may be empty."""
         remedy = "Correct the model's name, or the address; for most servers it ends in /v1."
         if known:
-            remedy = f"It has: {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}."
-        return self.failed(Fault.NO_MODEL, remedy)
+            nearest = get_close_matches(self.model, known, 5, 0.0)
+            remedy = f"It has: {', '.join(nearest)}{', ...' if len(known) > 5 else ''}."
+        return self.failed(Fault.NO_MODEL, remedy, status=status)
 
 
 class Price(NamedTuple):

@@ -259,13 +259,15 @@ class ServerChoice:
         )
 
     async def model_names(self) -> list[str]:
-        """What the server lists. Raises PolicyError if it does not answer."""
+        """What the server lists, if it does. Raises PolicyError if it does not answer."""
         if self.base_url == LANGCHAIN:
             async with self.open_chat() as chat:
                 return [chat.model]
         try:
             known: list[str] = await self._http("").model_names()
         except AttemptError as failed:
+            if failed.status == 404:
+                return []
             raise failed.final() from None
         return known
 

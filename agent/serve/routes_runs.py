@@ -476,12 +476,12 @@ class _Server:
 
     def status(self) -> dict[str, Any]:
         desk, settings = self.desk, self.desk.settings
-        policy, model = desk.researchers.policy, desk.setup.model.name
+        policy, model = desk.researchers.policy, desk.setup.model
         states = [work.state for work in desk.live.values()]
         usual = desk.history.usual(desk.setup.choices["model"] or "").items()
         return {
             "version": version("rubricem"),
-            "model": policy.name if policy else model,
+            "model": policy.name if policy else model.name or model.server,
             "models": list(models_on_offer(settings)),
             "sources": list(requests.sources(settings)),
             "source": [requests.shown_name(name) for name in settings.source],
