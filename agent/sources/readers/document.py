@@ -70,22 +70,13 @@ class Document:
     sections: tuple[Section, ...]
     note: str = ""
     """what is to be said of the reading, as it follows "NAME is ", such as "read in part"."""
-    date: str = ""
-    """as the document says it"""
-    tags: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls,
-        given: "Input",
-        sections: Sequence[Section],
-        title: str = "",
-        note: str = "",
-        date: str = "",
-        tags: tuple[str, ...] = (),
+        cls, given: "Input", sections: Sequence[Section], title: str = "", note: str = ""
     ) -> "Document":
         """One with its own title or, without one, its first heading or the file's name."""
-        return cls(title_of(sections, given.stem, title), tuple(sections), note, date, tags)
+        return cls(title_of(sections, given.stem, title), tuple(sections), note)
 
 
 @dataclass(frozen=True, slots=True)

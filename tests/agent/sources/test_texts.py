@@ -50,12 +50,11 @@ def test_no_level_of_a_text_is_too_deep_to_be_told() -> None:
         ("a.rst", "Third trial\n===========\n:Date: 2023-05-17\n:Tags: pump, seal\n\nIt wore out.\n\n.. secret\n"),
     ],
 )  # fmt: skip
-def test_tags_are_metadata_and_the_date_is_found_as_text(name: str, content: str) -> None:
+def test_tags_and_the_date_are_found_as_text(name: str, content: str) -> None:
     document = told(name, content)
-    assert (document.title, document.date) == ("Third trial", "2023-05-17")
-    assert document.tags == ("pump", "seal")
     text = text_of(document)
-    assert "2023-05-17" in text and text.endswith("It wore out.") and "secret" not in text
+    assert document.title == "Third trial" and "secret" not in text
+    assert "2023-05-17" in text and "pump" in text and text.endswith("It wore out.")
     assert not any("2023" in name for section in document.sections for name in section.path)
 
 
@@ -123,7 +122,7 @@ def test_a_list_counts_from_its_first_number(name: str, content: str) -> None:
 
 def test_front_matter_may_be_toml_or_broken() -> None:
     toml = told("a.md", '+++\ntitle = "Trial"\ndate = 2023-05-17\ntags = ["a"]\n+++\n\nText.\n')
-    assert (toml.title, toml.date, toml.tags) == ("Trial", "2023-05-17", ("a",))
+    assert toml.title == "Trial" and "2023-05-17" in text_of(toml)
     for front in (
         "% Trial\n% A. Lee\n% May\n",
         '{\n"title": "Trial"}\n',

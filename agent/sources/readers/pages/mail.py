@@ -113,7 +113,7 @@ def read_mail(given: Input) -> Document:
     message, mail = _message(given), _Mail(given)
     mail.tell(message)
     title = title_of((), given.stem, _header(message, "Subject"))
-    return Document(title, tuple(mail.sections), left_out(mail.unread), _header(message, "Date"))
+    return Document(title, tuple(mail.sections), left_out(mail.unread))
 
 
 def read_mailbox(given: Input) -> Document:

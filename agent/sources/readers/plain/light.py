@@ -26,7 +26,7 @@ def _between(sign: str) -> str:
     return rf"(?<![\w\\]){sign}(?=[^\s{sign}])([^{sign}\n]{{1,400}})(?<=\S){sign}(?!\w)"
 
 
-_TOLD = ("date", "keywords", "author", "description", "filetags", "title")
+_TOLD = ("date", "revdate", "keywords", "author", "description", "filetags", "title")
 
 
 class Org(Markup):
@@ -230,9 +230,8 @@ class Adoc(Markup):
 
     def _field(self, found: re.Match[str], indent: int) -> None:
         self._known[found[1]] = found[2]
-        name = {"revdate": "date", "docdate": "date"}.get(found[1], found[1])
-        if name in _TOLD and name not in self.fields:
-            self.field(name, found[2])
+        if found[1] in _TOLD:
+            self.field(found[1], found[2])
 
     def _item(self, found: re.Match[str], indent: int) -> None:
         mark = re.sub(r"\d+", "1", found[1])

@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from lxml.html import defs
 
-from rubricem.agent.sources.readers.document import (
-    LONGEST_NAME,
-    Block,
-    BlockKind,
-    Document,
-    Input,
-    Section,
-)
+from rubricem.agent.sources.readers.document import Block, BlockKind, Document, Input, Section
 from rubricem.agent.sources.readers.pages.seen import TEX_BETWEEN
 from rubricem.agent.sources.readers.plain.data import load_yaml, told_lines
 from rubricem.agent.sources.readers.plain.writing import formula, sections_of, shown_formula
-from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -68,14 +60,8 @@ def read_markdown(given: Input) -> Document:
     about = "\n".join(told_lines(fields))
     first = [Section((), (Block(BlockKind.PARAGRAPH, about),))] if about else []
     sections = (*first, *markdown_sections(text, given.get_on))
-    fields = {name.lower(): value for name, value in fields.items()}
-    title = str(fields.get("title") or "")
-    date, tags = str(fields.get("date") or ""), fields.get("tags") or fields.get("keywords") or ()
-    named = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
-    return Document.of(
-        given, sections, title, note,
-        one_line(date, LONGEST_NAME), tuple(one_line(str(each), LONGEST_NAME) for each in named),
-    )  # fmt: skip
+    title = next((value for name, value in fields.items() if name.lower() == "title"), "")
+    return Document.of(given, sections, str(title or ""), note)
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:

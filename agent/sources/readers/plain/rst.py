@@ -91,8 +91,6 @@ class Rst(Markup):
 
     def _field(self, found: re.Match[str], indent: int) -> None:
         text = " ".join([found[2] or "", *map(str.strip, self._deeper(indent))]).strip()
-        if len(self._levels) < 2:
-            self.fields.setdefault(found[1].strip().lower(), text)
         if text:
             self.page.paragraph(f"{found[1].strip()}: {text}", indent)
 

@@ -36,10 +36,8 @@ _DROPPED = dict.fromkeys(_NAMES["dropped_one"], 1) | dict.fromkeys(_NAMES["dropp
 _DEEPEST = 100
 _LONGEST = 5000
 """characters of a formula"""
-_CELL, _ROW, _ITEM = "\x1d", "\x1c", "\x1e"
-"""where a cell, a row and an item begin, in what is told of a table or a list"""
-_END_OF_TERM, _SPANS = "\x1f", "\x1b"
-"""behind a term; behind a cell, before the digits of how many columns and rows it covers"""
+_CELL, _ROW, _SPANS = "\x1d", "\x1c", "\x1b"
+"""where a cell and a row begin in a table, and before how many columns and rows a cell covers"""
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
 _THEOREM = re.compile(r"\\newtheorem\*?\{(\w{1,40})\}(?:\[\w{1,40}\])?\{([^{}]{1,60})\}")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
@@ -54,7 +52,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)
 _BRACED = r"\{((?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*+\})*+\}){0,2000}+)\}"
 _DEFINED = re.compile(
     r"\\(?:newcommand\*?|def)[ \t]{0,9}\{?\\([a-zA-Z]{1,40})\}?[ \t]{0,9}"
-    rf"(?:\[(\d)\]|((?:#\d)*+))\s{{0,9}}{_BRACED}",
+    rf"(?:\[(\d)\](?:\[([^\[\]]{{0,200}})\])?|((?:#\d)*+))\s{{0,9}}{_BRACED}",
     re.S,
 )
 _VERBATIMS = rf"\\begin\{{(?P<kind>{'|'.join(_VERBATIM)})\*?\}}.*?\\end\{{(?P=kind)|\\verb(\W).*?\2"
@@ -64,19 +62,26 @@ _PASSES, _MOST_WRITTEN = 5, 200_000
 
 def _written_out(source: str) -> str:
     """The source with the commands that it defines itself written out."""
-    known: dict[str, tuple[int, str]] = {}
+    known: dict[str, tuple[int, list[str], str]] = {}
+    """how many arguments each has, what the first is where it is not given, and what it says"""
     left = _MOST_WRITTEN
 
     def define(found: re.Match[str]) -> str:
-        count = int(found[2] or found[3].count("#"))
-        known[found[1]] = count, found[4].replace("\\xspace", " ")
+        count, default = int(found[2] or found[4].count("#")), found[3]
+        told = found[5].replace("\\xspace", " ")
+        known[found[1]] = count, [] if default is None else [default], told
         return ""
 
     def write(found: re.Match[str]) -> str:
         nonlocal left
         if not found["word"]:
             return found[0]
-        (count, told), given = known[found["word"]], re.findall(_BRACED, found["given"], re.S)
+        count, first, told = known[found["word"]]
+        given = re.findall(_BRACED, found["given"], re.S)
+        if first:
+            given.insert(0, first[0] if found["option"] is None else found["option"])
+        elif found["option"] is not None:
+            told, given = f"{told}[{found['option']}]", []
         left -= len(told) + len(found["given"])
         for number, each in enumerate(given[:count], 1):
             told = told.replace(f"#{number}", each)
@@ -85,7 +90,8 @@ def _written_out(source: str) -> str:
     head, begin, body = source.partition("\\begin{document}")
     source = _DEFINED.sub(define, head) + begin + (body.rpartition("\\end{document}")[0] or body)
     named = (
-        rf"{_VERBATIMS}|\\(?P<word>{'|'.join(known)})(?![a-zA-Z@])(?P<given>(?:{_BRACED}){{0,9}})"
+        rf"{_VERBATIMS}|\\(?P<word>{'|'.join(known)})(?![a-zA-Z@])"
+        rf"(?:\[(?P<option>[^\[\]]{{0,200}})\])?(?P<given>(?:{_BRACED}){{0,9}})"
     )
     for _ in range(_PASSES if known else 0):
         source = re.sub(named, write, source, flags=re.S)
@@ -100,6 +106,8 @@ class _Tex:
         self._page = page
         """which keeps the notes"""
         self._at = self._level = self._tables = 0
+        self._entry = "<li>{} "
+        """how an item of the list begins with its term"""
         self._captions: list[str] = []
         self._closed: dict[int, int] = {}
         """where each brace that opens is closed"""
@@ -111,17 +119,15 @@ class _Tex:
                 self._closed[above.pop()] = brace.start()
         self._theorems = {found[1]: found[2] for found in _THEOREM.finditer(source)}
         """what is called so, by the name of its environment"""
-        self.title, self.date = "", ""
+        self.title = ""
 
     def html(self) -> str:
         begins = self._source.find("\\begin{document}")
-        head = self._source[: max(begins, 0)]
-        for name in ("title", "date"):
-            if (at := head.rfind(f"\\{name}{{")) >= 0:
-                self._at = at + len(name) + 1
-                setattr(self, name, _bare(self._inner()))
+        if (at := self._source.rfind("\\title{", 0, max(begins, 0))) >= 0:
+            self._at = at + len("\\title")
+            self.title = _bare(self._inner())
         self._at = begins + len("\\begin{document}") if begins >= 0 else 0
-        return _paragraphs(self._told()) + self._page.html()
+        return self._told() + self._page.html()
 
     def _told(self, end: str = "") -> str:
         """What is read until the brace or the word that ends it, or the end of all."""
@@ -147,7 +153,7 @@ class _Tex:
         if dollars := token["dollars"]:
             return self._formula(dollars, display=len(dollars) == 2, otherwise="$")
         if token["gap"]:
-            return "\n\n"
+            return "\n<p>"
         if token[0] == "&":
             return _CELL if self._tables else ""
         return _typed(token["plain"] or "")
@@ -169,7 +175,7 @@ class _Tex:
         if rule := _COMMANDS.get(word):
             return rule(self)
         if word in _LEVELS:
-            return f"\n\n<h{_LEVELS[word]}>{_bare(self._inner())}</h{_LEVELS[word]}>\n\n"
+            return f"<h{_LEVELS[word]}>{_bare(self._inner())}</h{_LEVELS[word]}>\n"
         if "cite" in word or word in ("ref", "eqref", "autoref", "cref", "Cref", "pageref"):
             self._option()
             self._option()
@@ -190,7 +196,7 @@ class _Tex:
         told = self._inner()
         if self._tables:
             self._captions.append(told)
-        return "" if self._tables else f"\n\n{told}\n\n"
+        return "" if self._tables else f"<p>{told}<p>"
 
     def _behind(self, count: int) -> str:
         """The argument behind so many that are no text."""
@@ -210,27 +216,32 @@ class _Tex:
         base = name.rstrip("*")
         if base in _NAMES["formulas"]:
             rows = filter(str.strip, _math(self._raw(name)).split(_ROW))
-            return "\n\n".join(("", *(formula(row, display=True) for row in rows), ""))
+            return "".join(formula(row, display=True) for row in rows)
         if base in _NAMES["left_out"]:
             self._raw(name)
             return ""
         title = self._option()
         if base in _VERBATIM:
-            return _code(plain(self._raw(name)))
+            return f"<pre>{plain(self._raw(name))}</pre>"
         if base in _NAMES["tables"]:
             return self._table(base)
         if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
             self._argument()
+        above, self._entry = self._entry, "<dt>{}<dd>" if base == "description" else "<li>{} "
         inner = self._told("end")
+        _, begun, items = inner.partition(self._entry[:4])
+        self._entry = above
         self._argument()
         if base in self._theorems:
             named = f" ({self._aside(title)})" if title else ""
             inner = f"{plain(self._theorems[base])}{named}. {inner}"
         if base == "Highlighting":  # as pandoc writes code
-            return _code(inner)
-        if base in ("itemize", "enumerate", "description"):
-            return _list(base, inner, title)
-        return f"\n\n{'<h2>Abstract</h2>' if base == 'abstract' else ''}\n\n{inner}\n\n"
+            return f"<pre>{inner}</pre>"
+        if element := _LISTS.get(base):
+            counted = re.search(r"\\([aA]l(?=ph)|[rR]o(?=man))", title)
+            form = f' type="{_FORMS[counted[1]]}"' if counted else ""
+            return f"<{element}{form}>{begun}{items}</{element}>"
+        return f"<p>{'<h2>Abstract</h2>' if base == 'abstract' else ''}{inner}<p>"
 
     def _raw(self, name: str) -> str:
         mark = f"\\end{{{name}}}"
@@ -240,8 +251,7 @@ class _Tex:
         return raw.strip("\n")
 
     def _item(self) -> str:
-        term = self._aside(self._option())
-        return f"{_ITEM}{term}{_END_OF_TERM}"
+        return self._entry.format(self._aside(self._option()))
 
     def _table(self, base: str) -> str:
         if base in ("tabularx", "tabulary"):
@@ -269,7 +279,7 @@ class _Tex:
                 rows.append(cells)  # a long table repeats its header
         above = "".join(f"<p>{each}</p>" for each in self._captions[:1])
         self._captions.clear()
-        return f"\n\n{above}{table(rows)}\n\n"
+        return f"{above}{table(rows)}"
 
     def _formula(self, close: str, *, display: bool, otherwise: str = "") -> str:
         end = self._source.find(close, self._at, self._at + _LONGEST)
@@ -367,9 +377,10 @@ _COMMANDS: dict[str, Callable[[_Tex], str]] = {
     "tabularnewline": lambda tex: tex._sign("\\"),
     "caption": _Tex._caption,
     "item": _Tex._item,
-    "bibitem": lambda tex: f"\n\n[{plain(tex._option() or tex._argument())}] ",
+    "par": lambda tex: "<p>",
+    "bibitem": lambda tex: f"<p>[{plain(tex._option() or tex._argument())}] ",
     "begin": _Tex._environment,
-    "end": lambda tex: "\n\n" * bool(tex._argument()),
+    "end": lambda tex: "<p>" * bool(tex._argument()),
 }
 
 
@@ -384,34 +395,8 @@ def _bare(page: str) -> str:
     return re.sub(r"\s+", " ", page).strip()
 
 
-def _code(told: str) -> str:
-    told = told.replace("\n", "&#10;")  # so that none parts paragraphs
-    return f"\n\n<pre>{told}</pre>\n\n"
-
-
 _FORMS = {"al": "a", "Al": "A", "ro": "i", "Ro": "I"}  # by how the names of commands begin
-
-
-def _list(base: str, inner: str, option: str) -> str:
-    told, counted = [], re.search(r"\\([aA]l(?=ph)|[rR]o(?=man))", option)
-    for item in inner.split(_ITEM)[1:]:
-        term, _, text = item.partition(_END_OF_TERM)
-        if base == "description":
-            told.append(f"<dt>{term}</dt><dd>{_paragraphs(text.strip())}</dd>")
-        else:
-            told.append(f"<li>{_paragraphs(f'{term} {text}'.strip())}</li>")
-    element = {"itemize": "ul", "enumerate": "ol"}.get(base, "dl")
-    form = f' type="{_FORMS[counted[1]]}"' if counted else ""
-    return f"\n\n<{element}{form}>{''.join(told)}</{element}>\n\n"
-
-
-_BLOCK = re.compile(r"\s*<(?:h\d|table|ul|ol|dl|pre|p|div|math[^>]{0,99}display=\"block\")")
-
-
-def _paragraphs(told: str) -> str:
-    """HTML of paragraphs that are parted by empty lines."""
-    parts = filter(None, map(str.strip, told.split("\n\n")))
-    return "".join(part if _BLOCK.match(part) else f"<p>{part}</p>\n" for part in parts)
+_LISTS = {"itemize": "ul", "enumerate": "ol", "description": "dl"}
 
 
 def read_tex(given: Input) -> Document:
@@ -425,4 +410,4 @@ def read_tex(given: Input) -> Document:
         text = re.sub(r"(\\begin\{frame\}(?:\[[^\[\]]{0,99}\])?)\s*(?=\{)", r"\1\\frametitle", text)
     reader = _Tex(_written_out(text), Blocks())
     sections = sections_of(reader.html())
-    return Document.of(given, sections, reader.title, said, reader.date)
+    return Document.of(given, sections, reader.title, said)

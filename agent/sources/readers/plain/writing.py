@@ -221,8 +221,7 @@ class Markup:
         self.lines = text.expandtabs(8).splitlines()
         self.at = 0
         """behind the line that is told, and then behind all that belongs to it"""
-        self.fields: dict[str, str] = {}
-        """what the text says of itself: title, date, tags"""
+        self.title = ""
         self.page = Blocks(lambda text: self.inline.told(text))
         self.page.taken.update(_NUMBERED.findall(text))
 
@@ -245,8 +244,9 @@ class Markup:
 
     def field(self, name: str, value: str) -> None:
         """What the text says of itself; the title is told as such only."""
-        self.fields.setdefault(name, value)
-        if name != "title":
+        if name == "title":
+            self.title = self.title or value
+        else:
             self.page.paragraph(f"{name}: {value}")
 
     def following(self, goes_on: Callable[[str], bool]) -> list[str]:
@@ -266,8 +266,4 @@ class Markup:
     def read(cls, given: Input) -> Document:
         text, note = given.text()
         told = cls(text)
-        sections, known = sections_of(told.html()), told.fields
-        tags = known.get("tags") or known.get("filetags") or known.get("keywords") or ""
-        several = re.split(r"[:,;]\s*" if re.search("[:,;]", tags) else r"\s+", tags)
-        title, date = known.get("title", ""), known.get("date", "")
-        return Document.of(given, sections, title, note, date, tuple(filter(None, several)))
+        return Document.of(given, sections_of(told.html()), told.title, note)
