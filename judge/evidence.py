@@ -25,7 +25,7 @@ ALL = tuple(Stage)
 _SNIPPET = re.compile(r'<snippet id="([^"<>]*)">\n(.*?)\n</snippet>', re.S)
 _ID = re.compile(r"\bS\d+\b")
 _CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
-TITLE_CHARACTERS = 120
+ORIGIN_CHARACTERS = 240
 LONG_PASSAGE = 4000
 """characters of a passage by which criteria are written"""
 LEAST_PASSAGES = 4
@@ -72,7 +72,7 @@ def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = 
         if text not in texts and len(body) <= room:
             texts[text], room = body, room - len(body)
     told = {
-        f"passage {name}": f"{one_line(found[text].title, TITLE_CHARACTERS)}\n{texts[text]}"
+        f"passage {name}": f"{_origin(found[text])}\n{texts[text]}"
         for text, name in names.items()
         if text in texts
     }
@@ -118,10 +118,16 @@ def found_text(found: Sequence[Source], characters: int) -> str:
     """As many of the passages as fit, fenced under numbers; "" if there are none."""
     parts: dict[str, str] = {}
     for number, source in enumerate(found, start=1):
-        text = cut(f"{one_line(source.title, TITLE_CHARACTERS)}\n{source.text}", LONG_PASSAGE)
+        text = cut(f"{_origin(source)}\n{source.text}", LONG_PASSAGE)
         if len(text) <= characters:
             parts[f"passage {number}"], characters = text, characters - len(text)
     return fence(parts)
+
+
+def _origin(source: Source) -> str:
+    """Its title and where it stands: the file or host is often all that names the product."""
+    told = (source.title, source.location, source.place)
+    return one_line(", ".join(filter(None, dict.fromkeys(told))), ORIGIN_CHARACTERS)
 
 
 def _cited(run: Trajectory) -> list[Source]:
@@ -156,8 +162,8 @@ def _referring(run: Trajectory, names: Mapping[str, str]) -> Trajectory:
         if (source := known.get(found[1])) is None:
             return found[0]
         name = names.get(source.text)
-        title = one_line(source.title, TITLE_CHARACTERS)
-        told = f"passage {name}: {title}" if name else f"{title} (left out: nobody cites it)"
+        origin = _origin(source)
+        told = f"passage {name}: {origin}" if name else f"{origin} (left out: nobody cites it)"
         return f'<snippet id="{source.id}">{told}</snippet>'
 
     segments = tuple(

@@ -185,6 +185,7 @@ class CitedAnswer:
     """addresses and entries of its own list of references that no tool returned; each is marked"""
     uncited: tuple[str, ...] = ()
     """sentences that state a number or a name and cite nothing"""
+    question: str = ""
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -674,7 +675,7 @@ def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     invented = tuple(p.text for p in marked if isinstance(p, Uncited) and p not in pieces)
     plain = "".join(p.text if isinstance(p, Text) else _HELD + _end(p.text) for p in marked)
     uncited = tuple(uncited_sentences(plain, _HELD))
-    answer = CitedAnswer(marked, reading.marks.dropped, "", invented, uncited)
+    answer = CitedAnswer(marked, reading.marks.dropped, "", invented, uncited, trajectory.question)
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(join_pieces(answer.pieces, lambda piece: "")))
     return answer

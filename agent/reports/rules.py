@@ -371,6 +371,16 @@ _POSITIONS = ("page", "rows", "lines")
 """words with which readers write how far down a place is: its numbers are none of the source's"""
 
 
+def _versions(question: str) -> Iterator[tuple[str, str]]:
+    """Names within a question and their numbers, as of "in Python 3.12"; no years and dates."""
+    for found in _NUMBER.finditer(question):
+        before, number = question[: found.start()].split(), found["digits"]
+        year = number and number.isdigit() and len(number) == 4 and number[:2] < "21"
+        named = len(before) > 1 and before[-1].isalnum() and not before[-1].islower()
+        if found[0] == number and named and not year and before[-1][:3] not in _MONTHS:
+            yield before[-1], number
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A claim and one of the sources it cites; `beside` are its other sources."""
@@ -380,6 +390,8 @@ class Pair:
     beside: tuple[Source, ...] = ()
     context: str = ""
     """as of `CitationCheck`"""
+    asked: str = ""
+    """the question, of which a version such as "Python 3.12" need not stand in a source, too"""
 
     def verbatim(self) -> bool:
         """Whether the claim is whole sentences of the source, apart from spaces.
@@ -423,9 +435,13 @@ class Pair:
         about = f"{claim} {self.context}" if short else claim
         parts = source.place.split(" > ")
         above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
-        near = "\n".join((source.title, *above, *_beside_words(about, text))) if counted else ""
+        where = (source.title, source.location, *above)
+        near = "\n".join((*where, *_beside_words(about, text))) if counted else ""
+        stated = claim
+        for name, number in _versions(self.asked):
+            stated = stated.replace(f"{name} {number}", name)
         return [
-            *(("number", number) for number in missing_numbers(claim, near)),
+            *(("number", number) for number in missing_numbers(stated, near)),
             *(("quotation", quoted) for quoted in missing_quotations(claim, text)),
             *(("name", name) for name in missing_names(claim, everywhere)),
         ]

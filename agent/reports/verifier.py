@@ -169,9 +169,13 @@ def question(pair: Pair) -> str:
 
 
 def passage(pair: Pair, characters: int) -> str:
-    """Title and place of the source, and at most `characters` of its text, around the claim."""
-    text = around(pair.claim, pair.source.text, characters)
-    return "\n".join(filter(None, dict.fromkeys((pair.source.title, pair.source.place, text))))
+    """What tells which source it is, and at most `characters` of its text, around the claim.
+
+    The folder or host is often all that names the product that a manual is about.
+    """
+    source, text = pair.source, around(pair.claim, pair.source.text, characters)
+    told = (source.title, source.location, source.place, text)
+    return "\n".join(filter(None, dict.fromkeys(told)))
 
 
 def around(claim: str, text: str, characters: int) -> str:
@@ -587,15 +591,15 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
     pairs = dict[Pair, None]()
     for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
         first, sources = piece.citations[0], [c.source for c in piece.citations]
-        pairs |= dict.fromkeys(_pairs(first.claim, sources, first.context))
+        pairs |= dict.fromkeys(_pairs(first.claim, sources, first.context, answer.question))
     return tuple(pairs)
 
 
-def _pairs(claim: str, sources: Sequence[Source], context: str) -> list[Pair]:
+def _pairs(claim: str, sources: Sequence[Source], context: str, asked: str) -> list[Pair]:
     """Those of one claim."""
     held = list(sources) if bids(claim) else [*map(statements_of, sources)]
     return [
-        Pair(claim, own, (*held[:place], *held[place + 1 :]), context)
+        Pair(claim, own, (*held[:place], *held[place + 1 :]), context, asked)
         for place, own in enumerate(held)
     ]
 

@@ -390,7 +390,7 @@ async def _open_page(run: Run, wanted: str) -> Found:
         # In a thread: sketch and ranking take a moment if the page is a book.
         return await asyncio.to_thread(look_over, passages)
 
-    behind = [] if sought else [_id_of(name)] * (source is not None)
+    behind = [] if sought or source is None else ["on", "from", _id_of(name)]
     asked = " ".join([place or name, *(sought.split() or behind)])
     failed = "The page was not opened."
     return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)

@@ -290,7 +290,9 @@ def open_source(
             on_progress(0, 0, "fetching the repository")
         folder = fetch_repository(name.removeprefix(GIT), cache_dir.parent / "repositories")
     if name and folder.is_dir():
-        return Folder(folder, cache_dir, on_progress, label=_parts(name)[-1], below=below)
+        way = _parts(name)
+        label = "/".join(way[-_telling(way) :])
+        return Folder(folder, cache_dir, on_progress, label=label, below=below)
     raise _unknown(name)
 
 
@@ -303,12 +305,23 @@ def _parts(name: str) -> tuple[str, ...]:
     return path.parts[1:] or (str(path),)
 
 
+_TELL_NOTHING = frozenset(
+    ("doc", "docs", "documentation", "documents", "files", "html", "pages", "src", "text", "txt")
+)
+"""names of folders that do not say what these are about"""
+
+
+def _telling(way: Sequence[str]) -> int:
+    """How many of the last names tell what a folder is about."""
+    return min(1 + (way[-1].lower() in _TELL_NOTHING), len(way))
+
+
 def _told_apart(names: Sequence[str]) -> dict[str, str]:
-    """For each of several folders the last of its names that no other has; nothing for one."""
+    """For each of several folders its last names that no other has; nothing for one."""
     ways = {name: _parts(name) for name in dict.fromkeys(names)}
     told = dict[str, str]()
     for name, way in ways.items() if len(ways) > 1 else ():
-        counts = range(1, len(way) + 1)
+        counts = range(_telling(way), len(way) + 1)
         alone = (n for n in counts if [w[-n:] for w in ways.values()].count(way[-n:]) == 1)
         told[name] = "/".join(way[-next(alone, len(way)) :])
     return told

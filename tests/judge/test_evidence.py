@@ -74,8 +74,8 @@ def test_a_passage_that_two_runs_found_stands_once_and_each_refers_to_it():
     texts = shown.texts
     assert shown.passages.count(RULE) == 1 and shown.passages.count(ASIDE) == 1
     assert not any(RULE in text or ASIDE in text for text in texts)
-    assert '<snippet id="S1">passage P1: Page 1</snippet>' in texts[0]
-    assert '<snippet id="S2">passage P1: Page 2</snippet>' in texts[1]
+    assert '<snippet id="S1">passage P1: Page 1, p</snippet>' in texts[0]
+    assert '<snippet id="S2">passage P1: Page 2, p</snippet>' in texts[1]
     assert "S1 is P1" in shown.notes[0] and "S2 is P1" in shown.notes[1]
     assert show([GOOD], CHARACTERS).passages.startswith("[text"), "alone it keeps its own names"
     assert "passage S1]" in show([GOOD], CHARACTERS).passages
@@ -84,7 +84,7 @@ def test_a_passage_that_two_runs_found_stands_once_and_each_refers_to_it():
 def test_what_nobody_cites_is_left_out_first_and_whole():
     shown = show([GOOD, FALSE], needs([GOOD, FALSE]))
     assert RULE in shown.passages and ASIDE[:20] not in shown.passages
-    assert "Page 2 (left out: nobody cites it)" in shown.texts[0]
+    assert "Page 2, p (left out: nobody cites it)" in shown.texts[0]
     assert all(text in shown.texts[0] for text in (*list(WHOLE.values())[:3], HELD))
 
 

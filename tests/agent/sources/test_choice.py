@@ -17,6 +17,7 @@ from rubricem.agent.sources.choice import (
     Combined,
     Meaning,
     Sources,
+    about,
     kept_name,
     open_source,
 )
@@ -250,6 +251,16 @@ async def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path: Pat
     for place, said in (("a/docs", "The pump leaks oil."), ("b/docs", "The pump leaks water.")):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "pump.md").write_text(said)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "seal.md").write_text("The seal is dry.")
+    # A name such as docs says too little also where no other folder has it.
+    async with Sources((str(tmp_path / "a/docs"), str(tmp_path / "c"))).open(
+        tmp_path / "d"
+    ) as tool:
+        assert [p.location for p in await tool.search("what does the pump leak", 2)] == [
+            "a/docs/pump.md"
+        ]
+        assert [line.partition(":")[0] for line in about(tool)] == ["a/docs", "c"]
     names = (str(tmp_path / "a/docs"), str(tmp_path / "b/docs"))
     async with Sources(names).open(tmp_path / "data") as tool:
         found = await tool.search("what does the pump leak", 2)
