@@ -252,6 +252,11 @@ async def test_the_only_model_that_a_server_lists_is_asked_and_of_several_one_mu
             async with ServerChoice(None, server.base_url).open_chat():
                 pass
         assert "--model" in told.value.remedy
+    with ScriptedServer([], models=None) as server:
+        with pytest.raises(SettingsError, match="lists no models") as told:
+            async with ServerChoice(None, server.base_url).open_chat():
+                pass
+        assert "--model" in told.value.remedy
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 400, 401, 403, 404, 422])
