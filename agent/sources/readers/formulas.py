@@ -1,12 +1,13 @@
 """Formulas, superscripts and subscripts as linear text, alike in all kinds of files.
 
 A power is `10^-3` or `x^(n+1)`, a subscript `v_max`, a fraction `(1)/(2)`, a root `sqrt(x^2+1)` or
-`root(3)(x)`, a sum `sum_(i=1)^(n) x_i`, a matrix `[a, b; c, d]`. All are told of MathML, to which
-latex2mathml brings TeX, and `math_of_office` the markup of Office (OMML). No library tells MathML
+`root(3)(x)`, a sum `sum_(i=1)^(n) x_i`, a matrix `[a, b; c, d]`. They are told of MathML, to which
+latex2mathml brings TeX, and of the markup of Office (OMML). No library tells MathML
 as text: those that convert it need style sheets of XSLT, or write TeX.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import accumulate
@@ -122,20 +123,23 @@ def _token(tag: str, text: str) -> str:
     if tag == "mtext":
         return text
     text = text.strip().translate(_SIGNS)
-    text = _LARGE.get(text, text) if tag == "mo" else text
+    text = _large(text) if tag == "mo" else text
     return f" {text} " if text in _SPACED else f"{text} " if text in (",", ";") else text
 
 
-def _fenced(element: etree._Element, parts: list[str]) -> str:
-    signs = "".join(element.get("separators", ",").split()) or " "
-    told = parts[0] if parts else ""
+def _large(sign: str) -> str:
+    return _LARGE.get(sign, sign)
+
+
+def _fenced(begin: str, signs: str, end: str, parts: list[str]) -> str:
+    signs, told = "".join(signs.split()) or " ", parts[0] if parts else ""
     for n, part in enumerate(parts[1:]):
         told += f"{signs[min(n, len(signs) - 1)]} {part}"
-    return element.get("open", "(") + told + element.get("close", ")")
+    return begin + told + end
 
 
-def _over_or_under(element: etree._Element, parts: list[str]) -> str:
-    base, sign, below = parts[0].strip(), parts[1].strip(), _tag(element) == "munder"
+def _over_or_under(base: str, sign: str, *, below: bool) -> str:
+    base, sign = base.strip(), sign.strip()
     if name := next((name for signs, name in _ACCENTS.items() if sign and sign in signs), ""):
         return f"{'underline' if below and name == 'bar' else name}({base})"
     if sign in ("⏞", "⏟", "︷", "︸"):
@@ -165,29 +169,39 @@ def _table(element: etree._Element, parts: list[str]) -> str:
     return "; ".join((", " if fenced else " ").join(map(str.strip, row)) for row in rows)
 
 
-def _fraction(element: etree._Element, parts: list[str]) -> str:
-    barless = re.match(r"0+(?:\.0*)?(?:[a-z%]|\Z)", element.get("linethickness", "1"))
-    return ("binom({}, {})" if barless else "({})/({})").format(*map(str.strip, parts))
+_NO_BAR = re.compile(r"0+(?:\.0*)?(?:[a-z%]|\Z)")
 
 
-def _root(element: etree._Element, parts: list[str]) -> str:
-    of, degree = parts[0].strip(), parts[1].strip()
+def _fraction(above: str, below: str, *, bar: bool) -> str:
+    return ("({})/({})" if bar else "binom({}, {})").format(above.strip(), below.strip())
+
+
+def _root(of: str, degree: str) -> str:
+    of, degree = of.strip(), degree.strip()
     return f"root({degree})({of})" if degree else f"sqrt({of})"
 
 
 _RULES: dict[str, tuple[int, Callable[[etree._Element, list[str]], str]]] = {
     "mspace": (0, lambda e, parts: " "),
-    "mfrac": (2, _fraction),
+    "mfrac": (
+        2,
+        lambda e, parts: _fraction(*parts[:2], bar=not _NO_BAR.match(e.get("linethickness", "1"))),
+    ),
     "msqrt": (0, lambda e, parts: f"sqrt({_joined(parts).strip()})"),
-    "mroot": (2, _root),
+    "mroot": (2, lambda e, parts: _root(*parts[:2])),
     "msup": (2, lambda e, parts: _with_scripts(parts[0], "", parts[1])),
     "msub": (2, lambda e, parts: _with_scripts(parts[0], parts[1], "")),
     "msubsup": (3, lambda e, parts: _with_scripts(*parts[:3])),
     "munderover": (3, lambda e, parts: _with_scripts(*parts[:3])),
-    "munder": (2, _over_or_under),
-    "mover": (2, _over_or_under),
+    "munder": (2, lambda e, parts: _over_or_under(*parts[:2], below=True)),
+    "mover": (2, lambda e, parts: _over_or_under(*parts[:2], below=False)),
     "mmultiscripts": (1, _multiscripts),
-    "mfenced": (0, _fenced),
+    "mfenced": (
+        0,
+        lambda e, parts: _fenced(
+            e.get("open", "("), e.get("separators", ","), e.get("close", ")"), parts
+        ),
+    ),
     "mtable": (0, _table),
     "mtd": (0, lambda e, parts: _joined(parts) + _CELL_ENDS),
     # Content MathML, of which few pages have nothing else: an operator and its arguments.
@@ -195,61 +209,50 @@ _RULES: dict[str, tuple[int, Callable[[etree._Element, list[str]], str]]] = {
 }
 """by the names of elements, how many parts they must have, and how they are told of those"""
 
-_OFFICE = names_of("office_math")
-"""the name in MathML and the parts in their order, of which `chr` is the sign that is set"""
-_SIGN = {"nary": "∫", "acc": "\u0302", "bar": "¯"}
-_OFFICE_UNSEEN = frozenset({"del", "moveFrom", "instrText", "delText"})
+_UNSEEN_IN_OFFICE = frozenset({"del", "moveFrom", "instrText", "delText"})
 
 
-def math_of_office(element: etree._Element, level: int = 0) -> etree._Element:
-    """An element of Office's formulas, such as `oMath`, in MathML."""
+def linear_office(element: etree._Element, level: int = 0) -> str:
+    """A formula of Office, such as `oMath`, as a reader sees it."""
     tag = _tag(element)
-    name, *parts = _OFFICE.get(tag, "mrow").split()
-    told = etree.Element("math" if tag == "oMath" else name)
-    own = next((e for e in element if _tag(e) == f"{tag}Pr"), ())
-    set_to = {_tag(each): each.get("val", "") for each in own}
     if tag == "t" or level > _DEEPEST:
-        told.tag, text = "mtext", "".join(map(str, element.itertext())).translate(_SIGNS)
-        told.text = re.sub(rf" ?([{_RELATIONS}]+) ?", r" \1 ", text)
-        return told
-    for part in parts:
-        if part in ("chr", "mprescripts"):
-            etree.SubElement(told, "mo" if part == "chr" else part).text = set_to.get(
-                "chr"
-            ) or _SIGN.get(tag)
-            continue
-        found = [math_of_office(e, level + 1) for e in element if _tag(e) == part]
-        told.extend(found or ([etree.Element("mrow")] if name not in ("mtable", "mtr") else []))
-    if not parts:
-        unseen = (_tag(e) in ("", *_OFFICE_UNSEEN) or _tag(e).endswith("Pr") for e in element)
-        seen = (e for e, out in zip(element, unseen, strict=True) if not out)
-        told.extend(math_of_office(e, level + 1) for e in seen)
-    _set(told, tag, set_to)
-    if tag != "nary":
-        return told
-    row = etree.Element("mrow")
-    row.extend([told, *(math_of_office(e, level + 1) for e in element if _tag(e) == "e")])
-    return row
+        text = "".join(map(str, element.itertext())).translate(_SIGNS)
+        return re.sub(rf" ?([{_RELATIONS}]+) ?", r" \1 ", text)
+    told, parts = list[str](), defaultdict[str, str](str)
+    for child in element:
+        name = _tag(child)
+        if name == f"{tag}Pr":
+            parts |= {f"@{_tag(each)}": each.get("val", "") for each in child}
+        elif name and name not in _UNSEEN_IN_OFFICE and not name.endswith("Pr"):
+            told.append(linear_office(child, level + 1))
+            parts[name] = _joined((parts[name], told[-1]))
+    if tag == "d":
+        signs = (parts.get(f"@{name}", sign) for name, sign in _FENCES.items())
+        return _fenced(*signs, told)
+    if tag in ("m", "mr", "eqArr"):
+        return (", " if tag == "mr" else "; ").join(map(str.strip, told))
+    return _OFFICE[tag](parts) if tag in _OFFICE else _joined(told)
 
 
-def _set(told: etree._Element, tag: str, to: dict[str, str]) -> None:
-    """What the properties of an element of Office say of it."""
-    if tag in ("br", "tab", "cr"):
-        told.tag = "mspace"
-    elif tag == "f" and to.get("type") == "noBar":
-        told.set("linethickness", "0")
-    elif tag == "bar" and to.get("pos") == "top":
-        told.tag = "mover"
-    elif tag == "phant" and to.get("show") in ("0", "off", "false"):
-        told.tag = "mphantom"
-    elif tag == "d":
-        names = (("open", "begChr", "("), ("separators", "sepChr", "|"), ("close", "endChr", ")"))
-        for name, own, usual in names:
-            told.set(name, to.get(own, usual))
-    elif tag in ("mr", "eqArr"):
-        for cell in [*told]:
-            row = told if tag == "mr" else etree.SubElement(told, "mtr")
-            etree.SubElement(row, "mtd").append(cell)
+_FENCES = {"begChr": "(", "sepChr": "|", "endChr": ")"}
+_OFFICE: dict[str, Callable[[defaultdict[str, str]], str]] = {
+    **dict.fromkeys(("br", "tab", "cr"), lambda of: " "),
+    **dict.fromkeys(
+        ("sSup", "sSub", "sSubSup"), lambda of: _with_scripts(of["e"], of["sub"], of["sup"])
+    ),
+    "f": lambda of: _fraction(of["num"], of["den"], bar=of["@type"] != "noBar"),
+    "rad": lambda of: _root(of["e"], of["deg"]),
+    "nary": lambda of: _joined(
+        (_with_scripts(_large(of["@chr"] or "∫"), of["sub"], of["sup"]), of["e"])
+    ),
+    "sPre": lambda of: script("_", of["sub"]) + script("^", of["sup"]) + of["e"],
+    "limLow": lambda of: _over_or_under(of["e"], of["lim"], below=True),
+    "limUpp": lambda of: _over_or_under(of["e"], of["lim"], below=False),
+    "acc": lambda of: _over_or_under(of["e"], of["@chr"] or "\u0302", below=False),
+    "bar": lambda of: _over_or_under(of["e"], "¯", below=of["@pos"] != "top"),
+    "phant": lambda of: "" if of["@show"] in ("0", "off", "false") else of["e"],
+}
+"""of the parts of an element by their names and, after @, of what its properties are set to"""
 
 
 # Superscripts and subscripts of running text

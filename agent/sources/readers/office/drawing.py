@@ -8,7 +8,7 @@ from itertools import islice
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.formulas import math_of_office
+from rubricem.agent.sources.readers.formulas import linear_office
 from rubricem.agent.sources.readers.office.formats import show
 from rubricem.agent.sources.readers.office.page import Page, Run, line_of
 from rubricem.agent.sources.readers.packages import Package, value_of
@@ -29,10 +29,10 @@ def is_on(parent: etree._Element | None, name: str) -> bool:
 def formulas_of(element: etree._Element) -> Iterator[Run]:
     """The formulas of an `oMath`, or of an `oMathPara`, which stand in lines of their own."""
     if element.tag == "oMath":
-        yield math_of_office(element)
+        yield "", linear_office(element)
     for formula in element.iterchildren("oMath") if element.tag == "oMathPara" else ():
-        told = math_of_office(formula)
-        told.set("display", "block")
+        told = etree.Element("math", display="block")
+        etree.SubElement(told, "mtext").text = linear_office(formula)
         yield told
 
 
