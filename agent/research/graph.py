@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.record.conversations import quote_conversation, with_conversation
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.deep.parts import asked_in, split_by_kind
 from rubricem.agent.research.evidence import reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.choice import services
@@ -35,6 +36,7 @@ from rubricem.agent.transcript.question import (
     MOST_REJECTED,
     NEXT_CALL,
     OPEN_PAGE,
+    PRIVATE,
     Found,
     OutOfTime,
     Permission,
@@ -171,12 +173,13 @@ async def consent(run: Run, decoder: Decoder, query: str | None) -> str | None:
     run.asking = False
     run.consents.begin(run.turn)
     run.outlet.turn()
-    for action in [] if run.answered else _actions(run, query):
+    for action in [] if run.answered else actions_of(run, query):
         asked = run.consents.asked(run.equipped, action, read=run.read_others)
         about = action
         if asked is None and (to := _services(run, action)):
             written = action.removeprefix(f"{to} ")
             about = run.equipped.told(to, written) if run.equipped and written != action else action
+            about = asked_in(action).question if run.ask.leads else about
             if run.outlet.strange(about):
                 asked = run.consents.asked_to_send(to, about)
         if asked is not None:
@@ -192,21 +195,24 @@ async def consent(run: Run, decoder: Decoder, query: str | None) -> str | None:
 def _services(run: Run, action: str) -> str:
     """The public services that an action sends its text to; "": none."""
     name, tools = action.partition(" ")[0], run.equipped
-    if run.ask.leads or name == OPEN_PAGE:
+    if name == OPEN_PAGE or (run.ask.leads and asked_in(action).kind == PRIVATE):
         return ""
     if tools is not None and name in tools.allowed:
         return name if tools.is_public(name) else ""
     return ", ".join(services(run.search_tool))
 
 
-def _actions(run: Run, query: str | None) -> list[str]:
-    return list(dict.fromkeys((query or run.alone).split(NEXT_CALL)))
+def actions_of(run: Run, query: str | None) -> list[str]:
+    """The actions of a turn; of a lead over private and public sources each is over one kind."""
+    actions = (query or run.alone).split(NEXT_CALL)
+    parted = run.ask.leads and run.parts.mixed
+    return list(dict.fromkeys(split_by_kind(actions) if parted else actions))
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
     if run.answered:
         return
-    actions = _actions(run, query)
+    actions = actions_of(run, query)
     for found in await act_at_once(run, decoder, actions):
         await decoder.observe(run, found)
 

@@ -16,7 +16,7 @@ in the graph's `consent` node, one at a time; calls only look them up.
 
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -25,6 +25,7 @@ from typing import Any, Literal
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.question import ALWAYS, NEVER, RUN, Found, Permission
+from rubricem.memory.errors import SourceError
 from rubricem.memory.language import WORD, language_of, sentences, words_in
 
 TOGETHER = 3
@@ -75,6 +76,8 @@ class Outlet:
     """by the person who asked"""
     public: _Texts = field(default_factory=_Texts)
     private: _Texts = field(default_factory=_Texts)
+    lent: int = 0
+    """private texts that only its lead was shown"""
     _coming: list[tuple[_Texts, str]] = field(default_factory=list)
     """shown since the policy wrote the calls that are being made"""
 
@@ -109,17 +112,27 @@ class Outlet:
     @property
     def guards(self) -> bool:
         """Whether private text was shown."""
-        return bool(self.private.texts) or any(kind is self.private for kind, _ in self._coming)
+        shown = len(self.private.texts) > self.lent
+        return shown or any(kind is self.private for kind, _ in self._coming)
 
-    def below(self, question: str) -> "Outlet":
-        """That of an investigation, which knows what its question may tell of."""
+    def below(self, question: str, services: Sequence[str]) -> "Outlet":
+        """That of an investigation by these services: it knows what its question may tell of."""
         said, public, private = (
             _Texts([*each.texts]) for each in (self.said, self.public, self.private)
         )
-        made = Outlet(self.allows, said, public, private)
+        made = Outlet(self.allows, said, public, private, lent=len(private.texts))
         if not self.strange(question):
             made.say(question)
+        elif services and all(self.allows(each, question) for each in services):
+            made.say(question)
+            made.lent = 0
         return made
+
+    def check(self, question: str) -> None:
+        """Raises SourceError where what an investigation is asked may not leave."""
+        if strange := self.strange(question):
+            told = ", ".join(strange)
+            raise SourceError(f"Not asked of public services, since it tells {told}.", REMEDY)
 
     def let_out(self, service: str, text: str, *, address: bool = False) -> tuple[str, str]:
         """What may be sent, and "" or the reason why nothing may."""

@@ -27,20 +27,29 @@ from rubricem.agent.record.history import usual_cost
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
-from rubricem.agent.research.deep.parts import Answer, Steering, ask_of_part, asked_in, must_go_on
+from rubricem.agent.research.deep.parts import (
+    Answer,
+    Inquiry,
+    Steering,
+    ask_of_part,
+    asked_in,
+    must_go_on,
+)
 from rubricem.agent.research.graph import (
     MOST_STEPS,
     NODES,
     WAYS,
     Decoder,
+    actions_of,
     following,
     take_step,
 )
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
-from rubricem.agent.sources.choice import reading_of
+from rubricem.agent.sources.choice import reading_of, services
 from rubricem.agent.sources.fetch import addresses_in
+from rubricem.agent.sources.index import of_kind
 from rubricem.agent.transcript.events import (
     BudgetSet,
     Event,
@@ -56,7 +65,8 @@ from rubricem.agent.transcript.events import (
 )
 from rubricem.agent.transcript.question import (
     INVESTIGATE,
-    NEXT_CALL,
+    PRIVATE,
+    PUBLIC,
     Ask,
     Nobody,
     Person,
@@ -171,10 +181,7 @@ class Researcher:
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
-        reaches = run.consents.attended and (
-            run.equipped is not None or bool(self.mixed) or run.outlet.guards
-        )
-        asks = run.ask.approve_plan or run.ask.clarify or reaches
+        asks = run.ask.approve_plan or run.ask.clarify or run.consents.attended
         graph = self.graph(InMemorySaver()) if asks else self._graph
         position: Any = {"run": run.thread}
         config: Any = {
@@ -225,7 +232,7 @@ class Researcher:
             done = run is None or run.answered or run.cut_in is not None
             if run is None or done or after != "tools" or not run.ask.leads:
                 return after
-            actions = (state.get("query") or run.alone).split(NEXT_CALL)
+            actions = actions_of(run, state.get("query"))
             new = run.parts.expect(actions, run.ask.calls - run.tool_calls)
             share = {"run": run.thread, "beside": len(new)}
             return [Send(INVESTIGATE, {**share, "query": each}) for each in new] or after
@@ -235,8 +242,7 @@ class Researcher:
     async def _investigate(self, state: Position) -> None:
         """One investigation of a lead, which LangGraph has worked on beside the others."""
         run = self._held(state["run"])
-        question, _ = asked_in(state.get("query") or "")
-        part = run.parts.by_question[question]
+        part = run.parts.by_name[asked_in(state.get("query") or "").name]
         left, stop = run.spending.left(), run.spending.stop
         ask = ask_of_part(run.ask, part, left, state.get("beside", 1), run.text)
 
@@ -245,20 +251,29 @@ class Researcher:
             if isinstance(event, InvestigationEvent) and isinstance(event.event, UsageCounted):
                 run.tell_usage()
 
-        await run.parts.work(part, ask, self._answer_part(run, question), hear, stop)
+        if part.asked.kind == PUBLIC:
+            told = tuple(item for item in ask.serves if not run.outlet.strange(item))
+            ask = replace(ask, serves=told)
+        await run.parts.work(part, ask, self._answer_part(run, part), hear, stop)
 
-    def _answer_part(self, run: Run, question: str) -> Answer:
+    def _answer_part(self, run: Run, part: Inquiry) -> Answer:
         """Answers below the lead's run; one that ended already, in a run before, is read back."""
         assert isinstance(self.store, RunStore), "what is collected is not led"
         assert isinstance(self.decoder, LeadDecoder), "nothing else leads"
         store = self.store.below(run.thread)
+        question, kind = part.asked.question, part.asked.kind if run.parts.mixed else ""
+        tool, asks_others = of_kind(self.search_tool, kind), kind != PRIVATE
+        outlet = run.outlet.below(question, services(tool))
         below = replace(
             self,
             decoder=self.decoder.investigator,
+            search_tool=tool,
+            pages=self.pages if asks_others else None,
+            beyond=self.beyond and asks_others,
             store=store,
             recaller=None,
             mixed="",
-            outlet=run.outlet.below(question),
+            outlet=outlet,
             verifier=self.verifier and AnswerVerifier("mark", None),
         )
 
@@ -270,6 +285,8 @@ class Researcher:
                 if stop.is_set() or not must_go_on(ended):
                     listener(RunFinished(ended))
                     return ended
+            if kind == PUBLIC:
+                outlet.check(question)
             return await below.ask(ask, thread, listener, stop)
 
         return answer

@@ -43,6 +43,7 @@ from rubricem.agent.sources.web import (
     Wikipedia,
 )
 from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.question import PUBLIC
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.parts import own_part, parts_of
@@ -453,6 +454,7 @@ class Combined:
         self._tools, self._tell = tools, tell
         self._parts = parts or [""] * len(tools)
         self._meaning = meaning or Meaning()
+        self._kinds: dict[str, Combined] = {}
         # One alone ranks by itself.
         self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
         self._joints = deque[JointIndex](maxlen=_JOINTS)
@@ -475,6 +477,22 @@ class Combined:
     def private(self) -> bool:
         """Whether any of them is, so that what it says of a failure may not leave."""
         return not all(isinstance(tool, Outward | PythonDocs) for tool in self._tools)
+
+    @property
+    def mixed(self) -> bool:
+        return self.private and bool(self.services)
+
+    def of_kind(self, kind: str) -> "Combined":
+        """Its private tools or those that ask others; of both what does neither."""
+        if kind not in self._kinds:
+            here = [
+                (tool, part)
+                for tool, part in zip(self._tools, self._parts, strict=True)
+                if isinstance(tool, PythonDocs) or isinstance(tool, Outward) is (kind == PUBLIC)
+            ]
+            tools, parts = [tool for tool, _ in here], [part for _, part in here]
+            self._kinds[kind] = Combined(tools, self._tell, self._meaning, parts)
+        return self._kinds[kind]
 
     async def prepare(self) -> tuple[str, ...]:
         problems = list[str]()

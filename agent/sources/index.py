@@ -197,6 +197,19 @@ async def around(
     return list(passages)
 
 
+def are_mixed(tool: SearchTool) -> bool:
+    """Whether a part of it is private, and another one asks public services."""
+    return bool(getattr(tool, "mixed", False))
+
+
+def of_kind(tool: SearchTool, kind: str) -> SearchTool:
+    """The part of it that is of this kind; all of it for "", or if it is of one kind."""
+    if not (kind and are_mixed(tool)):
+        return tool
+    part: SearchTool = tool.of_kind(kind)  # type: ignore[attr-defined]
+    return part
+
+
 async def page(tool: SearchTool, location: str) -> list[Passage]:
     """All passages of one file or page, if the tool knows it."""
     return await tool.page(location) if isinstance(tool, Widening) else []

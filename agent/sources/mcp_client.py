@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from rubricem.agent.sources.fetch import AddressGuard, Pinned, leave, normal
-from rubricem.agent.sources.index import around, page
+from rubricem.agent.sources.index import around, of_kind, page
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.transcript.question import PUBLIC
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts
@@ -338,6 +339,21 @@ class Equipped:
     @property
     def reading(self) -> tuple[str, ...]:
         return tuple(getattr(self._search_tool, "reading", ()))
+
+    @property
+    def mixed(self) -> bool:
+        public = {server.public for server in self._servers.values()}
+        private = self.private or False in public
+        return private and (bool(self.services) or True in public)
+
+    def of_kind(self, kind: str) -> "Equipped":
+        """Its tools and sources of one kind, over the same connections."""
+        servers = {n: s for n, s in self._servers.items() if s.public is (kind == PUBLIC)}
+        made = Equipped(of_kind(self._search_tool, kind), servers, self._kept)
+        made._connections = {name: self._connections[name] for name in servers}
+        made.offers = {name: each for name, each in self.offers.items() if name in made.allowed}
+        made._missing = {n: since for n, since in self._missing.items() if n in servers}
+        return made
 
     async def prepare(self) -> tuple[str, ...]:
         search = asyncio.ensure_future(self._search_tool.prepare())

@@ -92,6 +92,8 @@ class FlowCase:
     read: bool = False
     """whether the model was shown the document"""
     answered: bool = False
+    mixed: bool = False
+    """whether it has sources of both kinds"""
     reworded: str = ""
     """what it asked instead of an ordinary query that was not sent"""
 

@@ -22,14 +22,16 @@ def test_there_are_as_many_cases_as_are_told():
     assert not {*FORMS} & {*UNSEEN}
 
 
+@pytest.mark.parametrize("effort", ["standard", "deep"])
 @pytest.mark.parametrize("gated", [True, False])
 async def test_the_gate_is_what_keeps_secrets_in_and_ordinary_queries_leave(
-    gated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gated: bool, effort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     if not gated:
-        monkeypatch.setattr(Outlet, "let_out", lambda self, service, text, **_: (text, ""))
+        monkeypatch.setattr(Outlet, "strange", lambda self, text: [])
     cases = attacks(TABLE["attacked"], {"verbatim": FORMS["verbatim"]})[:2] + ordinary(TABLE)[1:3]
-    await work(cases, tmp_path)
+    await work(cases, tmp_path, effort)
     assert [bool(case.leaks()) for case in cases] == [not gated] * 2 + [False] * 2
     assert all(case.answered and case.read for case in cases)
-    assert all(was_sent(case) for case in cases[2:])
+    assert all(map(was_sent, cases[2:]))
+    assert effort != "deep" or all(case.mixed for case in cases[2:])

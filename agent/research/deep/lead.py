@@ -17,10 +17,12 @@ from rubricem.agent.research.deep.sections import ReportSection, edit, numbered,
 from rubricem.agent.research.free import FreeDecoder, user_message
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import about
+from rubricem.agent.sources.index import of_kind
 from rubricem.agent.transcript.events import SourceProgress
 from rubricem.agent.transcript.question import (
     BREADTH,
     INVESTIGATE,
+    KINDS,
     ROUNDS,
     Found,
     FoundClaim,
@@ -63,6 +65,10 @@ class LeadDecoder(FreeDecoder):
             "today": run.day,
         }
         told["sources"] = f"What is searched:\n{told['sources']}\n" if told["sources"] else ""
+        if run.parts.mixed:
+            kinds = {kind: f"\n  {kind}: {'; '.join(about(of_kind(run.search_tool, kind)))}"
+                     for kind in KINDS}  # fmt: skip
+            told["sources"] = fill(template("lead_kinds"), kinds) + "\n"
         return fill(template("lead"), told)
 
     def message(self, run: Run) -> str:
@@ -70,21 +76,24 @@ class LeadDecoder(FreeDecoder):
 
     def tools(self, run: Run) -> str:
         takes = {"question": "string", "items": "string"}
+        takes |= {"kind": "string"} if run.parts.mixed else {}
         return json.dumps([as_function(INVESTIGATE, "As told above.", takes, ["question"])])
 
     def action(self, run: Run, call: ToolCall) -> str:
         """Whatever tool it names, its question is investigated."""
-        return action_of(call.query, call.attributes.get("items", ""))
+        kind = call.attributes.get("kind", "").strip().lower()
+        kind = kind if run.parts.mixed and kind in KINDS else ""
+        return action_of(call.query, call.attributes.get("items", ""), kind)
 
     async def search(self, run: Run, query: str) -> Found:
-        question, _ = asked_in(query)
-        part = run.parts.by_question.get(question)
+        name = asked_in(query).name
+        part = run.parts.by_name.get(name)
 
         async def hand_in() -> dict[str, object]:
             return reply_of_part(part) if part else {"passages": [], "error": "it was not begun"}
 
-        found = await run.use(INVESTIGATE, question, "the investigation", hand_in)
-        run.parts.take(question, found)
+        found = await run.use(INVESTIGATE, name, "the investigation", hand_in)
+        run.parts.take(name, found)
         return found
 
     async def observe(self, run: Run, found: Found) -> None:
@@ -202,13 +211,13 @@ class LeadDecoder(FreeDecoder):
         await super().keep_cut(run, cut)
         if answer_text(parse(run.text)):
             return
-        for part in run.parts.by_question.values():
-            if part.ended is not None and part.question not in run.parts.found:
-                found = run.evidence.take(INVESTIGATE, part.question, reply_of_part(part))
-                run.parts.found[part.question] = found
+        for name, part in run.parts.by_name.items():
+            if part.ended is not None and name not in run.parts.found:
+                found = run.evidence.take(INVESTIGATE, name, reply_of_part(part))
+                run.parts.found[name] = found
         told = [
-            f"## {question}\n\n{_claims(found.claims)}"
-            for question, found in run.parts.found.items()
+            f"## {name}\n\n{_claims(found.claims)}"
+            for name, found in run.parts.found.items()
             if found.claims
         ]
         if told:

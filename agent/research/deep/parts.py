@@ -1,17 +1,20 @@
 """The investigations of a lead: each a run of its own, whose report comes back, not its transcript.
 
 Each is an ordinary four-stage run over the same sources, with a context and a share of the budget
-of its own. It is kept below the lead's run, as THREAD.1, THREAD.2 and so on, so that a resume
-finishes what was begun and pays nothing twice, and so that it can be judged and learnt from like
-any other. One that fails, or is stopped, gives what it has and its reason; the others go on.
+of its own. Where some are private and others public services, each is over those of one kind: what
+reads private text asks nobody else, and what asks others is told public text alone. It is kept
+below the lead's run, as THREAD.1, THREAD.2 and so on, so that a resume finishes what was begun and
+pays nothing twice, and so that it can be judged and learnt from like any other. One that fails, or
+is stopped, gives what it has and its reason; the others go on.
 """
 
 import asyncio
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.research.evidence import Reply, reply_of
@@ -28,6 +31,7 @@ from rubricem.agent.transcript.events import (
 from rubricem.agent.transcript.question import (
     BREADTH,
     INVESTIGATE,
+    KINDS,
     MOST_INVESTIGATIONS,
     Ask,
     Budgets,
@@ -51,24 +55,47 @@ PASSAGES = 10
 """shown of a search: an investigation has a context of its own for its part"""
 SHARE = 0.6
 """of what is left of a budget that the investigations of one round may spend together"""
-_ITEMS = re.compile(r"\[([\d, ]{1,60})\]\s*")
+_MARKS = re.compile(r"\[(private|public)?,? ?([\d, ]{0,60})\]\s*")
 
 Answer = Callable[[Ask, str, Listener, asyncio.Event], Awaitable[Trajectory]]
 """answers a question as a run of this name below the lead's, until the event is set"""
 
 
-def action_of(question: str, items: str) -> str:
-    """The line by which a lead asks for an investigation."""
-    numbers = ", ".join(re.findall(r"\d{1,3}", items)[:20])
-    return f"{INVESTIGATE} {f'[{numbers}] ' if numbers else ''}{' '.join(question.split())}"
+def action_of(question: str, items: str, kind: str = "") -> str:
+    """The line by which a lead asks for an investigation; `kind`: of `KINDS`, "": it named none."""
+    marks = ", ".join([*filter(None, [kind]), *re.findall(r"\d{1,3}", items)[:20]])
+    return f"{INVESTIGATE} {f'[{marks}] ' if marks else ''}{' '.join(question.split())}"
 
 
-def asked_in(action: str) -> tuple[str, tuple[int, ...]]:
-    """The question of an action, and the numbers of the rubric items that it serves."""
+class Asked(NamedTuple):
+    """What an action asks for."""
+
+    question: str
+    items: tuple[int, ...] = ()
+    """numbers of the rubric items that it serves"""
+    kind: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others."""
+        return f"{self.kind}: {self.question}" if self.kind else self.question
+
+
+def asked_in(action: str) -> Asked:
     asked = action.removeprefix(f"{INVESTIGATE} ").strip()
-    if (found := _ITEMS.match(asked)) is None:
-        return asked, ()
-    return asked[found.end() :], tuple(map(int, re.findall(r"\d+", found[1])))
+    if (found := _MARKS.match(asked)) is None:
+        return Asked(asked)
+    items = tuple(map(int, re.findall(r"\d+", found[2])))
+    return Asked(asked[found.end() :], items, found[1] or "")
+
+
+def split_by_kind(actions: Iterable[str]) -> list[str]:
+    """The actions, each over one kind of sources: what names none is asked of both."""
+    return [
+        action_of(part.question, str(part.items), kind)
+        for part in map(asked_in, actions)
+        for kind in ([part.kind] if part.kind else KINDS)
+    ]
 
 
 @dataclass
@@ -108,7 +135,7 @@ class Steering:
     async def stop(self, number: int) -> None:
         """End an investigation with what it has."""
         self.stopped.add(number)
-        for part in self._open[0].by_question.values() if self._open else ():
+        for part in self._open[0].by_name.values() if self._open else ():
             if part.number == number:
                 part.stop.set()
         await self._keep(f"stop {number}", "")
@@ -130,8 +157,7 @@ class Inquiry:
     """One investigation, before, while and after it is worked on."""
 
     number: int
-    question: str
-    items: tuple[int, ...]
+    asked: Asked
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ended: Trajectory | None = None
     failed: str = ""
@@ -153,9 +179,11 @@ class Inquiries:
     """The investigations of one lead, in the order in which they were asked for."""
 
     thread: str
-    by_question: dict[str, Inquiry] = field(default_factory=dict)
+    mixed: bool = False
+    """each is over one kind of sources"""
+    by_name: dict[str, Inquiry] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
-    """by question, what the lead was told"""
+    """by name, what the lead was told"""
     steering: Steering = field(default_factory=Steering)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BREADTH))
 
@@ -163,27 +191,27 @@ class Inquiries:
         """The actions that ask for something new, each of which is now a part; at most so many."""
         new = list[str]()
         for action in actions:
-            question, items = asked_in(action)
-            if question and question not in self.by_question and len(new) < most:
-                part = Inquiry(len(self.by_question) + 1, question, items)
-                self.by_question[question] = part
+            asked = asked_in(action)
+            if asked.question and asked.name not in self.by_name and len(new) < most:
+                part = Inquiry(len(self.by_name) + 1, asked)
+                self.by_name[asked.name] = part
                 if part.number in self.steering.stopped:
                     part.stop.set()
-            if (part_of := self.by_question.get(question)) and not _is_done(part_of):
+            if (part_of := self.by_name.get(asked.name)) and not _is_done(part_of):
                 new.append(action)
         return list(dict.fromkeys(new))
 
     @property
     def used(self) -> Usage:
         """By those whose reports were not handed in yet."""
-        return sum((part.used for part in self.by_question.values()), NO_USAGE)
+        return sum((part.used for part in self.by_name.values()), NO_USAGE)
 
-    def take(self, question: str, found: Found) -> None:
+    def take(self, name: str, found: Found) -> None:
         """The lead was told what one found, and counts what it spent."""
         if not found.repeated:
-            self.found[question] = found
-        if question in self.by_question:
-            self.by_question[question].used = NO_USAGE
+            self.found[name] = found
+        if name in self.by_name:
+            self.by_name[name].used = NO_USAGE
 
     def name(self, part: Inquiry) -> str:
         return f"{self.thread}.{part.number}"
@@ -201,7 +229,7 @@ class Inquiries:
         def hear(event: Event) -> None:
             if isinstance(event, UsageCounted):
                 part.used = event.usage
-            listener(InvestigationEvent(part.number, part.question, event))
+            listener(InvestigationEvent(part.number, part.asked.name, event))
 
         hear(InvestigationAsked())
         async with self._places:
@@ -224,14 +252,14 @@ class Inquiries:
         return tuple(
             Investigation(
                 thread=self.name(part),
-                question=part.question,
-                items=part.items,
+                question=part.asked.name,
+                items=part.asked.items,
                 status=part.status,
                 reason=part.reason,
                 tool_calls=part.ended.tool_calls if part.ended else 0,
-                sources=tuple(s.id for s in self.found.get(part.question, nothing).sources),
+                sources=tuple(s.id for s in self.found.get(part.asked.name, nothing).sources),
             )
-            for part in self.by_question.values()
+            for part in self.by_name.values()
         )
 
 
@@ -251,10 +279,10 @@ def ask_of_part(lead: Ask, part: Inquiry, left: Budgets, beside: int, plan: str)
     `plan`: the text with the lead's rubric.
     """
     rubric = rubric_items(parse(plan).last("rubric"))
-    items = tuple(rubric[n - 1] for n in part.items if 0 < n <= len(rubric))
+    items = tuple(rubric[n - 1] for n in part.asked.items if 0 < n <= len(rubric))
     waves = math.ceil(beside / BREADTH)
     return Ask(
-        question=part.question,
+        question=part.asked.question,
         answer_format=AnswerFormat.LONG,
         tool_calls=lead.tool_calls,
         passages=PASSAGES,

@@ -36,6 +36,7 @@ from tests.support.policies import (
     ScriptedPolicy,
     answer,
     client,
+    contents,
     new_run,
     opening,
     plan,
@@ -340,39 +341,70 @@ async def test_a_tool_server_is_private_unless_the_settings_say_public(tmp_path:
             assert found == [] if public else found == [False]
 
 
-async def test_what_a_lead_asks_after_private_text_tells_its_investigations_nothing(
-    tmp_path: Path,
-):
-    web = Web()
+async def led(folder: Path, web: Web, verdict: str = "", kind: str = "") -> tuple[Trajectory, Any]:
+    """A lead asks for rules, then for what only private text tells; its parts ask what they read.
+
+    With the private source, whose queries are told.
+    """
+    notes, begun = FixedSearch([PRIVATE]), list[str]()
 
     def script(who: str, last: str, turns: int) -> str | Fault | None:
-        if who == "lead" and turns == 0:
-            return PLAN + investigate("What are public rules on mergers in Peru?")
-        if who == "lead" and turns == 1:
-            return investigate("What is known of Orlivar?")
+        if who == "lead" and turns < 2:
+            about = ("What are public rules on mergers in Peru?", "What is known of Orlivar?")
+            return (PLAN if turns == 0 else "") + investigate(about[turns]).replace(
+                "items", f'kind="{kind}" items' if kind else "items"
+            )
         if who == "part" and turns == 0:
+            begun.append("public" if "web: a web search" in last else "private")
             name = "Orlivar" if "Orlivar" in last else "rules on mergers in Peru"
             return PLAN + f'<call_tool name="search">{name}</call_tool>'
-        if who == "part":
-            return answer(f'<cite id="S1">{SECRET}</cite>')
-        return None
+        if who == "part" and turns == 1:
+            return search("Zebrafish")
+        return answer('<cite id="S1">It is so.</cite>') if who == "part" else None
 
+    person = Says(verdict) if verdict else None
     with scripted(script) as server:
         async with client(server.base_url) as model:
             researcher = Researcher(
                 ChatWriter(model),
                 LeadDecoder(),
                 Decoding.FREE,
-                Combined([FixedSearch([PRIVATE]), Outward(web)]),
-                RunStore(tmp_path),
+                Combined([notes, Outward(web)]),
+                RunStore(folder),
                 Ask(""),
                 mixed="notes",
             )
             ask = Ask(QUESTION, effort=Effort.DEEP, tool_calls=6)
-            run = await researcher.ask(ask, "lead")
-    assert len(run.investigations) == 2
-    assert web.queries == ["rules on mergers in Peru"]
+            run = await researcher.ask(ask, "lead", person=person)
+    shown = contents(server.requests[0].body)[0][1]
+    assert 'kind="private"' in shown and "public: web: a web search" in shown
+    assert sorted({*begun}) == sorted({*(p.question.partition(":")[0] for p in run.investigations)})
+    return run, notes
+
+
+async def test_each_investigation_is_over_one_kind_of_sources(tmp_path: Path):
+    web = Web()
+    run, notes = await led(tmp_path, web)
+    asked = [part.question for part in run.investigations]
+    assert [each.partition(":")[0] for each in asked] == ["private", "public"] * 2
+    assert set(notes.queries) == {"rules on mergers in Peru", "Orlivar", "Zebrafish"}
+    assert web.queries == ["rules on mergers in Peru", "Zebrafish"], "what the public model made up"
     assert [text for _, text in run.sent] == web.queries
+    store = RunStore(tmp_path).below("lead")
+    private, public = (store.load(f"lead.{n}") for n in (1, 2))
+    assert (private.private, public.private) == (True, False)
+    assert not private.sent and SECRET not in public.transcript()
+    assert "orlivar" in run.investigations[3].reason and not store.holds("lead.4")
+
+
+@pytest.mark.parametrize(("verdict", "sent"), [("once", 1), ("never", 0)])
+async def test_a_person_decides_what_a_lead_asks_in_public(tmp_path: Path, verdict: str, sent: int):
+    web = Web()
+    run, notes = await led(tmp_path, web, verdict, "public")
+    assert not notes.queries and web.queries[0] == "rules on mergers in Peru"
+    assert not run.private and "Orlivar" in str(web.queries), "nothing private was read"
+    run, _ = await led(tmp_path / "both", web := Web(), verdict)
+    assert ("orlivar" in web.queries) is bool(sent)
 
 
 def test_what_is_mixed_is_known_before_it_is_opened():
