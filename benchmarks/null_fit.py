@@ -28,7 +28,6 @@ from rubricem.agent.research.reading import (
     ANSWERS,
     SPAN,
     checking,
-    copying,
     heading,
     logit,
     mean_logprob,
@@ -39,32 +38,32 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.memory.asking import chance_of_yes
-from rubricem.memory.schema import AnswerKind, LocalModel, Message, Passage
+from rubricem.memory.schema import LocalModel, Message, Passage
 
 EACH = 6
 """triples of each relation"""
 PENALTY = 1.0
+COPY = "Copy the few words that answer it from the passage, and nothing else."
 ASKED = {
-    "director": ("Who directed the film {}?", AnswerKind.PERSON),
-    "composer": ("Who composed the music of {}?", AnswerKind.PERSON),
-    "performer": ("Who performed the song {}?", AnswerKind.PERSON),
-    "father": ("Who is the father of {}?", AnswerKind.PERSON),
-    "mother": ("Who is the mother of {}?", AnswerKind.PERSON),
-    "spouse": ("Who is the spouse of {}?", AnswerKind.PERSON),
-    "date of birth": ("When was {} born?", AnswerKind.DATE),
-    "date of death": ("When did {} die?", AnswerKind.DATE),
-    "place of birth": ("Where was {} born?", AnswerKind.PLACE),
-    "place of death": ("Where did {} die?", AnswerKind.PLACE),
-    "country of citizenship": ("What is the nationality of {}?", AnswerKind.THING),
-    "country": ("In which country is {}?", AnswerKind.PLACE),
-    "publication date": ("When was {} released?", AnswerKind.DATE),
+    "director": "Who directed the film {}?",
+    "composer": "Who composed the music of {}?",
+    "performer": "Who performed the song {}?",
+    "father": "Who is the father of {}?",
+    "mother": "Who is the mother of {}?",
+    "spouse": "Who is the spouse of {}?",
+    "date of birth": "When was {} born?",
+    "date of death": "When did {} die?",
+    "place of birth": "Where was {} born?",
+    "place of death": "Where did {} die?",
+    "country of citizenship": "What is the nationality of {}?",
+    "country": "In which country is {}?",
+    "publication date": "When was {} released?",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     question: str
-    kind: AnswerKind
     answer: str
     passage: Passage
     says: bool
@@ -86,20 +85,8 @@ class Row:
         return logit(self.answers), logit(self.right), self.mean_logprob
 
 
-def kind_of(question: str) -> AnswerKind:
-    """Of an annotator's sub-question, by its first words; a plan's look-ups have their own."""
-    words = question.casefold()
-    if words.startswith("who"):
-        return AnswerKind.PERSON
-    if words.startswith("when") or " year" in words:
-        return AnswerKind.DATE
-    if "how many" in words or "how much" in words:
-        return AnswerKind.NUMBER
-    return AnswerKind.PLACE if words.startswith("where") else AnswerKind.THING
-
-
-def gold_lookups() -> Iterator[tuple[str, str, AnswerKind, str, Passage]]:
-    """Set, question, kind and answer of look-ups, and the passage that says it."""
+def gold_lookups() -> Iterator[tuple[str, str, str, Passage]]:
+    """Set, question and answer of look-ups, and the passage that says it."""
     passages = corpus_of("musique")
     for row in read_rows(DATA / "musique.jsonl.xz"):
         answers = [step["answer"] for step in row["steps"]]
@@ -111,16 +98,16 @@ def gold_lookups() -> Iterator[tuple[str, str, AnswerKind, str, Passage]]:
                 asked = asked.replace(f"#{at}", answer)
             has = [p for p in gold if step["answer"].casefold() in p.text.casefold()]
             if has:
-                yield "musique", asked, kind_of(asked), step["answer"], has[0]
+                yield "musique", asked, step["answer"], has[0]
     pages = {row["title"]: row["text"] for row in rows_of("passages")}
     train = (row for row in rows_of("questions") if row["split"] == "train")
     triples = sorted({tuple(triple) for row in train for triple in row["evidence"]})
     random.Random(0).shuffle(triples)
-    for relation, (form, kind) in ASKED.items():
+    for relation, form in ASKED.items():
         own = [(s, o) for s, r, o in triples if r == relation and s in pages]
         for subject, answer in own[:EACH]:
             page = Passage(subject, subject, "", pages[subject])
-            yield "hops", form.format(subject), kind, answer, page
+            yield "hops", form.format(subject), answer, page
 
 
 async def pairs(out: Path) -> list[Pair]:
@@ -130,24 +117,24 @@ async def pairs(out: Path) -> list[Pair]:
         "hops": PassageCorpus(texts, out / "index-hops"),
     }
     found = list[Pair]()
-    for name, question, kind, answer, gold in gold_lookups():
+    for name, question, answer, gold in gold_lookups():
         others = await tools[name].search(question, 8)
         other = next((p for p in others if answer.casefold() not in p.text.casefold()), None)
-        found.append(Pair(question, kind, answer, gold, says=True))
+        found.append(Pair(question, answer, gold, says=True))
         if other:
-            found.append(Pair(question, kind, answer, other, says=False))
+            found.append(Pair(question, answer, other, says=False))
     return found
 
 
 async def read(model: LocalModel, pair: Pair) -> Row | None:
-    """The three signals; None where the passage has no span of the kind."""
+    """The three signals; None where the passage has no span."""
     passage = neutralise(f"{pair.passage.title}\n{pair.passage.text}")
     head, system = heading(passage, pair.question), Message("system", template("read"))
-    grammar = span_grammar([passage], pair.kind)
+    grammar = span_grammar([passage])
     if not grammar:
         return None
     answers, _ = await chance_of_yes(model, [system, Message("user", head + ANSWERS)])
-    prefix = await model.render([system, Message("user", head + copying(pair.kind))])
+    prefix = await model.render([system, Message("user", head + COPY)])
     written = await model.complete(prefix, replace(SPAN, grammar=grammar))
     asked = head + checking(written.text)
     right, _ = await chance_of_yes(model, [system, Message("user", asked)])

@@ -142,47 +142,6 @@ class Reflection(Value):
     written_at: datetime
 
 
-class AnswerKind(StrEnum):
-    """What a look-up asks for."""
-
-    PERSON = "person"
-    PLACE = "place"
-    ORGANISATION = "organisation"
-    WORK = "work"
-    DATE = "date"
-    NUMBER = "number"
-    THING = "thing"
-    """anything else that a few words name"""
-    YES_NO = "yes/no"
-    WORDS = "words"
-    """a sentence or more: how, why, what happens"""
-
-
-class Certainty(StrEnum):
-    CERTAIN = "certain"
-    UNCERTAIN = "uncertain"
-    NOT_FOUND = "not_found"
-
-
-class PastLookup(Value):
-    """One thing that a run looked up, and what came of it."""
-
-    asked: str
-    answer: str = ""
-    """in the words of a source; "": not found"""
-    queries: tuple[str, ...] = ()
-    """the queries that were searched for it, in order"""
-    source: str = ""
-    """id of the source in which the answer was read"""
-    kind: AnswerKind = AnswerKind.WORDS
-    quote: str = ""
-    """what the source says, where the answer stands in it or that it rests on"""
-    certainty: Certainty | None = None
-    """None: recorded before findings had one"""
-    chance: float | None = None
-    """that the answer is right, 0 to 1, by the calibrated null; None: not weighed"""
-
-
 class Recollection(Value):
     """A bank item that a run was given, as it was then; earlier versions kept only its id."""
 
@@ -476,7 +435,6 @@ class Trajectory(Versioned):
     """ids of the bank items that the run was given"""
     recollections: tuple[Recollection, ...] = ()
     """the same items, in the same order"""
-    lookups: tuple[PastLookup, ...] = ()
     """the plan that code followed, in forced decoding"""
     investigations: tuple[Investigation, ...] = ()
     """of deep research, in the order in which they were asked for"""

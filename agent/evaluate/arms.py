@@ -158,7 +158,7 @@ async def keep_answer(run: Run, written: str) -> None:
     if run.ask.answer_format is AnswerFormat.EXACT:
         if run.policy.reader is None:
             await _write_bare(run)
-        elif pointed := await conclude(run, answer, [answer], decides=True):
+        elif pointed := await conclude(run, answer):
             await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE.strip()} ")
             await run.keep_edited(Stage.ANSWER, pointed.text.strip())
     await run.prompt(Stage.ANSWER, "</answer>\n")

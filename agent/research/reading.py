@@ -1,15 +1,14 @@
-"""How a look-up is answered from the passages that were found for it, or is not.
+"""How a question is answered from the passages that were found for it, or is not.
 
-The model reads one passage at a time, beside the transcript, and points to a span of it by a
-grammar (`spans`). A model that is made to point always points at something. What tells a right span
-from a guess is the null: a logistic of the model's own probability that the passage answers the
-question, of that of the span being right, and of the span's log-probability. Its coefficients were
-fitted on labelled pairs (`tuned`).
+An answer is drafted from all the passages at once, beside the transcript, and is as likely as the
+model says, shown the passage that it rests on; a draft that is not borne out gives way to the
+sentences that are nearest, which are never certain.
 
-An answer in words is drafted from all the passages at once, and is as likely as the model says,
-shown the passage that it rests on; a draft that is not borne out gives way to the sentences that
-are nearest, which are never certain. A question of several look-ups is read as a whole, too: a span
-of what is drafted from all the passages, which the look-ups have to better.
+An exact answer is a span of such a draft, to which the model points by a grammar (`spans`). A model
+that is made to point always points at something. What tells a right span from a guess is the null:
+a logistic of the model's own probability that the passage answers the question, of that of the span
+being right, and of the span's log-probability. Its coefficients were fitted on labelled pairs
+(`tuned`).
 """
 
 import asyncio
@@ -33,7 +32,6 @@ from rubricem.agent.transcript.words import (
 )
 from rubricem.memory.language import sentences, stands
 from rubricem.memory.schema import (
-    AnswerKind,
     Completion,
     Embedder,
     Message,
@@ -42,17 +40,8 @@ from rubricem.memory.schema import (
     Stage,
 )
 
-_WANTED = {
-    AnswerKind.PERSON: "the person",
-    AnswerKind.PLACE: "the place",
-    AnswerKind.ORGANISATION: "the organisation",
-    AnswerKind.WORK: "the work",
-    AnswerKind.DATE: "the date or year",
-    AnswerKind.NUMBER: "the number",
-}
 ANSWERS = "Does the passage answer the question? Say Yes or No."
 _RIGHT = "Is this answer right, by what the passage says? Say Yes or No."
-_IS_SO = "By what the passage says, is the answer yes? Say Yes or No."
 SPAN = Sampling(temperature=0.0, max_tokens=32)
 SENTENCE = Sampling(temperature=0.0, max_tokens=72)
 QUERY = Sampling(temperature=0.0, max_tokens=24)
@@ -88,35 +77,15 @@ def heading(passage: str, question: str) -> str:
     return f"Passage: {passage}\n\nQuestion: {neutralise(question)}\n"
 
 
-def copying(kind: AnswerKind) -> str:
-    what = _WANTED.get(kind, "the few words")
-    return f"Copy {what} that answers it from the passage, and nothing else."
-
-
 def checking(answer: str) -> str:
     return f"Answer: {answer}\n{_RIGHT}"
 
 
 class PassageReader:
-    """Reads what answers a look-up; with an embedder also by the meaning of sentences."""
+    """Reads what answers a question; with an embedder also by the meaning of sentences."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
         self._embedder = embedder
-
-    async def read(
-        self, run: Run, sources: Sequence[Source], question: str, kind: AnswerKind
-    ) -> Finding | None:
-        """What of these sources answers a question; None: nothing does."""
-        if kind is AnswerKind.WORDS:
-            return await self._words(run, sources, question)
-        best: Finding | None = None
-        for source in sources:
-            finding = await self._read_one(run, source, question, kind)
-            if finding and (best is None or finding.chance > best.chance):
-                best = finding
-            if best and best.chance >= TUNED.certain:
-                break
-        return best if best and best.chance >= TUNED.found else None
 
     async def reword(self, run: Run, question: str) -> str:
         """A query for a question in other words; "" where the model has none."""
@@ -126,35 +95,15 @@ class PassageReader:
         lines = written.text.strip().splitlines()
         return neutralise(lines[0].strip(" \"'")) if lines else ""
 
-    async def _read_one(
-        self, run: Run, source: Source, question: str, kind: AnswerKind
-    ) -> Finding | None:
-        passage = passage_of(source, question)
-        head = heading(passage, question)
-        answers = await _chance(run, "read", head + ANSWERS)
-        if kind is AnswerKind.YES_NO:
-            yes = await _chance(run, "read", head + _IS_SO)
-            text, mean = ("yes" if yes >= 0.5 else "no"), math.log(max(yes, 1 - yes))
-            right = max(yes, 1 - yes)
-        else:
-            written = await _point(run, "read", head + copying(kind), span_grammar([passage], kind))
-            if written is None:
-                return None
-            text, mean = written.text.strip(), mean_logprob(written)
-            right = await _chance(run, "read", head + checking(text))
-        chance = chance_right(answers, right, mean)
-        quote = await self._quote(source, question, "" if text in ("yes", "no") else text)
-        return Finding(text, source.id, quote, kind, chance)
-
     async def read_whole(
-        self, run: Run, sources: Sequence[Source], question: str, *, decides: bool
+        self, run: Run, sources: Sequence[Source], question: str
     ) -> Finding | None:
-        """The bare answer to a question of several look-ups, from its passages alone.
+        """The bare answer to a question: a span of what is drafted from its passages.
 
         As likely as the passage that it rests on says it, by the null.
         """
         drafted, source = await self._draft(run, sources, question, run.passage_words)
-        written = await conclude(run, drafted, [drafted], decides=decides) if source else None
+        written = await conclude(run, drafted) if source else None
         if source is None or written is None:
             return None
         text, head = written.text.strip(), heading(passage_of(source, question), question)
@@ -162,7 +111,7 @@ class PassageReader:
         right = await _chance(run, "read", head + checking(text))
         chance = chance_right(answers, right, mean_logprob(written))
         quote = await self._quote(source, drafted, text)
-        return Finding(text, source.id, quote, AnswerKind.THING, chance)
+        return Finding(text, source.id, quote, chance)
 
     async def _draft(
         self, run: Run, sources: Sequence[Source], question: str, words: int
@@ -184,7 +133,7 @@ class PassageReader:
         stand = all(stands(name, whole) for name in exact_names(drafted, question))
         return drafted, sources[at] if drafted and stand else None
 
-    async def _words(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
+    async def read(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
         """An answer in a sentence that the model confirms: of two, that which is shown."""
         drafted, source = await self._draft(run, sources, question, TUNED.words)
         if source is None:
@@ -196,7 +145,7 @@ class PassageReader:
         quote = await self._quote(source, drafted)
         if chance < TUNED.supported and overlap(drafted, quote) >= TUNED.same:
             drafted, chance = quote, await _chance(run, "read", head + checking(quote))
-        return Finding(drafted, source.id, quote, AnswerKind.WORDS, chance)
+        return Finding(drafted, source.id, quote, chance)
 
     async def nearest(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
         """The sentences nearest to a question, if the model sees an answer in them."""
@@ -209,7 +158,7 @@ class PassageReader:
             return None
         [(first, quote), *more] = told
         chance = min(chance, TUNED.drafted)
-        return Finding(quote, first, quote, AnswerKind.WORDS, chance, tuple(more))
+        return Finding(quote, first, quote, chance, tuple(more))
 
     async def _quote(self, source: Source, about: str, span: str = "") -> str:
         """The sentence of a source that has a span and is nearest to a text; "" without one."""
@@ -250,31 +199,17 @@ def _first_sentence(written: Completion) -> str:
     return next(iter(sentences(" ".join(neutralise(written.text).split()))), "")
 
 
-async def _point(run: Run, prompt: str, asked: str, grammar: str) -> Completion | None:
-    """What the model writes by a grammar, beside the transcript; None: nothing can be written."""
-    if not grammar:
-        return None
-    messages = [Message("system", template(prompt)), Message("user", asked)]
-    written = await run.aside(Stage.RESEARCH, messages, replace(SPAN, grammar=grammar), "reading")
-    return written if written.text.strip() else None
-
-
 async def _chance(run: Run, prompt: str, asked: str) -> float:
     messages = [Message("system", template(prompt)), Message("user", asked)]
     chance = await run.chance(Stage.RESEARCH, messages, "reading")
     return 0.0 if chance is None else chance
 
 
-async def conclude(
-    run: Run, told: str, offered: Sequence[str], *, decides: bool
-) -> Completion | None:
-    """The bare answer to the run's question: a span of what is offered, or yes or no.
-
-    `told`: what is known, in words; `decides`: yes and no are offered, too. None: nothing is.
-    """
-    spans = span_grammar(offered, AnswerKind.THING)
-    grammar = spans.replace("::= ", '::= "yes" | "no" | ', 1) if decides and spans else spans
-    if decides and not spans:
-        grammar = 'root ::= "yes" | "no"\n'
-    question = neutralise(run.alone)
-    return await _point(run, "conclude", f"{told}\n\nQuestion: {question}", grammar)
+async def conclude(run: Run, told: str) -> Completion | None:
+    """The bare answer to the run's question: a span of what is told, or yes or no."""
+    grammar = span_grammar([told]).replace("::= ", '::= "yes" | "no" | ', 1)
+    asked = f"{told}\n\nQuestion: {neutralise(run.alone)}"
+    messages = [Message("system", template("conclude")), Message("user", asked)]
+    pointed = replace(SPAN, grammar=grammar or 'root ::= "yes" | "no"\n')
+    written = await run.aside(Stage.RESEARCH, messages, pointed, "reading")
+    return written if written.text.strip() else None

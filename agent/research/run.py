@@ -757,7 +757,6 @@ class Run:
             verification=self.verification,
             recalled=self.recalled.ids,
             recollections=self.recalled.items,
-            lookups=self.lookups.past(),
             investigations=self.parts.told(),
             scaffold=self.scaffold,
             seed=self.ask.seed,

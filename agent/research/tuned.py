@@ -22,8 +22,8 @@ class Null:
 @dataclass(frozen=True, slots=True)
 class Tuned:
     null: Null = Null()
-    lookups: int = 6
-    """of a plan; a small model that writes more repeats itself"""
+    parts: int = 4
+    """of a question; a small model that writes more repeats itself"""
     read: int = 3
     """passages that are read for a search: a sub-question of MuSiQue's annotators finds its gold
     passage among two for 0.83, among five for 0.91"""
@@ -33,8 +33,7 @@ class Tuned:
     """of a passage that are read at once, the part about the question where it has more: of those
     of MuSiQue and HotpotQA that is all but the longest"""
     tries: int = 2
-    """searches for one look-up: its own words, then the model's beside them; that for the question
-    is one of each part of it"""
+    """searches for one part: that for the question, then its words with the model's beside them"""
     certain: float = 0.6
     """chance that an answer is right, with all that it rests on, from which it counts as certain:
     of those 61 pairs 29 are above it, 26 of them gold"""
@@ -57,8 +56,6 @@ class Tuned:
     shown"""
     span: int = 12
     """words of a span"""
-    binding: int = 2
-    """words side by side in a name that have no capital, as in House of the Seven Gables"""
     abbreviation: int = 3
     """letters of a word whose full stop may be an abbreviation's: St. Ives"""
 

@@ -1,4 +1,4 @@
-"""A small model as forced decoding sees one: it plans, points to spans, and weighs yes or no.
+"""A small model as forced decoding sees one: it plans, drafts, points, and weighs yes or no.
 
 A library that is searched by the names of its pages, and a run from its plan to its answer.
 """
@@ -36,13 +36,13 @@ SURE, UNSURE = 0.98, 0.02
 class Filling:
     """What a small model writes, and what it is sure of."""
 
-    plan: str = " What does it do? | words\nThen: none"
-    """behind the first look-up's number"""
-    finds: Sequence[str] = ()
-    """the spans that it points to where a passage has them, the first first"""
+    plan: str = " What does it do?\n"
+    """behind the first part's number"""
+    known: Sequence[str] = ()
+    """what it is sure of, where that stands in what it is asked"""
     chances: Mapping[str, float] = field(default_factory=dict)
-    """part of what it is asked -> its probability of Yes; of others it is sure where a passage has
-    what it finds"""
+    """part of what it is asked -> its probability of Yes; of others it is sure where it
+    knows what stands there"""
     drafts: str = GROWS
     rewords: str = "unbounded cache"
     concludes: Sequence[str] = ()
@@ -52,7 +52,7 @@ class Filling:
         for part, chance in self.chances.items():
             if part in asked:
                 return chance
-        known = [*self.finds, self.drafts.strip(" .")]
+        known = [*self.known, self.drafts.strip(" .")]
         return SURE if any(span and span in asked for span in known) else UNSURE
 
 
@@ -90,9 +90,7 @@ class Beside:
         told = text.get(prompt, "")
         logprob = -0.05
         if sampling.grammar is not None:
-            concludes = prompt == template("conclude")
-            wanted = self.filling.concludes if concludes else self.filling.finds
-            fit = [span for span in wanted if accepts(sampling.grammar, span)]
+            fit = [span for span in self.filling.concludes if accepts(sampling.grammar, span)]
             told = next(iter(fit), "")
         return Completion(
             text=told,

@@ -88,24 +88,23 @@ PAGES = [
     page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes."),
     page("Mira Holt", "Mira Holt died at home, mourned by all Turin."),
 ]
-CHAIN = " Who directed The Paper Kite? | person\n2. Where did [1] die? | place\nThen: none"
-CHAINED = "Where did the director of The Paper Kite die?"
-FOUND = ("Turin", "Mira Holt")
+PARTS = " Who directed The Paper Kite?\n2. Where did Mira Holt die?\n"
+ASKED = "Who directed The Paper Kite, and where did its director die?"
 
 
 async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
-    filled = Filling(plan=CHAIN, finds=FOUND)
-    trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
+    doubts = {f"{PAGES[0].text}\n\nQuestion: {ASKED} Answer only this part: Where": 0.0}
+    filled = Filling(plan=PARTS, drafts="Mira Holt it was.", rewords="Mira", chances=doubts)
+    trace = await traced(tmp_path, question=ASKED, search=Library(PAGES), filled=filled)
     assert isinstance(demonstrate(trace), Demonstration)
-    _, whole, second, third = (piece.text for piece in recast(trace).parts if piece.own)
-    assert whole.startswith("<think>\nS1 answers [0].") and "Who directed" in whole
-    assert second.startswith("<think>\nS1 answers [1].\n</think>\n\n")
-    assert second.endswith('<call_tool name="search">Where did Mira Holt die?</call_tool>')
-    assert third.startswith("<think>\nS2 answers [2].")
+    _, whole, second = (piece.text for piece in recast(trace).parts if piece.own)
+    assert whole.startswith("<think>\nS1 answers [1].") and "Who directed" in whole
+    assert whole.endswith('<call_tool name="search">Where did Mira Holt die? Mira</call_tool>')
+    assert second.startswith("<think>\nS2 answers [2].")
 
 
 async def test_the_mark_before_an_exact_answer_goes(tmp_path):
-    filled = Filling(concludes=["cache"])
+    filled = Filling(known=["cache"], concludes=["cache"])
     trace = await traced(tmp_path, filled=filled, answer_format=AnswerFormat.EXACT)
     assert "\nAnswer: " in trace.transcript()
     shown = demonstrate(trace)
