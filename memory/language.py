@@ -14,6 +14,7 @@ import re
 import threading
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -84,17 +85,18 @@ _POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065
 """vowels and lengthening that Arabic and Hebrew may leave out"""
 _ALEF = re.compile("[أإآ]")
 _SCRIPTS = {
-    "ja": re.compile("[\u3040-\u30ff]"),
-    "zh": re.compile("[\u3005-\u3007\u3400-\u9fff\uf900-\ufaff]"),
-    "ko": re.compile("[\uac00-\ud7af]"),
-    "th": re.compile("[\u0e01-\u0e3a]"),
-    "hi": re.compile("[\u0900-\u0963]"),
-    "ru": re.compile("[\u0400-\u052f]"),
-    "el": re.compile("[\u0370-\u03ff]"),
-    "ar": re.compile("[\u0600-\u06ff]"),
-    "he": re.compile("[\u05d0-\u05ea]"),
+    "latin": "AZaz\u00c0\u024f",
+    "ja": "\u3040\u30ff",
+    "zh": "\u3005\u3007\u3400\u9fff\uf900\ufaff",
+    "ko": "\uac00\ud7af",
+    "th": "\u0e01\u0e3a",
+    "hi": "\u0900\u0963",
+    "ru": "\u0400\u052f",
+    "el": "\u0370\u03ff",
+    "ar": "\u0600\u06ff",
+    "he": "\u05d0\u05ea",
 }
-_LATIN_LETTER = re.compile("[A-Za-z\u00c0-\u024f]")
+"""the first and the last letter of each range of a script, by the language that it tells"""
 _WORTH = 3
 """letters that convey as much as a character of Chinese, Japanese or Korean"""
 
@@ -107,18 +109,28 @@ def language_of(text: str) -> str:
     """
     text = plain_letters(text)
     if not text.isascii():
-        told = {code: len(script.findall(text)) for code, script in _SCRIPTS.items()}
-        for code in ("ja", "zh", "ko"):
-            told[code] *= _WORTH
+        told = dict.fromkeys(_SCRIPTS, 0)
+        for letter, count in Counter(text).items():
+            if code := _script_of(letter):
+                told[code] += count * (_WORTH if code in ("ja", "zh", "ko") else 1)
+        latin = told.pop("latin")
         if told["ja"]:
             told["ja"], told["zh"] = told["ja"] + told["zh"], 0
         code = max(told, key=lambda c: told[c])
-        if told[code] and told[code] >= len(_LATIN_LETTER.findall(text)):
+        if told[code] and told[code] >= latin:
             return code
     near = text.isascii() or not _FAR.search(text)
     written = (_NEAR_WORD if near else WORD).findall(text)
     bound = any(word.lower() in STOP_WORDS for word in written)
     return foreign({*written}, written[0] if written else "", text) or ("en" if bound else "")
+
+
+@lru_cache(2**14)
+def _script_of(letter: str) -> str:
+    for code, ends in _SCRIPTS.items():
+        if any(a <= letter <= b for a, b in zip(ends[::2], ends[1::2], strict=True)):
+            return code
+    return ""
 
 
 def foreign(words: AbstractSet[str], first: str, text: str) -> str:
@@ -272,10 +284,11 @@ def _form(written: str, language: str) -> str:
     if word[0].isdigit():
         return _number(word)
     if word[0] >= "\u0370":
-        language = next((c for c in ("ru", "el", "ar") if _SCRIPTS[c].match(word)), "")
+        script = _script_of(word[0])
+        language = script if script in ("ru", "el", "ar") else ""
     word = _ELIDED.sub("", word) if language in ("fr", "it") else word
     if language == "ar":
-        word = _ALEF.sub("ا", re.sub("^و(?=ال)", "", word))
+        word = _ALEF.sub("ا", word[1:] if word.startswith("وال") else word)
     if language == "ru":
         word = word.replace("ё", "е")
     if word in _WORDS["denying"].get(language, "").split():
