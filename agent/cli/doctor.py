@@ -43,6 +43,7 @@ from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
     COLLECTION,
+    GIT,
     WEB,
     Sources,
     is_beyond,
@@ -51,7 +52,7 @@ from rubricem.agent.sources.choice import (
     open_source,
     web_answers,
 )
-from rubricem.agent.sources.documents import find_files
+from rubricem.agent.sources.documents import check_repository, find_files
 from rubricem.agent.sources.mcp_client import Connection
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.sources.tool_server import ToolServer
@@ -61,6 +62,9 @@ from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.schema import Message, Sampling
 from rubricem.memory.text import pluralise
+
+REACHED = 30.0
+"""seconds in which a repository answers"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +240,8 @@ async def check_source(name: str, settings: Settings) -> Check:
         if is_beyond(name):
             await open_source(name, settings.data_dir, keys=keys_of(settings)).prepare()
             return Check("source", "ok", f"{kept_name(name)} answers, or is asked when needed")
+        if name.startswith(GIT):
+            await asyncio.to_thread(check_repository, name.removeprefix(GIT), REACHED)
     except RubricemError as error:
         return fault_of("source", error)
     found = asyncio.to_thread(find_files, Path(name).expanduser()) if is_folder(name) else None

@@ -521,6 +521,7 @@ class RunDesk:
         question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
             setup = await asyncio.to_thread(setup_of, await self._within(settings))
+            await asyncio.to_thread(setup.sources.check)
             self._see_room()
             name = asked.thread
             earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()

@@ -379,6 +379,8 @@ def without_password(url: str) -> str:
     parsed = httpx2.URL(url)
     if parsed.userinfo:
         parsed = parsed.copy_with(username="***", password="")
+    if not parsed.userinfo and not parsed.query:
+        return url  # as it was written: file:///x would lose two of its slashes
     return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
 
 

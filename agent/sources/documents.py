@@ -102,14 +102,31 @@ def fetch_repository(
         if getattr(cause, "returncode", 0) == -getattr(signal, "SIGXFSZ", 1):
             raise too_much from cause
         if not known:
-            told = (cause.stderr or b"").decode(errors="replace").strip().splitlines()  # type: ignore[attr-defined]
-            whole = [line for line in told if line.startswith("fatal: ")] or told[-1:]
-            why = one_line(whole[0], 200) if whole else f"no end within {seconds:g} s"
-            raise SourceError(
-                f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
-                "Check that `git clone` fetches it without asking, or name a folder.",
-            ) from cause
+            raise _unfetched(url, cause, seconds) from cause
     return place
+
+
+def check_repository(address: str, seconds: float = GIT_SECONDS) -> None:
+    """Raises SourceError unless git reaches the repository and its branch; fetches nothing."""
+    url, _, branch = address.partition("#")
+    try:
+        found = _git(Path.cwd(), seconds, "ls-remote", "--", url, branch or "HEAD")
+    except FileNotFoundError as cause:
+        raise SourceError("A repository is read by git, which is not installed here.") from cause
+    except subprocess.SubprocessError as cause:
+        raise _unfetched(url, cause, seconds) from cause
+    if not found:
+        raise SourceError(f"The repository {url} has no {branch or 'commit'}.", "Name a branch.")
+
+
+def _unfetched(url: str, cause: subprocess.SubprocessError, seconds: float) -> SourceError:
+    told = (getattr(cause, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+    whole = [line for line in told if line.startswith("fatal: ")] or told[-1:]
+    why = one_line(whole[0], 200) if whole else f"no end within {seconds:g} s"
+    return SourceError(
+        f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
+        "Check that `git clone` fetches it without asking, or name a folder.",
+    )
 
 
 def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYTES) -> bytes:

@@ -10,12 +10,14 @@ import io
 import json
 import os
 import socket
+import subprocess
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -350,3 +352,9 @@ def for_ever(piece: bytes) -> Callable[[], Iterator[bytes]]:
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 CRUMBS = b"1;a=b\r\nx\r\n" * 6000
 """chunks of a byte each"""
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """A command of git in a folder, by somebody of its own."""
+    person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)

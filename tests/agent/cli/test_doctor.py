@@ -25,7 +25,7 @@ from rubricem.agent.weights.catalogue import lookup
 from tests.conftest import ROOT, rubricem
 from tests.support.policies import RUN
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
-from tests.support.sites import Sent, WebSite
+from tests.support.sites import Sent, WebSite, git
 from tests.support.tool_servers import TOOLS
 
 BEGUN = (
@@ -110,6 +110,19 @@ def test_each_part_of_a_collection_is_checked_and_keeps_from_asking_only_where_i
         told[both]["state"] == "ok" and told["nowhere of the collection @rest"]["state"] == "note"
     )
     assert told["python" if state == "note" else f"python{work}"]["state"] == "ok"
+
+
+def test_a_repository_is_asked_for_and_told_as_it_was_named(folder: Path):
+    there = f"git:file://{folder / 'there'}"
+    git(folder, "init", "-q", "there")
+    git(folder / "there", "commit", "-q", "--allow-empty", "-m", "one")
+    for source, told in (
+        (there, f"ok     source          {there}"),
+        (f"{there}#gone", "has no gone."),
+        ("git:file:///gone", "The repository file:///gone cannot be fetched: "),
+    ):
+        shown = rubricem("doctor", "--source", source, code=int(source != there)).output
+        assert told in shown and f'source: ["{source}"]' in shown
 
 
 async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Served):

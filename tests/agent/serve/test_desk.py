@@ -216,6 +216,17 @@ async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: R
     assert (over.status_code, over.json()["error"]) == (409, "The run has ended.")
 
 
+async def test_a_question_over_what_is_gone_is_refused_and_nothing_is_stored(tmp_path: Path):
+    with ScriptedServer([]) as model:
+        sets = {"work": (str(tmp_path / "documents"), str(tmp_path / "gone"))}
+        async with site(run_settings(tmp_path, model, collections=sets)) as here:
+            asked = {"question": QUESTION, "source": ["@work"]}
+            refused = await here.http.post("/api/runs", json=asked)
+            assert refused.status_code == 422 and "[collections]" in refused.json()["remedy"]
+            assert "gone of the collection @work: There is no folder" in refused.json()["error"]
+            assert (await here.http.get("/api/runs")).json()["runs"] == []
+
+
 async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
     async with scripted_site([Hang()] * 3, tmp_path, capacity=Capacity(1, waiting=1)) as here:
         first, second = await here.ask("One?"), await here.ask("Two?")

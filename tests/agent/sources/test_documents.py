@@ -9,6 +9,7 @@ import pytest
 from rubricem.agent.sources.choice import Sources
 from rubricem.agent.sources.documents import PART_FILES, Folder, fetch_repository, find_files
 from rubricem.memory.errors import SettingsError, SourceError
+from tests.support.sites import git
 from tests.support.waiting import descendants, name_of
 
 
@@ -166,11 +167,6 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (documents / "inside.md").symlink_to(documents / "bees.md")
     found = [file.location for file in find_files(documents).files]
     assert found == ["bees.md", "inside.md", "notes.txt"]
-
-
-def git(folder: Path, *arguments: str) -> None:
-    person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def test_a_branch_that_is_called_as_an_option_runs_nothing(tmp_path: Path) -> None:
