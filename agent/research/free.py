@@ -113,12 +113,12 @@ _BEGINNING = re.compile(r"\s*<think\b.*?</think>\s*", re.S)
 _THOUGHT = re.compile(r"<\s*(/?)\s*think", re.I)
 
 
-def search_on(document: ScaffoldDocument) -> str:
-    """What is said to a policy whose review marks something as missing."""
+def search_on(document: ScaffoldDocument, rubric: str) -> str:
+    """What is said to a policy whose review marks something of its rubric as missing."""
+    named = neutralise("; ".join(missing_items(document, rubric)))
     return (
-        f"\n\nThe review names what is missing: {neutralise('; '.join(missing_items(document)))}. "
-        "Search for it with a query that was not asked; the review and the answer come after "
-        "that.\n"
+        f"\n\nThe review names what is missing: {named}. Look for it by a call that was not made; "
+        "the review and the answer come after that.\n"
     )
 
 
@@ -291,7 +291,8 @@ class FreeDecoder:
             and run.returns < run.ask.review_returns
             and not await self.is_spent(run)
         ):
-            await run.respond(Stage.RESEARCH, search_on(document))
+            rubric = parse(run.text).last("rubric")
+            await run.respond(Stage.RESEARCH, search_on(document, rubric))
             run.turn += 1
             turn = run.turn
             written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))

@@ -423,9 +423,14 @@ def _review_start(blocks: list[TaggedBlock], answer: int) -> int:
 _MARK = re.compile(r"\[\s*(met|partly|missing)\b\s*:?([^\]\n]*)\]", re.I)
 
 
-def missing_items(document: ScaffoldDocument) -> list[str]:
-    """The items that the last review marks as missing."""
-    return [mark.item for mark in document.review_marks() if mark.state == "missing"]
+def missing_items(document: ScaffoldDocument, rubric: str = "") -> list[str]:
+    """The items that the last review marks as missing.
+
+    Of one that is but a number, the item of the `rubric` in its place.
+    """
+    items, marks = rubric_items(rubric), document.review_marks()
+    said = (mark.item or "".join(items[at : at + 1]) for at, mark in enumerate(marks))
+    return [item for item, mark in zip(said, marks, strict=True) if mark.state == "missing"]
 
 
 def is_sent_back(document: ScaffoldDocument) -> bool:

@@ -684,3 +684,16 @@ def test_faults_can_stand_in_a_transcript_without_being_read_as_tags(parts: list
     for turn in (1, 2):
         faults = " ".join(turn_faults("".join(parts), turn))
         assert neutralise(faults) == faults
+
+
+@pytest.mark.parametrize(
+    ("marked", "named"),
+    [("1. [met: S1]\n2. [missing]", ["what it costs"]),
+     ("1. what it is [missing]\n2. [met: S1]", ["what it is"]),
+     ("1. [met: S1]\n2. [partly: S1]\n3. [missing]", [""])],
+)  # fmt: skip
+def test_a_missing_item_that_is_but_a_number_is_named_by_the_rubric(
+    marked: str, named: list[str]
+) -> None:
+    review = parse(f"<review><rubric_review>\n{marked}\n</rubric_review></review>")
+    assert missing_items(review, "1. what it is\n2. what it costs") == named
