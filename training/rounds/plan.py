@@ -20,6 +20,7 @@ from rubricem.training.rounds.rounds import questions_of
 from rubricem.training.rounds.rounds_config import RoundsConfig, TrainingJob
 from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.compile import conversations_in
+from rubricem.training.show.console import check_tracker
 
 
 async def plan_training(job: TrainingJob, method: Method, settings: Settings) -> list[str]:
@@ -27,9 +28,11 @@ async def plan_training(job: TrainingJob, method: Method, settings: Settings) ->
 
     Raises SettingsError or WeightsError for what cannot run: a folder without weights, a model that
     is no decoder or does not fit, rows that do not suit the method, too few questions, a source, a
-    judge or a server that there is not.
+    judge, a tracker or a server that there is not.
     """
     config, ranks = job.config, Ranks.join()
+    for tracker in config.trackers:
+        await asyncio.to_thread(check_tracker, tracker)
     on_gpu = ranks.device.type == "cuda"
     dtype = await asyncio.to_thread(settle_dtype, config, on_gpu)
     config = config.model_copy(update={"dtype": dtype})

@@ -117,13 +117,18 @@ _INIT: Mapping[Tracker, Mapping[str, Any]] = {
 }
 
 
+def check_tracker(tracker: Tracker) -> None:
+    """Raises SettingsError if its package is not installed."""
+    import_extra(tracker, "train" if tracker == "tensorboard" else None, "That tracker")
+
+
 def open_tracker(tracker: Tracker, out: Path, record: Mapping[str, Any]) -> Any:
     """A run of a tracker, by accelerate; W&B and Trackio get the record's numbers, and no paths.
 
     Raises SettingsError if it is not installed or does not begin, StoreError if the folder cannot
     be used.
     """
-    import_extra(tracker, "train" if tracker == "tensorboard" else None, "That tracker")
+    check_tracker(tracker)
     from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 

@@ -75,6 +75,7 @@ def test_a_dry_run_of_rows_counts_its_steps(tmp_path: Path) -> None:
         ({}, {"questions": "none.txt"}, "none.txt cannot be read"),
         ({}, {"source": ["documants"]}, "Unknown source 'documants'"),
         ({}, {"judge": "stages"}, "There is no judge 'stages'"),
+        ({"trackers": ["trackio"]}, {}, "That tracker needs trackio, which is not installed"),
         ({"rows": ["none.jsonl"]}, None, "none.jsonl cannot be read"),
         ({"rows": ["sft.jsonl"]}, None, "there is no row to train on by ss-grpo"),
     ],
