@@ -6,7 +6,7 @@ from benchmarks.judged import FAULTS, SUBJECTS, Credulous, Draft, Reader, below,
 from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.memory.schema import Stage
 
-SUBJECT = json.loads(SUBJECTS.read_text(encoding="utf-8"))[2]
+SUBJECT = json.loads(SUBJECTS.read_text(encoding="utf-8"))[5]
 
 
 async def test_the_stand_in_doubts_only_what_a_shown_passage_lacks_and_support_what_rules_doubt():

@@ -57,7 +57,10 @@ def cite(number: int, claim: str) -> str:
     return f'<cite id="S{number}">{claim}</cite>'
 
 
-HELD, MADE_UP = "the least recently used entry is dropped first", "it holds 4,096 entries"
+HELD, MADE_UP = (
+    "the least recently used entry is dropped first",
+    "4,096 students met Knuth at Stanford",
+)
 GOOD = researched(
     "good", cite(1, HELD), [source(1, RULE), source(2, ASIDE)],
     CitationCheck(source="S1", claim=HELD, verdict="supported"),

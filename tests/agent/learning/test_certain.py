@@ -17,13 +17,12 @@ SEEN = f"{MILL.text}\n{TIDE.text}\nHe wrote: we shall never see its like again o
 @pytest.mark.parametrize(
     ("claim", "told"),
     [
-        ("It employed 3,471 people", '"3,471"'),
-        ("It closed in 1934, to nobody's surprise", '"1934"'),
+        ("It employed 3,471 people of Ardnamurchan", '"3,471" and the name "Ardnamurchan"'),
         ('A letter says "the wheel was broken by the ice"', "broken by the ice"),
         ("Two hundred boats of so many tons passed at high water", "S2 has most"),
     ],
 )
-def test_a_number_or_quotation_that_stands_nowhere_and_a_mistaken_citation_are_told(
+def test_a_number_with_a_name_or_a_quotation_that_stand_nowhere_and_a_mistaken_citation_are_told(
     claim: str, told: str
 ):
     finding = sure_finding(Pair(claim, MILL), SEEN, [MILL, TIDE])
@@ -47,21 +46,17 @@ def test_a_number_or_quotation_that_stands_nowhere_and_a_mistaken_citation_are_t
         "Of the two wages the later is 1.2 times the first, or 83.3% the other way round",
         "In 1893 the high tide was at 23:30",
         "Hardly anybody was left",
+        "The four wages and heads add up to 292.7, a mean of 73.175",
+        "From 1893 to 1901 are 2,922 days",
     ],
 )
 def test_counts_sums_roundings_names_terms_and_other_words_are_not_told(claim: str):
     assert sure_finding(Pair(claim, MILL), SEEN, [MILL, TIDE]).verdict != "unsupported"
 
 
-@pytest.mark.parametrize("claim", ["212 boats passed", "The sum is 98,765"])
-def test_written_numbers_and_numbers_among_many_are_not_told(claim: str):
-    many = source(3, f"{TIDE.text} {', '.join(f'{n}.7' for n in range(41))}")
-    assert sure_finding(Pair(claim, many), many.text, [many]).verdict != "unsupported"
-
-
 FEET = source(4, "The pass lies at 2,418 m; water boils there at 92.15 C. Snow fell by 12.5%.")
 HOF = source(5, "Der Hof darf ihn nur als „Käse aus dem Tal“ verkaufen, und das ist auch so.")
-BARE = source(6, "The pass was closed in 1893, and nobody is known to have used it since.")
+BARE = source(6, "The pass was closed by ice, and nobody is known to have used it since.")
 BARE = BARE.model_copy(update={"title": "Of passes"})
 
 
@@ -72,8 +67,12 @@ BARE = BARE.model_copy(update={"title": "Of passes"})
         ("Water boils at 197.87 F or 365.3 K there", FEET, "unchecked"),
         ("On another 2,418 m snow would lie 2,720.25 high", FEET, "unchecked"),
         ("It is closed on 211 days", FEET, "unchecked"),
-        ("It is closed on 211 days", BARE, "unsupported"),
-        ("The pass lies at 3,127 m", FEET, "unsupported"),
+        ("It was closed in 1934", BARE, "unchecked"),
+        ("From 1934 on Elsa Rudin sold tickets there", BARE, "unsupported"),
+        ("For years Elsa Rudin sold tickets there", BARE, "unchecked"),
+        ("At 197.87 \u00b0F, or after 31.25 kWh, water boils there", FEET, "unchecked"),
+        ("The pass lies at 3,127 m", FEET, "unchecked"),
+        ("He was sold to Elsa Rudin in 1934", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", BARE, "unsupported"),
     ],
@@ -81,4 +80,4 @@ BARE = BARE.model_copy(update={"title": "Of passes"})
 def test_what_is_converted_or_translated_is_not_told_and_other_things_are(
     claim: str, cited: Source, verdict: str
 ):
-    assert sure_finding(Pair(claim, cited), cited.text, [cited]).verdict == verdict
+    assert sure_finding(Pair(claim, cited), f"{cited.text} {TIDE.text}", [cited]).verdict == verdict
