@@ -72,8 +72,9 @@ _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
 _BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
-_SIDES = re.compile(r"\b[AB]\b", re.ASCII)
-_LAST = re.compile(r"(?:^|:|boxed|\*\*)[^\w\n]*([AB])\W*\Z", re.M)
+_REPLY = r"(?:(?:reply|response|answer|assistant|option|\u56de[\u590d\u7b54])\W*)?"
+_NAMED = re.compile(rf"\W*{_REPLY}([AB])(?:\W+(?:is better|wins))?[\W_]*", re.I)
+_LAST = re.compile(rf"(?:^|:|boxed|\*\*)[^\w\n]*(?i:{_REPLY})([AB])\W*\Z", re.M)
 _TAGS = re.compile(
     r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)"
     r"|\[(?=\[\s*[AB]\s*\]\])",
@@ -90,18 +91,11 @@ def verdict_of(text: str) -> Side | None:
     what a truncated judge quoted is not taken for its verdict.
     """
     said = _CITED_OPEN.sub("", _CITED.sub("", split_thinking(text)[1]))
-    letters = [side for inside in _ANSWER.findall(said) if (side := _side_in(inside))]
+    inside = map(_NAMED.fullmatch, _ANSWER.findall(said))
+    letters = [named[1].upper() for named in inside if named]
     bare = {letter.upper() for letter in _BARE.findall(said) or _LAST.findall(said)}
     last = letters[-1] if letters else bare.pop() if len(bare) == 1 else None
     return None if last is None else "A" if last == "A" else "B"
-
-
-def _side_in(said: str) -> str | None:
-    """The side that the text names: as all of it, or as the only one that it names."""
-    if (whole := re.sub(r"[\W_]", "", said).upper()) in ("A", "B"):
-        return whole
-    named = set(_SIDES.findall(said))
-    return named.pop() if len(named) == 1 else None
 
 
 def reward(text: str, better: Side) -> float:

@@ -125,7 +125,9 @@ class GivenReflectionScore(ReplyForm):
     diagnostic_accuracy: Score
     specificity: Score
     scope_and_balance: Score
-    suspicion: Annotated[str, BeforeValidator(lambda given: given or "")] = ""
+    suspicion: Annotated[
+        str, BeforeValidator(lambda x: x if isinstance(x, str) else " ".join(x))
+    ] = ""
 
     @property
     def numbers(self) -> dict[str, float]:

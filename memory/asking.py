@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
+from string import ascii_uppercase
 from typing import Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
@@ -166,9 +167,11 @@ def _verdict(entry: BaseModel) -> list[Any]:
 
 
 def name_in(said: str, names: Sequence[str]) -> str | None:
-    """The name that an id means: itself, or its last word or number, as in "Attempt 1"."""
+    """The name that an id means: as in "Attempt 1", "C1", "1. A title", or itself."""
     words = re.findall(r"[A-Z]?\d+|[A-Z]+", said.upper().removesuffix(".0"))
-    return next((name for name in names if words and name in (said.strip(), words[-1])), None)
+    last = [words[-1], words[-1].lstrip(ascii_uppercase)] if words else []
+    meant = (said.strip(), *re.findall(r"^\W*(\d+)[.):](?=\s|$)", said), *last)
+    return next((name for name in meant if name in names), None)
 
 
 async def ask_until(
@@ -288,6 +291,7 @@ class ReplyForm(BaseModel, coerce_numbers_to_str=True):
             given = given[0] if names.keys() & set(map(_bare, given[0])) else given
         if not given or not isinstance(given, dict):
             return {only: given} if only and isinstance(given, list) else given
+        given = {key: value for key, value in given.items() if value is not None}
         found = dict[str, Any]()
         for key in sorted(given, key=lambda key: _bare(key) not in names):
             same = next(
@@ -299,9 +303,13 @@ class ReplyForm(BaseModel, coerce_numbers_to_str=True):
         if len(inside) == 1 and inside[0] not in found.values():
             more = cls._find_fields(inside[0])
             found = {name: more[name] for name in names.values() if name in more} | found
-        if not found and only and len(inside) == len(given):
+        if not found and only and (len(inside) == len(given) or _is_by_number(given)):
             return {only: given}
         return found or given
+
+
+def _is_by_number(given: dict[str, Any]) -> bool:
+    return bool(given) and all(key[-1:].isdigit() for key in given)
 
 
 def _bare(name: str) -> str:
@@ -312,7 +320,9 @@ def _keep_valid(given: Any, validate: Callable[[Any], Any], info: ValidationInfo
     """The valid items of a list; what is wrong with others goes to the context's `dropped`."""
     if isinstance(given, dict):
         held = set(map(type, given.values()))
-        named = [{"id": k} | v for k, v in given.items()] if held == {dict} else [given]
+        by_name = held == {dict} or _is_by_number(given)
+        told = {k: v if isinstance(v, dict) else {"verdict": v} for k, v in given.items()}
+        named = [{"id": k} | v for k, v in told.items()] if by_name else [given]
         given = [*chain(*given.values())] if held == {list} else named  # as by stages
     kept, faults = list[Any](), list[str]()
     for item in given if isinstance(given, list) else [] if given is None else [given]:

@@ -9,7 +9,7 @@ The template contains {action} and {observation}. Unless a pattern is given, the
 people write scores: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`. The last number counts that
 is named a score; where none is, the last that is a line or a sentence by itself, one that the reply
 begins with, or its last number, if that is within the scale and no part of a count. A denominator
-or a percent sign divides it.
+or a percent sign divides it. Of "0.4 or 0.6" and "from 0.4 to 0.6" neither counts.
 """
 
 import copy
@@ -257,11 +257,15 @@ _OF = (
 )
 _VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d|[-\u2013][\d.]){_OF}"
 _ANY = re.compile(_VALUE, re.I)
+_EITHER = rf"{_BEFORE}{_NUMBER}(?:\s*%|\s*/\s*{_NUMBER})?"
+_UNDECIDED = re.compile(
+    rf"\bbetween\s+{_EITHER}\s+and\s+{_EITHER}|{_EITHER}\s+(?:or|to)\s+(?:\w+\s+)?{_EITHER}", re.I
+)
 _ALONE = re.compile(rf"(?:^|(?<=[.!?:]\s))[^\w\n.,+\u2212-]*{_VALUE}[^\w\n]*$", re.I | re.M)
 _FIRST = re.compile(rf"[^\w.,+\u2212-]*{_VALUE}", re.I)
 _LABELLED = re.compile(
     r"\b(?:score|rating|grade|reward|overall)\b[\"'*_`\s]*(?:\([^()\n]*\)[\"'*_`\s]*)?"
-    rf"(?:[:=]|is|of|at)?[\"'*_`\s]*{_VALUE}",
+    rf"(?:[:=]|is|of|at|would\s+be)?[\"'*_`\s]*{_VALUE}",
     re.I,
 )
 
@@ -271,7 +275,7 @@ def score_in(text: str, scale: float = 1.0) -> float | None:
 
     None if there is no finite number that stands as a score.
     """
-    said = split_thinking(text)[1]
+    said = _UNDECIDED.sub("either", split_thinking(text)[1])
     for named in (_LABELLED, _ALONE):
         if scores := list(named.finditer(said)):
             return _value(scores[-1], scale)

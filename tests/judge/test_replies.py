@@ -11,7 +11,7 @@ import pytest
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.judge.build import reflection_judge
 from rubricem.judge.checklist import ChatChecklistMaker, ChatItemScorer, ChecklistItem
-from rubricem.judge.pairwise import ChatComparer
+from rubricem.judge.pairwise import ChatComparer, verdict_of
 from rubricem.judge.relative import ChatAttemptReader, RelativeJudge
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.judge.stage_readers import ChatProposer, ChatScorer
@@ -122,6 +122,8 @@ TWO_ONE_NONE = [
     dumped({"result": {"verdicts": rows()}, "overall": "A fair run."}),
     dumped({"verdicts": [row | {"number": f"Criterion {row['number']}"} for row in rows()]}),
     dumped({"verdicts": [row | {"number": float(row["number"])} for row in rows()]}),
+    dumped({"verdicts": [row | {"number": f"C{row['number']}"} for row in rows()]}),
+    dumped({"verdicts": [row | {"number": f"{row['number']}. Says 9"} for row in rows()]}),
     dumped({"verdicts": rows(points=("2 (fully there)", "**1**", "0%"))}),
     dumped({"verdicts": rows(points=("Points: 2", "1/2", "0/5"))}),
     dumped({"verdicts": [{"verdict": row.pop("points"), **row} for row in rows()]}),
@@ -162,6 +164,8 @@ EIGHT_AND_THREE = [
     dumped(scores("8/10", "3/10")),
     dumped(scores("80%", "30%")),
     dumped(scores("0.8", "0.3")["scores"]),
+    dumped({"scores": {"1": 0.8, "2": 0.3}}),
+    dumped({"Attempt 1": 0.8, "Attempt 2": 0.3}),
     dumped({"Scores": [{"Attempt": 2, "Score": 0.3}, {"Attempt": 1, "Score": 0.8}]}),
 ]
 
@@ -174,6 +178,12 @@ async def test_scores_of_attempts_are_read(reply: str):
     assert found.notes == ()
 
 
+async def test_of_two_scores_for_one_attempt_neither_counts():
+    model = ScriptedChat([dumped(scores(0.8, said)) for said in ("0.2 or 0.4", "0.2 to 0.4", "?")])
+    found = await RelativeJudge(ChatAttemptReader(model), seed=1).scores(group_of(A, B))
+    assert {score.score for score in found.scores} == {0.8, None}
+
+
 ITEMS = [ChecklistItem(criterion=f"Says {word}.", points=2) for word in ("LRU", "FIFO")]
 LISTED = {Stage.ANSWER: tuple(each.as_criterion() for each in ITEMS)}
 MARKS = [{"number": n, "explanation": SAID, "criteria_met": n == 1} for n in (1, 2)]
@@ -184,6 +194,9 @@ MET_AND_NOT = [
     dumped({"verdicts": [{**mark, "criteria_met": int(mark["criteria_met"])} for mark in MARKS]}),
     dumped({"verdicts": [{k.replace("_", " "): v for k, v in mark.items()} for mark in MARKS]}),
     dumped({"items": MARKS}),
+    dumped({"verdicts": [{"number": "1", "verdict": "met"}, {"number": 2, "verdict": "Not met"}]}),
+    dumped({"1": True, "2": False}),
+    dumped({"verdicts": [{**mark, "explanation": None} for mark in MARKS]}),
     dumped([{"met": mark["criteria_met"], "item": mark["number"]} for mark in MARKS]),
     str({"verdicts": MARKS}),
 ]
@@ -221,7 +234,7 @@ def reviewed(number: Any, **more: Any) -> dict[str, Any]:
 REVIEWS = [
     dumped({"reviews": [reviewed(0.6, id="A", suspicion="")]}),
     dumped({"reviews": [reviewed(0.6, id="Review A", suspicion=None)]}),
-    dumped({"reviews": [reviewed(6, id="a")]}),
+    dumped({"reviews": [reviewed(6, id="a", suspicion=["none"])]}),
     dumped({"reviews": {"A": reviewed("0.6")}}),
     dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="A").items()}]),
     dumped({"id": "A", "justification": "It does.", "scores": reviewed(0.6)}),
@@ -261,6 +274,13 @@ async def test_a_verdict_on_a_pair_is_read(reply: str):
     assert read.winner == "B" and read.reason
 
 
+@pytest.mark.parametrize(
+    "said", ["Not A", "Neither A", "A is worse", "The loser is B", "B loses", "[[A]] or [[B]]"]
+)
+def test_a_letter_among_other_words_names_no_winner(said: str):
+    assert verdict_of(f"<eval>So it is.</eval><answer>{said}</answer>") is None
+
+
 SCORES = [
     ("The answer covers 2 of 4 parts. I would give it 0.3 out of 1.", 0.3),
     ("7 of 10 claims hold. Overall 0.7.", 0.7),
@@ -275,6 +295,10 @@ SCORES = [
     ("I would say 70% of it holds.", 0.7),
     ("The answer covers 2 of 4 parts.", None),
     ("0.4-0.6", None),
+    ("0.4 or 0.6", None),
+    ("Score: between 0.4 and 0.6", None),
+    ("Somewhere from 6/10 to 8/10.", None),
+    ("My score would be 0.3, not 0.8.", 0.3),
     ("Score: 0.4\u20130.6", None),
     ("Checked on 2026-11-28. Score: 0.4", 0.4),
     ("I cannot rate this: S3 is of 2019.", None),
