@@ -8,10 +8,11 @@ be equally good. The report on HealthBench's data clips its means, as that bench
 without a usable verdict is unparsed: it is in neither sum, since "not met" would excuse flaws.
 Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 
-The items are the answer criteria of the question's buffer: imported ones, those of other judges, or
-else a checklist made from the question, which then is persistent in the buffer; so whatever scored
-an answer can be looked up there. A model that has seen one good answer writes criteria that fit it,
-while the request alone leaves it guessing (RuscaRL, appendix E.3): so it writes an answer first.
+The items are the persistent answer criteria of the question's buffer: imported ones, or else a
+checklist made from the question, which then is persistent there; so whatever scored an answer can
+be looked up. What a stage judge found by comparing runs tells these apart, and is no item. A model
+that has seen one good answer writes criteria that fit it, while the request alone leaves it
+guessing (RuscaRL, appendix E.3): so it writes an answer first.
 
 Each answer is checked by itself. On a chat server one call checks up to `BATCH` items. On a local
 model an item is met if "Yes" is likelier than "No": each item is one short question after request
@@ -20,9 +21,9 @@ and answer, with the sentence of the answer that shares most words with it.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -230,7 +231,7 @@ class ChecklistJudge:
         self, buffer: RubricBuffer, step: int, found: Sequence[Source], *, wanted: bool
     ) -> tuple[RubricBuffer, str, Usage]:
         """The buffer with answer criteria, why it has none, and what making them cost."""
-        if buffer.criteria(Stage.ANSWER) or not wanted:
+        if _items(buffer) or not wanted:
             return buffer, "", NO_USAGE
         made = await outcome(self._maker.from_question(buffer.question, (Stage.ANSWER,), found))
         if not isinstance(made, Proposed):
@@ -247,10 +248,14 @@ class ChecklistJudge:
         if answer is None and fault:
             answer = failed_score(fault)
         if answer is None:
-            criteria = buffer.criteria(Stage.ANSWER)
+            criteria = _items(buffer)
             scored = await scored_by(self._scorer, trajectory, {Stage.ANSWER: criteria})
             answer, usage = stage_score(criteria, scored), scored.usage
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
+
+
+def _items(buffer: RubricBuffer) -> tuple[Criterion, ...]:
+    return buffer.persistent.get(Stage.ANSWER, ())
 
 
 def stage_score(criteria: Sequence[Criterion], scored: Scored) -> StageScore:
@@ -273,9 +278,13 @@ BATCH = 12
 """items in one call"""
 
 
+MET = {"met": True, "not met": False, "unmet": False}
+Met = Annotated[bool, BeforeValidator(lambda said: MET.get(str(said).casefold(), said))]
+
+
 class GivenMark(Numbered):
     explanation: str = ""
-    criteria_met: bool
+    criteria_met: Met
 
 
 class ChatItemScorer:

@@ -196,23 +196,32 @@ class Valid(Rubric):
 
 
 class Supported(Rubric):
-    """`support_of` the run; 0 where its answer cites nothing, NaN where nothing can be checked."""
+    """`support_of` the run; NaN where nothing can be checked."""
+
+    def __init__(self, uncited: float = 0.0) -> None:
+        """`uncited`: the score of an answer that cites nothing, as an honest refusal does."""
+        super().__init__()
+        self.uncited = uncited
 
     def forward(self, action: Any, observation: StageView) -> float:
         support = support_of(checked := checked_by_rules(observation.trajectory))
-        nothing = math.nan if cited_answer(checked).citations else 0.0
+        nothing = math.nan if cited_answer(checked).citations else self.uncited
         return nothing if support is None else support
 
 
 def gate_scores() -> Compositions:
     """The judge's score for a stage of whole form, and for an answer whose citations hold.
 
+    An answer without any may be right to say that it found nothing: that is the judge's to say.
+
     A stage of whole form of which the judge has nothing to say, as one of whole answers has not, is
     1: left out, it would be compared with none, and a broken one beside it would lose nothing.
     """
     return {
         **dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged(unasked=1.0))),
-        Stage.ANSWER: lambda: Sequential(Gate(Valid()), Gate(Supported(), LEAST_SUPPORT), Judged()),
+        Stage.ANSWER: lambda: Sequential(
+            Gate(Valid()), Gate(Supported(uncited=1.0), LEAST_SUPPORT), Judged()
+        ),
     }
 
 

@@ -118,9 +118,13 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     assert maker.asked == [QUESTION]
 
 
-async def test_criteria_that_are_there_are_used_for_the_answer_alone_and_none_is_made():
+async def test_criteria_of_the_question_are_used_for_the_answer_alone_and_those_of_runs_are_not():
     maker = making()
-    buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (item("Says LRU."),)})
+    buffer = RubricBuffer(
+        question=QUESTION,
+        persistent={Stage.ANSWER: (item("Says LRU."),)},
+        active={Stage.ANSWER: (item("Cites what its passage does not say."),)},
+    )
     result = await judge_with(maker).judge(group_of(varied("a", "LRU.")), buffer)
     assert (result.judgements[0].score(Stage.ANSWER), result.buffer, maker.asked) == (1, buffer, [])
     result = await judge_with(making()).judge(group_of(run_of()), EMPTY)
@@ -207,7 +211,8 @@ async def test_no_checklist_is_an_error_that_tells_its_cost():
 
 
 async def test_a_proposers_answer_criteria_are_a_checklist():
-    answer = (item("right", 3), item("wrong", 1, positive=False))
+    made = (item("right", 3), item("wrong", 1, positive=False))
+    answer = tuple(one.model_copy(update={"persistent": True}) for one in made)
     maker = ScriptedProposer({Stage.PLAN: (item("plans"),), Stage.ANSWER: answer})
     result = await judge_with(maker).judge(group_of(varied("a", "It is right.")), EMPTY)
     assert result.buffer.criteria(Stage.ANSWER) == answer

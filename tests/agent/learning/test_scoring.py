@@ -82,7 +82,10 @@ async def test_what_is_missing_in_a_stage_is_that_stages_fault_alone(
 
 
 async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_path: Path):
-    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It has 4,196 penguins</cite>'
+    held, made_up = (
+        f'<cite id="S1">{CACHE}</cite>',
+        '<cite id="S1">Some 4,196 penguins breed on Biscoe Island</cite>',
+    )
     unknown = f'<cite id="S99">{CACHE}</cite>'
     run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     for text, share in (
@@ -96,15 +99,17 @@ async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_pat
 
 async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path):
     good = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
-    uncited = damaged(good, f'<cite id="S1">{CACHE}</cite>', CACHE)
+    refusing = damaged(good, f'<cite id="S1">{CACHE}</cite>', "The sources do not say it")
+    badly = damaged(good, '<cite id="S1">', '<cite id="S7">')
     planless = damaged(good, "<deep_analysis>Simple.</deep_analysis>", "")
     each = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
     buffer = add(RubricBuffer(question=good.question), each, 0, "before")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.5))
     result = await ComposedJudge(inner, gate_scores()).judge(
-        group_of(good, uncited, planless), buffer
+        group_of(good, refusing, badly, planless), buffer
     )
     assert [[s.score for s in j.stages] for j in result.judgements] == [
+        [0.75, 0.75, 0.75, 0.75],
         [0.75, 0.75, 0.75, 0.75],
         [0.75, 0.75, 0.75, 0.0],
         [0.0, 0.75, 0.75, 0.75],
@@ -113,7 +118,10 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
 
 async def test_an_answer_gains_nothing_by_what_its_sources_do_not_say(tmp_path: Path):
     """The judge thinks alike of all; each is shown to it with its citations checked."""
-    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">It holds 4,196 penguins</cite>'
+    held, made_up = (
+        f'<cite id="S1">{CACHE}</cite>',
+        '<cite id="S1">Some 4,196 penguins breed on Biscoe Island</cite>',
+    )
     run = await run_with(tmp_path, plan(), search("cache"), answer(KNOWN))
     written = {
         "good": f"{held}.", "false": f"{held}. {made_up}.",
