@@ -114,7 +114,7 @@ class FoundRubrics:
     @classmethod
     def all_in(cls, text: str) -> Iterator["FoundRubrics"]:
         """Every question's rubrics in a file's text; a StoreError names the invalid row."""
-        for number, row in enumerate(json_rows(text, "the file"), start=1):
+        for number, row in json_rows(text, "the file").items():
             try:
                 yield _parse_row(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -137,8 +137,8 @@ def read_rows(path: Path, nothing: str, remedy: str) -> list[Any]:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
-    if rows := json_rows(text, str(path)) if text.strip() else []:
-        return rows
+    if rows := json_rows(text, str(path)) if text.strip() else {}:
+        return list(rows.values())
     raise SettingsError(f"{path} holds {nothing}.", remedy)
 
 
@@ -149,19 +149,22 @@ def row_fault(error: Exception) -> str:
     return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
-def json_rows(text: str, named: str) -> list[Any]:
-    """The rows of a JSON list, one JSON object, or JSON lines. Raises StoreError, with the line."""
+def json_rows(text: str, named: str) -> dict[int, Any]:
+    """The rows of a JSON list, one JSON object, or JSON lines, by their places or lines from 1 on.
+
+    Raises StoreError, with the line.
+    """
     try:
         whole = json.loads(text)
-        return whole if isinstance(whole, list) else [whole]
+        return dict(enumerate(whole if isinstance(whole, list) else [whole], start=1))
     except (ValueError, RecursionError) as error:
         if text.lstrip().startswith("["):
             raise StoreError(f"{named} is no valid JSON: {error}", "Download it again.") from error
-    rows: list[Any] = []
+    rows = dict[int, Any]()
     # Not splitlines: texts may hold separators that end a line for it but not for JSON.
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            rows += [json.loads(line)] if line.strip() else []
+            rows |= {number: json.loads(line)} if line.strip() else {}
         except (ValueError, RecursionError) as error:
             message = f"line {number} of {named} is no valid JSON: {error}"
             raise StoreError(message, "Fix the line, or leave it out.") from error

@@ -172,7 +172,7 @@ class RelativeJudge:
         Their common beginning, including the system prompt, is shown once, after the definitions of
         the `tools` they had. Raises SettingsError for anything that is no such conversation.
         """
-        check_conversations(conversations)
+        check_conversations(dict(enumerate(conversations, start=1)))
         said = [json.dumps(one, sort_keys=True, default=str) for one in conversations]
         reasons = [""] * len(said)
         if not any(conversations):
@@ -235,9 +235,12 @@ def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
     return [cut_off(trajectory, Stage.ANSWER) for trajectory in trajectories]
 
 
-def check_conversations(conversations: Sequence[Conversation]) -> None:
-    """Raises SettingsError for anything that is no message of such a conversation."""
-    for number, conversation in enumerate(conversations, start=1):
+def check_conversations(conversations: Mapping[int, Conversation]) -> None:
+    """Raises SettingsError for anything that is no message of such a conversation.
+
+    By their numbers, from 1 on, or their lines in a file.
+    """
+    for number, conversation in conversations.items():
         for place, message in enumerate(conversation, start=1):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise SettingsError(
@@ -247,22 +250,22 @@ def check_conversations(conversations: Sequence[Conversation]) -> None:
 
 
 def conversation_groups(
-    rows: Sequence[Any],
+    rows: Mapping[int, Any],
 ) -> Iterator[tuple[list[int], list[Conversation], list[Mapping[str, Any]]]]:
-    """The groups in rows of {"messages", "tools", "group"}: their indices, conversations, tools.
+    """The groups in rows of {"messages", "tools", "group"}: their lines, conversations, tools.
 
     Rows that name no group belong together if they begin with the same words, up to the first
     message that is not the system's or the user's. Raises SettingsError for anything that is no
     such row.
     """
     groups: dict[str, list[int]] = {}
-    for number, row in enumerate(rows):
+    for number, row in rows.items():
         if not isinstance(row, Mapping) or not isinstance(row.get("messages"), list):
             raise SettingsError(
-                f"Row {number + 1} holds no conversation.",
+                f"Line {number} holds no conversation.",
                 'Write a line for each as {"messages": [...], "tools": [...]}.',
             )
-        check_conversations([row["messages"]])
+        check_conversations({number: row["messages"]})
         named = row.get("group")
         key = f"named {named}" if named is not None else json.dumps(_opening(row["messages"]))
         groups.setdefault(key, []).append(number)

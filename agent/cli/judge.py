@@ -168,7 +168,7 @@ def _score_conversations(
                 scored = await relative.scores_of_messages(conversations, tools, settings.seed)
                 for place, one in zip(places, scored.scores, strict=True):
                     said = one.justification or one.unscored_reason
-                    row = {"line": place + 1, "group": number, "score": one.score, "said": said}
+                    row = {"line": place, "group": number, "score": one.score, "said": said}
                     found.append(row | {"notes": list(scored.notes)})
 
     asyncio.run(judge_them())

@@ -32,6 +32,7 @@ from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.runs import RowFile
 from rubricem.memory.schema import (
+    NO_USAGE,
     AnswerFormat,
     Author,
     Decoding,
@@ -234,15 +235,21 @@ async def evaluate(
     found = [verdict for verdict in known if verdict.pair in names and verdict.winner]
     tasks = tasks_of(pairs, found)
     done, total = len(found), len(found) + len(tasks)
+    spent = {verdict.key: verdict.usage for verdict in known if not verdict.winner}
+
+    def whole(verdict: LabelledComparison) -> LabelledComparison:
+        """With what was paid in vain for it before."""
+        usage = spent.get(verdict.key, NO_USAGE) + verdict.usage
+        return verdict.model_copy(update={"judge": judge, "usage": usage})
 
     def keep(verdict: LabelledComparison) -> None:
         nonlocal done
         done += 1
         if kept:
-            kept.append(verdict.model_copy(update={"judge": judge}))
+            kept.append(whole(verdict))
         tell(done, total)
 
-    found += await compare_all(comparer, tasks, at_once, keep)
+    found += map(whole, await compare_all(comparer, tasks, at_once, keep))
     if found and all(verdict.winner is None for verdict in found):
         raise JudgeError(f"There was no verdict. {found[-1].reason}")
     return PairReport.of(path.name, judge, pairs, found)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rubricem.judge.buffers import json_rows
 from rubricem.judge.build import identify_judge
 from rubricem.judge.relative import (
     ALONE,
@@ -201,18 +202,20 @@ async def test_conversations_of_any_agent_are_scored_with_system_prompt_and_tool
 @pytest.mark.parametrize("wrong", [{"content": "no role"}, "text", {"role": 3}])
 def test_what_is_no_message_is_told(wrong: Any):
     with pytest.raises(SettingsError, match="Message 2 of conversation 1 has no role"):
-        check_conversations([[SYSTEM, wrong]])
+        check_conversations({1: [SYSTEM, wrong]})
 
 
 def test_rows_are_grouped_by_name_or_by_how_they_begin():
     other = [{"role": "user", "content": "To Linz?"}, {"role": "assistant", "content": "No."}]
     rows = [{"messages": talk(1)}, {"messages": other, "tools": TOOLS}, {"messages": talk(2)},
             {"messages": other, "group": 7}]  # fmt: skip
-    found = list(conversation_groups(rows))
-    assert [places for places, _, _ in found] == [[0, 2], [1], [3]]
+    found = list(conversation_groups(dict(zip((2, 3, 5, 8), rows, strict=True))))
+    assert [lines for lines, _, _ in found] == [[2, 5], [3], [8]]
     assert [tools for _, _, tools in found] == [[], TOOLS, []]
-    with pytest.raises(SettingsError, match="Row 1 holds no conversation"):
-        list(conversation_groups([{"prompt": "x"}]))
+    with pytest.raises(SettingsError, match="Line 3 holds no conversation"):
+        list(conversation_groups(json_rows('\n\n{"prompt": "x"}\n{"prompt": "y"}', "the file")))
+    with pytest.raises(SettingsError, match="of conversation 3 has no role"):
+        list(conversation_groups({3: {"messages": [{"content": "x"}]}}))
 
 
 def test_a_judge_of_an_earlier_version_says_what_replaces_it():

@@ -68,6 +68,8 @@ class GroupJob:
     parts: Mapping[str, Value]
     """what is on disk of the group, by its names there"""
     replies: Mapping[CallKey, Reply]
+    judged: tuple[Trajectory, ...] = ()
+    """the group's rollouts, failed ones too, where these are judged and so are not made again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ async def collect_here(
         run.begin(job.manifest, [job.question])
         for part, value in job.parts.items():
             run.save_part(job.record.step, part, value)
+        for trajectory in job.judged:
+            run.store.save(trajectory)
         buffers = BufferStore(folder / "buffers")
         if job.buffer.version:
             buffers.save(job.buffer)
@@ -230,13 +234,15 @@ class RemoteGroups:
     async def _job(self, record: GroupRecord, question: Question) -> GroupJob:
         run, recaller = self.collector.run, self.researcher.recaller
         manifest, journal = run.manifest(), self.collector.gate.journal
-        rollouts = (thread_of(record.id, member) for member in range(manifest.group_size))
+        rollouts = [thread_of(record.id, member) for member in range(manifest.group_size)]
+        judged, store = run.judgement_of(record.step, record.id), run.store
         calls = (*rollouts, run.judgement_part(record.id), run.reflection_part(record.id))
         return GroupJob(
             self.setup.absolute(), self.judging, manifest, record, question,
             await asyncio.to_thread(self.collector.buffers.load, question.question),
             await recaller.recall(question.question) if recaller else None, parts_of(run, record),
             dict(chain.from_iterable(journal.replies_of(name).items() for name in calls)),
+            tuple(store.load(name) for name in rollouts if judged and store.has_ended(name)),
         )  # fmt: skip
 
     async def _collect(self, job: GroupJob) -> GroupDone | RubricemError:

@@ -7,12 +7,19 @@ import pytest
 
 from rubricem.judge.base import stage_text
 from rubricem.judge.evaluation.data import LabelledComparison
-from rubricem.judge.evaluation.run import GroupComparer, compare_pair, evaluate, read_verdicts
+from rubricem.judge.evaluation.run import (
+    GroupComparer,
+    compare_pair,
+    evaluate,
+    read_verdicts,
+    report_verdicts,
+)
 from rubricem.judge.pairwise import Preference, ask_preference
 from rubricem.judge.relative import GroupText, Read, RelativeJudge
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import Criterion, Stage, Trajectory, Usage
+from tests.support.judges import PAID
 from tests.support.values import ScriptedProposer, ScriptedScorer, item, pair, said
 
 PROPOSED = {Stage.ANSWER: (item("names the rule"),)}
@@ -151,6 +158,9 @@ async def test_what_has_no_verdict_is_asked_for_again(tmp_path: Path):
     data, path = tmp_path / "pairs.jsonl", tmp_path / "kept.jsonl"
     data.write_text('{"id": "a", "prompt": "q", "chosen": "x", "rejected": "y"}\n')
     with pytest.raises(JudgeError, match="it is away"):
-        await evaluate(Fixed(Preference(None, "it is away")), data, judge="one", verdicts=path)
-    found = await evaluate(Fixed(Preference("A", "")), data, judge="one", verdicts=path)
+        vain = Fixed(Preference(None, "it is away", usage=PAID))
+        await evaluate(vain, data, judge="one", verdicts=path)
+    given = Fixed(Preference("A", "", usage=PAID))
+    found = await evaluate(given, data, judge="one", verdicts=path)
     assert (found.measures.comparisons, found.measures.unparsed.hits) == (2, 0)
+    assert found.usage == report_verdicts(data, path).usage == PAID + PAID + PAID + PAID

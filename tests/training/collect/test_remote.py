@@ -26,7 +26,7 @@ from rubricem.training.collect.collector import Judging
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.support.collected import Opened, Remote, left, two_turns
+from tests.support.collected import Failing, Opened, Remote, left, two_turns
 from tests.support.judges import ScriptedChat
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
@@ -273,6 +273,27 @@ async def test_workers_judge_and_reflect_as_one_process_does(opened: Opened, tmp
         policy.reflects.calls
     )
     assert opened.memory.items, "what they taught is put into the run's own bank"
+
+
+async def test_a_worker_makes_nothing_again_of_a_group_that_is_judged_but_not_reflected_on(
+    open_run: Open,
+):
+    class Killed:
+        async def __call__(self, *given: Any) -> Any:
+            raise RuntimeError("killed")
+
+    policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
+    opened = open_run(policy=policy, step_size=1, judge="stage")
+    with pytest.raises(ExceptionGroup):
+        await opened.collector(at_once=1, reflecting=Killed()).collect()
+    again, reflects = open_run(policy=policy, step_size=1, judge="stage"), AlsoReflects()
+    judging = (STAGES, ScriptedChat(judging_by))
+    await Remote(again, reflects, judging, judged_at_once=2).collector.collect()
+    first = next(again.run.groups())
+    assert (len(first.trajectories), len(first.failures)) == (1, 1)
+    assert first.reflected == first.trajectories[0]
+    judged = [j.trajectory_id for j in again.run.judgements()]
+    assert judged[0] == first.trajectories[0], "it is the run that was judged"
 
 
 def test_a_limit_of_cost_is_refused_with_workers(folder: Path):
