@@ -33,21 +33,13 @@ def test_a_number_with_a_name_or_a_quotation_that_stand_nowhere_and_a_mistaken_c
     "claim",
     [
         "Eight years later 172 fewer were employed",
-        "In both years together there were 252",
         "Some 85,300 tons passed, or 85.3 thousand",
-        "Wages rose by 20.0%, which is 3.7 pence",
-        "There were 5.3 times as many hands at first",
         "Its people were Welsh, and three of them foremen",
         'They call it "the old mill" there',
         'They "shall never see [it] again on this shore"',
-        "Some 85 346 tons passed",
-        "With 20% more there would have been 254.4 hands",
         "The wage of 22.2 pence was 5,328 pence in a year of 240 days",
-        "Of the two wages the later is 1.2 times the first, or 83.3% the other way round",
-        "In 1893 the high tide was at 23:30",
         "Hardly anybody was left",
         "The four wages and heads add up to 292.7, a mean of 73.175",
-        "From 1893 to 1901 are 2,922 days",
     ],
 )
 def test_counts_sums_roundings_names_terms_and_other_words_are_not_told(claim: str):
@@ -63,15 +55,10 @@ BARE = BARE.model_copy(update={"title": "Of passes"})
 @pytest.mark.parametrize(
     ("claim", "cited", "verdict"),
     [
-        ("The pass is 7,933 feet high", FEET, "unchecked"),
         ("Water boils at 197.87 F or 365.3 K there", FEET, "unchecked"),
-        ("On another 2,418 m snow would lie 2,720.25 high", FEET, "unchecked"),
-        ("It is closed on 211 days", FEET, "unchecked"),
         ("It was closed in 1934", BARE, "unchecked"),
         ("From 1934 on Elsa Rudin sold tickets there", BARE, "unsupported"),
-        ("For years Elsa Rudin sold tickets there", BARE, "unchecked"),
         ("At 197.87 \u00b0F, or after 31.25 kWh, water boils there", FEET, "unchecked"),
-        ("The pass lies at 3,127 m", FEET, "unchecked"),
         ("He was sold to Elsa Rudin in 1934", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", BARE, "unsupported"),
