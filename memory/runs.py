@@ -86,8 +86,8 @@ class Journal:
         try:
             if not _try_lock(self._fd):
                 raise StoreError(
-                    f"{path.name} is in use by another process",
-                    "Wait until that run has ended, or give this one another name: --run or --out.",
+                    f"{path} belongs to a run that goes on.",
+                    "Wait until that has ended, or give this one another name.",
                 )
             self._load(hear, wanted)
         except BaseException:
@@ -279,7 +279,7 @@ class RunStore:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
-                    f"Resume it as it was asked (--resume {thread}), or choose another name.",
+                    f"Ask as before (--resume {thread}, thread={thread!r}), or name another.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -48,6 +48,8 @@ def by_name(value: Any, objects: dict[str, Any]) -> Any:
     """A setting's value with a name for each object of the program's own, noted in `objects`."""
     if isinstance(value, list | tuple):
         return [by_name(each, objects) for each in value]
+    if isinstance(value, PurePath):
+        return str(value)
     if not any(hasattr(value, part) for part in ("astream", "ainvoke", "search", "check")):
         return value
     name = f"{OWN}{type(value).__name__}"

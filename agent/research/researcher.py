@@ -296,8 +296,8 @@ class Researcher:
 
         async def node(state: Position) -> Position:
             question = state.get("question")
-            if question and name == NODES[0]:
-                run = await self._begin(question)
+            if name == NODES[0] and (question or "run" not in state):
+                run = await self._begin(question or "")
             else:
                 run = self._held(state["run"])
             if question:

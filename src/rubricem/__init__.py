@@ -33,7 +33,7 @@ __all__ = (
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__]
 
 
 def __getattr__(name: str) -> Any:

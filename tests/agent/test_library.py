@@ -17,6 +17,7 @@ from typing import Any, TypedDict, Unpack
 import pytest
 from langgraph.graph import END, START, StateGraph
 
+import rubricem
 from rubricem import (
     Report,
     SettingsError,
@@ -59,7 +60,7 @@ def here(documents: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here: Path):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        report = await research(QUESTION, source="documents", base_url=server.base_url)
+        report = await research(QUESTION, source=[Path("documents")], base_url=server.base_url)
     assert isinstance(report, Report)
     assert (report.status, report.reason) == (Status.FINISHED, "")
     assert report.text == "It is an unbounded cache [1]."
@@ -196,6 +197,8 @@ async def test_a_stream_that_is_left_ends_its_run(here: Path):
 async def test_a_graph_tells_its_plan_and_sources_and_what_is_written(here: Path):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
         async with research_graph(source="documents", base_url=server.base_url) as graph:
+            with pytest.raises(SettingsError, match="There is no question"):
+                await graph.ainvoke({})
             outer = StateGraph(Outer).add_node("look", graph)
             outer.add_edge(START, "look").add_edge("look", END)
             told = [
@@ -245,6 +248,7 @@ def test_importing_the_package_loads_nothing_of_it():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert loaded.stdout == "[]\n"
+    assert "research" in dir(rubricem) and "import_module" not in dir(rubricem)
 
 
 @pytest.fixture

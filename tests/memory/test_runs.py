@@ -147,7 +147,7 @@ async def test_a_second_process_is_refused(tmp_path: Path):
     other = subprocess.run(
         [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
     )
-    assert "in use by another process" in other.stderr
+    assert "belongs to a run that goes on" in other.stderr
     journal.close()
 
 

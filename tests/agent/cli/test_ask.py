@@ -497,7 +497,7 @@ def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
         listed = json.loads(rubricem("runs", "--json").stdout)["runs"]
         first.kill()
         first.communicate()
-    assert "in use by another process" in sentences(same.stderr)
+    assert "belongs to a run that goes on" in sentences(same.stderr)
     assert "'t' goes on in another process" in latest and "Another process works on it" in shown
     assert "the run 't' has not ended" in unrated
     assert other["status"] == "finished"

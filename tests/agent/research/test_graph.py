@@ -313,7 +313,7 @@ async def test_a_thread_that_is_being_answered_here_or_elsewhere_is_refused(
                 await researcher.ask(Ask(QUESTION), "t")
             if not shared:
                 # Locks are of open files: another researcher here is refused as a process is.
-                with pytest.raises(StoreError, match="in use by another process"):
+                with pytest.raises(StoreError, match="belongs to a run that goes on"):
                     await asked(server.base_url, tmp_path)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
