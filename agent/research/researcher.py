@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.models.tracing import trace_run
+from rubricem.agent.models.tracing import untold
 from rubricem.agent.record.conversations import NOTHING, background_in
 from rubricem.agent.record.history import usual_cost
 from rubricem.agent.reports.report import markdown
@@ -156,8 +156,7 @@ class Researcher:
         None: plans are approved unseen; `steering` has what they tell a lead meanwhile. If the
         policy or a store fails, the trajectory is FAILED with the reason.
         """
-
-        async def answer() -> Trajectory:
+        with untold():
             run = await self._start(thread or new_thread(), ask, listener, stop)
             run.consents.attended = person is not None and not isinstance(person, Nobody)
             try:
@@ -171,10 +170,8 @@ class Researcher:
                     raise
             finally:
                 self._release(run)
-            assert run.ended is not None, "the graph ends with a node that keeps it"
-            return run.ended
-
-        return await trace_run(answer, self.policy.name)
+        assert run.ended is not None, "the graph ends with a node that keeps it"
+        return run.ended
 
     async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""
