@@ -14,8 +14,9 @@ Importing this module is cheap: the first question imports what is needed to ans
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -130,15 +131,8 @@ async def research(
             "Pass person=..., or approve_plan=False and clarify=False.",
         )
     thread = thread or new_thread()
-    begun = asyncio.Event()
-
-    @contextmanager
-    def stopping() -> Iterator[asyncio.Event | None]:
-        begun.set()
-        yield stop
-
-    asked = ask_once(setup, check_question(question), thread, on_event, stopping(), person)
-    trajectory = await asked if stop is None else await _unless_stopped(asked, stop, begun)
+    question, stopping = check_question(question), nullcontext(stop)
+    trajectory = await ask_once(setup, question, thread, on_event, stopping, person)
     report = report_of(trajectory)
     if setup.memory == "on":
         await _learn_later(setup, trajectory, tell_to(on_event))
@@ -198,26 +192,6 @@ async def research_graph(
         yield researcher.graph()
 
 
-class _NotBegun(RubricemError):
-    """The run was stopped while weights or documents were still being loaded for it."""
-
-
-async def _unless_stopped(
-    asked: Coroutine[Any, Any, Trajectory], stop: asyncio.Event, begun: asyncio.Event
-) -> Trajectory:
-    """Await the run. Until it has `begun`, `stop` is handled here; then the run handles it."""
-    work, stopped = asyncio.ensure_future(asked), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and not begun.is_set():
-            raise _NotBegun("The run was stopped before it had begun.", "Ask again.")
-        return await work
-    finally:
-        work.cancel()
-        stopped.cancel()
-        await asyncio.gather(work, stopped, return_exceptions=True)
-
-
 async def learnt() -> "tuple[Lesson, ...]":
     """Wait for this event loop's queue of runs to learn from; returns the latest twenty lessons.
 
@@ -239,34 +213,32 @@ def research_sync(
 ) -> Report:
     """`research` for code without an event loop; one ^C ends it with a PARTIAL report.
 
-    Before the run has begun, for example while weights are fetched, ^C raises KeyboardInterrupt.
-    If the run is to be learnt from at once, this returns after that; ^C then ends the learning
-    alone. Raises SettingsError if an event loop is already running.
+    A second one raises KeyboardInterrupt. If the run is to be learnt from at once, this returns
+    after that; ^C then ends the learning alone. Raises SettingsError if an event loop is already
+    running.
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         message = "research_sync cannot be used where an event loop runs."
         raise SettingsError(message, "Use: await research(...)")
-    asked = _until_interrupted(question, thread=thread, on_event=on_event, **settings)
-    return asyncio.run(asked)
 
-
-async def _until_interrupted(question: str, **options: Any) -> Report:
-    """asyncio.run cancels its task at the first ^C, and raises KeyboardInterrupt at the second."""
-    stop = asyncio.Event()
-    work = asyncio.ensure_future(research(question, stop=stop, **options))
-    try:
-        report = await asyncio.shield(work)
-    except asyncio.CancelledError as interrupted:
+    async def ask() -> Report:
+        task, stop = asyncio.current_task(), asyncio.Event()
+        assert task is not None
+        with suppress(ValueError, RuntimeError):  # of the main thread alone
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGINT, lambda: task.cancel() if stop.is_set() else stop.set()
+            )
+        report = await research(question, thread=thread, on_event=on_event, stop=stop, **settings)
         stop.set()
-        try:
-            return await work
-        except _NotBegun:
-            raise interrupted from None  # asyncio.run turns it into a KeyboardInterrupt
-    # ^C during this wait keeps the report; the run stays queued for `rubricem learn`.
-    with suppress(asyncio.CancelledError):
-        await learnt()
-    return report
+        with suppress(asyncio.CancelledError):  # the run stays queued for `rubricem learn`
+            await learnt()
+        return report
+
+    try:
+        return asyncio.run(ask())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> None:

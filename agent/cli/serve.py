@@ -119,8 +119,7 @@ def mcp(**flags: Any) -> None:
 def users(context: click.Context, as_json: bool) -> None:
     """List who has a token for `rubricem serve`, and what each may spend.
 
-    Each has runs, memory, conversations and uploads of their own; whoever has the server's own
-    token can look at all of them.
+    Each has runs, memory, conversations and uploads of their own.
     """
     if context.invoked_subcommand is not None:
         return

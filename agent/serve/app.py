@@ -32,11 +32,10 @@ from typing import Any
 
 import click
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,9 +53,8 @@ from rubricem.agent.serve import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
-from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of
+from rubricem.agent.serve.requests import OPENAI, RequestRefused, reply_of
 from rubricem.agent.serve.security import (
-    AS_COOKIE,
     GUARDED,
     OPEN,
     OWNER,
@@ -102,7 +100,6 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     app.add_middleware(own.dispatching)
     app.add_middleware(Guard, security=security)
     app.include_router(operating.router(own.desks, tally))
-    app.include_router(own.router())
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -134,12 +131,6 @@ def _app_of(
     tell_errors(app)
     app.add_middleware(Redactor, hides=desk.hides, whole=bool(desk.user))
     return app
-
-
-class Chosen(RequestBody):
-    """The user for whom the owner's page sends requests; "": the owner."""
-
-    user: str = Field(max_length=64)
 
 
 SHARED = ("/api/openapi.json", *OPEN)
@@ -216,23 +207,6 @@ class UserApps:
 
         ledger = SpendingLedger(folder, allowance)
         return RunDesk(settings, main.capacity, shared=main, user=name, ledger=ledger)
-
-    def router(self) -> APIRouter:
-        routes = APIRouter(prefix="/api/users")
-
-        @routes.get("")
-        def listed() -> dict[str, Any]:
-            told = {name: each.allowance for name, each in self._users.all().items()}
-            return {"users": [{"user": n} | a.model_dump(mode="json") for n, a in told.items()]}
-
-        @routes.post("/chosen")
-        def chosen(given: Chosen, response: Response) -> dict[str, Any]:
-            """Show the data of a user, or the owner's own again, in this browser of the owner."""
-            name = self._security.cookie_name + AS_COOKIE
-            response.set_cookie(name, given.user, path="/", httponly=True, samesite="strict")
-            return {"user": given.user}
-
-        return routes
 
 
 def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:

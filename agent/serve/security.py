@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, h11  # type: ignore[attr-defined]
 
-from rubricem.agent.serve.requests import Hide, RequestRefused, forbidden, missing, reply_of
+from rubricem.agent.serve.requests import Hide, RequestRefused, forbidden, reply_of
 from rubricem.agent.settings.users import User, Users
 
 CSRF_HEADER = "X-Rubricem"
@@ -39,13 +39,11 @@ PROGRAMS = ("/v1/", "/mcp")
 """used by programs that do not send our header; their bodies are JSON, which no form sends"""
 OPEN = ("/api/login",)
 """allowed without the token"""
-OWNERS = ("/metrics", "/api/users")
+OWNERS = ("/metrics",)
 """only for the server's own token"""
 OWNER = ""
 USER = "rubricem.user"
 """of a request's scope: the name of its user, `OWNER` for whoever runs the server"""
-AS_HEADER, AS_COOKIE = "X-Rubricem-User", "-user"
-"""by which the owner chooses the user whose data they see"""
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -143,9 +141,7 @@ class Security:
             raise RequestRefused(401, "This server requires its token.", remedy)
         if who and path.startswith(OWNERS):
             raise forbidden("Only whoever runs the server may do this.", "Ask them for it.")
-        if path.startswith((*OWNERS, *OPEN)):
-            return OWNER
-        return self._resolve_user(headers) if who == OWNER else who or OWNER
+        return OWNER if path in OPEN else who or OWNER
 
     def _check_host(self, host: str) -> None:
         name = host.strip().casefold()
@@ -194,14 +190,6 @@ class Security:
             return None
         fits = map(hmac.compare_digest, proofs, (self.cookie(who), self.key(who)))
         return who if all(fits) else None
-
-    def _resolve_user(self, headers: Mapping[str, str]) -> str:
-        """The user whose data the owner wants: by a header, or the page's choice."""
-        name, users = headers.get(AS_HEADER.casefold(), ""), self._known()
-        if name and name not in users:
-            raise missing("There is no such user.", "rubricem users lists them.")
-        chosen = _cookie(headers, self.cookie_name + AS_COOKIE)
-        return name or (chosen if chosen in users else OWNER)
 
     def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
         """The configuration of uvicorn; forwarded headers count only from a named proxy."""

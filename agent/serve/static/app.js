@@ -1,10 +1,10 @@
 // Which view stands for which address, and the frame around all of them.
-import { get, logIn, post } from "./api.js";
+import { get, logIn } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
 import {
-  addressOf, button, choices, dot, empty, failure, grouped, notice, select, stateOf, titleOf,
+  addressOf, button, choices, dot, empty, failure, grouped, notice, stateOf, titleOf,
 } from "./parts.js";
 import { reachable } from "./reach.js";
 import { t } from "./texts.js";
@@ -171,15 +171,6 @@ async function foot() {
   mark(parts()[0]);
   const status = await get("/api/status").catch(() => null);
   if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
-  const { users } = await get("/api/users").catch(() => ({ users: [] }));
-  if (!users.length) return;
-  const others = users.map(({ user }) => [user, t("Runs of {0}", user)]);
-  const whose = [["", t("My own runs")], ...others];
-  const change = async ({ target }) => {
-    await post("/api/users/chosen", { user: target.value });
-    location.reload();
-  };
-  place.append(select(whose, status?.user, { "aria-label": t("Whose runs"), on: { change } }));
 }
 
 /** The link that the server printed brings its token; no address bar keeps it, no log sees it. */
