@@ -57,6 +57,7 @@ from rubricem.agent.sources.mcp_client import Connection
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, lookup, verify
+from rubricem.agent.weights.checkpoints import note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
@@ -129,36 +130,27 @@ def check_llama() -> Check:
 
 
 async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
-    name, store = choice.name, WeightsStore(folder)
-    repo, _, file = name.partition(":")
-    weights = lookup(name) or store.on_hand(repo, file or None)
-    if weights is not None:
-        return await asyncio.to_thread(_check_published, "weights", weights, folder)
-    local = name.lower().endswith(".gguf") and not file
-    if local or Path(name).expanduser().is_file():
+    try:
+        name = note_of(choice.checkpoint).base if choice.checkpoint else choice.name
+        if (weights := lookup(name)) is not None:
+            return await asyncio.to_thread(_check_published, "weights", weights, folder)
         # A file of the user's own: there is no published hash to hold it against.
-        try:
-            return Check("weights", "ok", str(await store.model(name)))
-        except RubricemError as error:
-            return fault_of("weights", error)
-    return _not_fetched("weights", name)
+        return Check("weights", "ok", str(await WeightsStore(folder).model(name)))
+    except RubricemError as error:
+        return fault_of("weights", error)
 
 
 def _check_published(what: str, weights: Weights, folder: Path) -> Check:
     held = folder / weights.folder
     if not held.exists():
-        return _not_fetched(what, weights.name, weights.size)
+        found = f"{weights.name} is not fetched yet ({weights.size / 1e6:,.0f} MB)."
+        remedy = f"It is fetched when first needed, or now: rubricem models fetch {weights.name}"
+        return Check(what, "note", found, remedy)
     try:
         verify(weights, held)
     except RubricemError as error:
         return fault_of(what, error)
     return Check(what, "ok", f"{weights.name}, whole, in {held}")
-
-
-def _not_fetched(what: str, name: str, size: int = 0) -> Check:
-    told = f"{size / 1e6:,.0f} MB" if size else "the hub may have it"
-    remedy = f"It is fetched when first needed, or now: rubricem models fetch {name}"
-    return Check(what, "note", f"{name} is not fetched yet ({told}).", remedy)
 
 
 async def check_server(choice: ServerChoice) -> Check:
@@ -287,9 +279,7 @@ def check_embedder(settings: Settings, recallable: int = 0) -> Check:
         return Check("embedder", "note", found, error.remedy)
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")
-    if held is not None:
-        return _check_published("embedder", held, settings.weights_dir)
-    return _not_fetched("embedder", WeightsStore.embedder_repo(settings.embedder))
+    return _check_published("embedder", held, settings.weights_dir)
 
 
 @click.command()

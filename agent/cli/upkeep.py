@@ -40,7 +40,7 @@ DERIVED = (("pages",), ("indexes",), ("bank", "index"))
 """in a data directory: what is made again, and would be taken for what was made here"""
 RESTORED = {
     "runs", "threads", "bank", "buffers", "replies", "standards", "evaluations", "uploads", "users",
-    "users.json", "ledger.jsonl", "history.sqlite", "chat_history",
+    "users.json", "ledger.jsonl", "history.sqlite",
 }  # fmt: skip
 """what is taken out of a copy, whoever made it: nothing of it opens or runs anything"""
 RESULTS = ("manifest.json", "run.json")
@@ -192,7 +192,7 @@ def models() -> None:
 
 @models.command("list")
 def list_() -> None:
-    """List the weights known by name and those fetched from the hub."""
+    """List the weights known by name."""
     store = _weights()
     for row in store.list_weights():
         weights = row.weights
@@ -205,7 +205,7 @@ def list_() -> None:
 @models.command()
 @click.argument("name")
 def fetch(name: str) -> None:
-    """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
+    """Fetch the weights of NAME; damaged ones are replaced."""
     with show_progress(name, lines=True) as tell:
         folder = asyncio.run(_weights(tell).fetch_named(name))
     click.echo(f"{name} is in {folder}")

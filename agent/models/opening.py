@@ -68,7 +68,7 @@ def given(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedChoice:
-    """A model in this process: a catalogue name, a GGUF file, a hub name or a checkpoint."""
+    """A model in this process: a catalogue name, a GGUF file or a checkpoint."""
 
     embedded: ClassVar[bool] = True
     server: ClassVar[str] = ""

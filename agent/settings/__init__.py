@@ -94,8 +94,8 @@ class Settings(BaseModel):
     )
 
     model: str | None = None
-    """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model; if no
-    server is named, also `provider:model` of LangChain, such as `anthropic:claude-sonnet-4-5`"""
+    """a name of the catalogue, a .gguf file, or a server's model; if no server is named, also
+    `provider:model` of LangChain, such as `anthropic:claude-sonnet-4-5`"""
     models: tuple[str, ...] = ()
     """other models that a question on the page may choose: of the same server, or embedded ones,
     of which those that were downloaded may be chosen anyway"""
@@ -137,7 +137,7 @@ class Settings(BaseModel):
     """`auto`: forced on an embedded model, free on a server"""
     embedder: str = DEFAULT_EMBEDDER
     """the embedding model of the bank, and, where it is there, of ordering what a search by words
-    found: a name that sentence-transformers knows, or a folder"""
+    found: `all-minilm-l6-v2`, a package's own, or a folder of sentence-transformers"""
     verify: Literal["off", "mark", "repair"] = "mark"
     """check claims against their sources; `mark`: the report shows what fails; `repair`: its
     sentence is also rewritten or removed"""

@@ -64,7 +64,6 @@ CALLS_AT_ONCE, MOST_SLOTS = 64, 256
 OPENAI_URL = "https://api.openai.com/v1"
 # A provider of LangChain and its model; OpenAI's own names of tuned models begin with ft:
 _PROVIDED = re.compile(r"(?!ft:)[a-z][a-z0-9_]*:[^/].*(?<!\.gguf)")
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
 
 def setup_of(settings: Settings) -> Setup:
@@ -230,7 +229,6 @@ def is_embedded(model: str) -> bool:
         lookup(model) is not None
         or model.lower().endswith(".gguf")
         or model.startswith(("/", "./", "../", "~"))
-        or _HUB_NAME.fullmatch(model) is not None
         or is_checkpoint(model)
     )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rubricem.memory.errors import WeightsError
 from rubricem.memory.runs import hash_of
@@ -71,19 +71,6 @@ class Weights:
     checks_claims: bool = True
     """whether its yes or no on a claim improves on the rules alone, as measured"""
 
-    @classmethod
-    def from_record(cls, folder: Path) -> Self | None:
-        """The weights that a folder's record names; None without a readable record."""
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            files = tuple(
-                WeightFile(path, int(state["size"]), str(state["sha256"]))
-                for path, state in record["files"].items()
-            )
-            name, licence = str(record["name"]), str(record["licence"])
-            return cls(name, licence, str(record["repo"]), str(record["revision"]), files)
-        return None
-
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
@@ -94,13 +81,11 @@ class Weights:
 
     @property
     def folder(self) -> str:
-        return f"{self.name.replace('/', '--')}-{self.files[0].sha256[:12]}"
+        return f"{self.name}-{self.files[0].sha256[:12]}"
 
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 DEFAULT_EMBEDDER = "all-minilm-l6-v2"
-SHORT_NAMES = {"qwen3-0.6b": "Qwen/Qwen3-Embedding-0.6B"}
-"""short names of models of the hub, whose hashes are looked up there when they are fetched"""
 
 
 @cache
@@ -183,13 +168,7 @@ def _state(file: WeightFile, path: Path) -> dict[str, Any]:
 
 
 def _remember(weights: Weights, folder: Path) -> None:
-    record = {
-        "name": weights.name,
-        "licence": weights.licence,
-        "repo": weights.repo,
-        "revision": weights.revision,
-        "files": {file.path: _state(file, folder / file.path) for file in weights.files},
-    }
+    record = {"files": {file.path: _state(file, folder / file.path) for file in weights.files}}
     # Not by write_atomically, whose files are for one user: others may share the cache.
     fresh = folder / f"{RECORD}.new"
     fresh.write_text(json.dumps(record, indent=1), encoding="utf-8")

@@ -29,7 +29,7 @@ class Checkpoint(Value):
 
     schema_version: int = 1
     base: str
-    """the name of the base weights: of the catalogue, a path or a hub name; on disk, a path is
+    """the name of the base weights: of the catalogue, or a path; on disk, a path is
         relative to the note's folder"""
     base_sha256: str
     adapter_sha256: str

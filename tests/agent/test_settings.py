@@ -288,7 +288,7 @@ def named(choice: PolicyChoice) -> tuple[object, ...]:
 
 
 DEFAULT = "qwen2.5-coder-1.5b"
-WEIGHTS = ("1.5b", "0.5B", "qwen2.5-coder-0.5b", "my/model.gguf", "/a/model.bin", "org/repo")
+WEIGHTS = ("1.5b", "0.5B", "qwen2.5-coder-0.5b", "my/model.gguf", "/a/model.bin")
 
 
 @pytest.mark.parametrize(

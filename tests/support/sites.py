@@ -304,17 +304,10 @@ def in_pieces(site: Site, parts: tuple[bytes, ...] = PARTS) -> tuple[Weights, li
     return weights, wheels
 
 
-def on_hub(site: Site, name: str = "tiny-q4_k_m.gguf", content: bytes = WHOLE) -> str:
-    """A repository org/tiny with three files; the address of the named one."""
-    entries = [
-        {"rfilename": file, "size": len(content), "lfs": {"size": len(content), "sha256": digest}}
-        for file, digest in ((name, sha256(WHOLE)), ("tiny-q8_0.gguf", "0" * 64))
-    ]
-    siblings = [{"rfilename": "README.md"}, *entries]
-    listing = {"sha": "abc", "cardData": {"license": "mit"}, "siblings": siblings}
-    site.files["/hub/api/models/org/tiny"] = json.dumps(listing).encode()
-    site.files[f"/hub/org/tiny/resolve/abc/{name}"] = content
-    return f"/hub/org/tiny/resolve/abc/{name}"
+def on_hub(site: Site) -> str:
+    """The address of the file in the repository of `in_pieces`."""
+    site.files["/hub/org/tiny/resolve/abc/tiny.gguf"] = WHOLE
+    return "/hub/org/tiny/resolve/abc/tiny.gguf"
 
 
 @contextmanager

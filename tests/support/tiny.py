@@ -3,8 +3,6 @@
 Beside it a small sentence-transformers model in a folder, with prompts of its own for queries.
 """
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -157,22 +155,3 @@ def write_small_embedder(folder: Path, prompts: dict[str, str] | None = None) ->
     model = SentenceTransformer(modules=[module], prompts=prompts, device="cpu")
     model.save(str(folder), create_model_card=False)
     return folder
-
-
-def as_repository(folder: Path) -> tuple[dict[str, bytes], bytes]:
-    """The folder's files by name, and the hub's listing of a repository that holds them."""
-    files = {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    entries = []
-    for name, content in files.items():
-        entry: dict[str, object] = {"rfilename": name, "size": len(content)}
-        if name.endswith(".safetensors"):
-            entry["lfs"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        else:
-            header = b"blob %d\0" % len(content)
-            entry["blobId"] = hashlib.sha1(header + content).hexdigest()
-        entries.append(entry)
-    return files, json.dumps({"sha": "abc", "siblings": entries}).encode()

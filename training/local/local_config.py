@@ -110,8 +110,7 @@ class EngineConfig(TableConfig):
     out: Path
     """the run's folder; the same command resumes it"""
     model: str = "0.5b"
-    """the weights: a name of the catalogue, a GGUF file, a hub name of one, or a folder as
-    transformers saves it"""
+    """the weights: a name of the catalogue, a GGUF file, or a folder as transformers saves it"""
     adaptation: Adaptation = "lora"
     """an adapter, or all weights"""
     start_adapter: Path | None = None

