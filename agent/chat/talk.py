@@ -1,11 +1,10 @@
 """A person's talk in one conversation: what is asked, what is shown, and six slash commands."""
 
 import asyncio
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,10 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.transcript.question import Ask, check_question
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import writable
 from rubricem.memory.schema import Status, Trajectory
 from rubricem.memory.text import one_line, pluralise, printable
 
 FAILED, PARTIAL = 1, 3
-HISTORY = "chat_history"
-"""in the data directory, readable for its owner alone"""
 
 
 def tell(line: str) -> None:
@@ -271,41 +267,13 @@ async def _read_lines(talk: Talk) -> AsyncIterator[str]:
         for piped in sys.stdin:
             yield piped
         return
-    with _history(talk.setup.stores.data_dir / HISTORY):
-        while True:
-            try:
-                # Nothing else goes on meanwhile, so the event loop may wait, too.
-                yield input(f"{len(talk.runs) + 1}> ")
-            except KeyboardInterrupt:
-                click.echo()
-            except EOFError:
-                return
-
-
-def complete(text: str, at: int) -> str | None:
-    """The so many-th command that begins with a text, for readline."""
-    fitting = [f"/{name}" for name in COMMANDS if f"/{name}".startswith(text)]
-    return fitting[at] if at < len(fitting) else None
-
-
-@contextmanager
-def _history(path: Path) -> Iterator[None]:
-    """Inputs are remembered in a file, and the commands completed, where Python has readline."""
-    try:
-        import readline
-    except ImportError:
-        yield
-        return
-    with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
-    readline.read_history_file(path)
-    readline.set_completer_delims(" ")
-    readline.set_completer(complete)
-    readline.parse_and_bind("tab: complete")
-    try:
-        yield
-    finally:
-        readline.set_history_length(1000)
-        readline.write_history_file(path)
+    with suppress(ImportError):
+        import readline  # noqa: F401 (has lines edited, and the earlier ones brought back)
+    while True:
+        try:
+            # Nothing else goes on meanwhile, so the event loop may wait, too.
+            yield input(f"{len(talk.runs) + 1}> ")
+        except KeyboardInterrupt:
+            click.echo()
+        except EOFError:
+            return

@@ -12,12 +12,12 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
@@ -32,7 +32,7 @@ from rubricem.agent.cli.options import (
     print_json,
     read_text,
 )
-from rubricem.agent.cli.terminal import Interrupts, edit_in_place, show_progress
+from rubricem.agent.cli.terminal import Interrupts, edit_text, show_progress
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.transcript.question import check_question
@@ -40,7 +40,7 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.store import BankItem
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Reflection, Stage
-from rubricem.memory.screening import orders, screen
+from rubricem.memory.screening import orders, screen, screen_edit
 from rubricem.memory.text import one_line, pluralise, printable, storable
 
 BY = "terminal"
@@ -306,32 +306,23 @@ def _score(score: float | None) -> str:
 
 
 async def _edit_in_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
-    """What was written is left in its file for as long as it is not in the bank."""
+    """What was written is kept in a file where it cannot be in the bank."""
     from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS
 
     if not (sys.stdin.isatty() or os.environ.get("VISUAL") or os.environ.get("EDITOR")):
         raise SettingsError("There is no terminal to edit at.", "Write the text and use --file.")
     blocks = ((RUBRICS, item.reflection.rubrics), (TAKEAWAYS, item.reflection.takeaways))
     before = "".join(f"<{tag}>\n{printable(words)}\n</{tag}>\n" for tag, words in blocks)
-    descriptor, name = tempfile.mkstemp(prefix="rubricem-", suffix=".txt")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(before)
-    draft, interrupts = Path(name), Interrupts(tell=lambda said: None)
-    with interrupts.catch(), interrupts.leave_to_person(cancelled=False):
-        failed = await edit_in_place(draft)
+    interrupts = Interrupts(tell=lambda said: None)
+    with interrupts.catch():
+        written = await edit_text(before, ".txt", interrupts)
     try:
-        written = read_text(draft)
-        if failed:
-            raise SettingsError(failed, "Set EDITOR, or write the text and use --file.")
-        new = await _keep_edit(bank, item, written) if written != before else None
+        return await _keep_edit(bank, item, written) if written != before else None
     except RubricemError as error:
-        if not draft.exists() or draft.read_bytes() == before.encode():
-            draft.unlink(missing_ok=True)
-            raise
-        again = f"rubricem bank edit {item.reflection.id} --file {shlex.quote(name)}"
+        with NamedTemporaryFile("w", prefix="rubricem-", suffix=".txt", delete=False) as kept:
+            kept.write(storable(written))
+        again = f"rubricem bank edit {item.reflection.id} --file {shlex.quote(kept.name)}"
         raise type(error)(str(error), f"{error.remedy} What you wrote is kept: {again}") from error
-    draft.unlink()
-    return new
 
 
 async def _keep_edit(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
@@ -341,22 +332,10 @@ async def _keep_edit(bank: RubricBank, item: BankItem, written: str) -> BankItem
     parsed = Parsed.of(written)
     if parsed.fault:
         raise SettingsError(parsed.fault, "Write both blocks, each once and between its own tags.")
-    clean = screen(parsed.rubrics, parsed.takeaways, ())
-    if not (clean.rubrics.strip() and clean.takeaways.strip()):
-        raise SettingsError(
-            "A block is empty once tags, addresses and hidden characters are taken out of it.",
-            "Say in words what is to be learnt.",
-        )
-    old = item.reflection
-    if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
-        return None
-    for flag in clean.flags:
-        click.echo(f"warning: {one_line(flag)}", err=True)
-    new = await bank.edit(old.id, clean.rubrics, clean.takeaways, BY)
-    if (clean.rubrics, clean.takeaways) != (parsed.rubrics, parsed.takeaways):
-        kept = f"rubricem bank show {new.reflection.id}"
-        click.echo(f"Some of it was taken out or cut; what is kept: {kept}", err=True)
-    return new
+    clean, told = screen_edit(item.reflection, parsed.rubrics, parsed.takeaways)
+    for line in told:
+        click.echo(f"warning: {one_line(line)}", err=True)
+    return clean and await bank.edit(item.reflection.id, clean.rubrics, clean.takeaways, BY)
 
 
 def _exported(file: Path, text: str) -> list[Any]:

@@ -14,12 +14,10 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +33,7 @@ from rubricem.agent.transcript.events import (
     hush,
 )
 from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line, printable, storable
 
@@ -139,13 +138,13 @@ def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> thre
     return timer
 
 
-async def edit_in_place(path: Path) -> str:
-    """Open the file and wait until the editor ends; returns what went wrong, or ""."""
-    try:
-        await asyncio.to_thread(click.edit, filename=str(path))
-    except click.ClickException as error:
-        return f"{error.message}."
-    return ""
+async def edit_text(text: str, suffix: str, interrupts: Interrupts) -> str:
+    """The text as a person leaves it in their editor. Raises SettingsError where there is none."""
+    with interrupts.leave_to_person(cancelled=False):
+        try:
+            return await asyncio.to_thread(click.edit, text, extension=suffix) or text
+        except (click.ClickException, UnicodeDecodeError) as error:
+            raise SettingsError(f"Nothing was edited: {error}.", "Set EDITOR.") from error
 
 
 @contextmanager
@@ -278,16 +277,14 @@ class TerminalPerson:
         return line.rstrip("\n")
 
     async def _edit(self, plan: ShownPlan) -> ShownPlan | None:
-        """The plan as saved by the editor; None if it cannot be used, after saying so."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "plan.md")
-            path.write_text(plan.text(), encoding="utf-8")
-            with self._interrupts.leave_to_person(cancelled=False):
-                failed = await edit_in_place(path)
-            text = path.read_text(encoding="utf-8", errors="replace")
-        edited = ShownPlan.read(text)
-        if failed or not edited.rubric:
-            why = failed or f"The rubric is empty; keep the line {RUBRIC!r} and an item below it."
-            click.echo(why, err=True)
+        """The plan as the editor left it; None if it cannot be used, after saying so."""
+        try:
+            edited = ShownPlan.read(await edit_text(plan.text(), ".md", self._interrupts))
+        except SettingsError as error:
+            click.echo(error.told(), err=True)
+            return None
+        if not edited.rubric:
+            said = f"The rubric is empty; keep the line {RUBRIC!r} and an item below it."
+            click.echo(said, err=True)
             return None
         return edited

@@ -1,4 +1,4 @@
-"""An MCP server with the tools research, search, open_page, judge, bank_search and bank_show.
+"""An MCP server with the tools research, search, open_page, judge and bank_search.
 
 It communicates over standard input and output; `rubricem serve` has its tools over HTTP. A failure
 is returned as the tool's error, in a sentence with a remedy; no traceback is exposed.
@@ -102,21 +102,15 @@ class JudgedStages(BaseModel):
     stages: list[JudgedStage]
 
 
-class KeptReflection(ToolResult):
+class NearReflection(ToolResult):
     """What an earlier run taught."""
 
     id: str
     question: str = Field(description="of the run that taught it")
     score: float
+    similarity: float = Field(description="cosine of the question and what was looked for")
     rubrics: str
     takeaways: str
-
-
-class NearReflection(ToolResult):
-    id: str
-    question: str
-    score: float
-    similarity: float = Field(description="cosine of the question and what was looked for")
 
 
 class NearReflections(BaseModel):
@@ -218,12 +212,6 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
             matches = await bench.bank_search(text, count)
         near = [{**m.reflection.model_dump(), "similarity": m.similarity} for m in matches]
         return NearReflections.model_validate({"matches": near})
-
-    @server.tool(annotations=READS)
-    async def bank_show(id: str) -> KeptReflection:
-        """Show one reflection: the rubrics and takeaways that a run left."""
-        with tool_errors():
-            return KeptReflection.model_validate((await bench.bank_show(id)).reflection)
 
 
 Report = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]

@@ -21,8 +21,7 @@ from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
 from rubricem.memory.bank.index import Match
-from rubricem.memory.bank.store import BankItem
-from rubricem.memory.errors import RubricemError, SettingsError, SourceError
+from rubricem.memory.errors import RubricemError, SourceError
 from rubricem.memory.schema import (
     AnswerFormat,
     Judgement,
@@ -151,22 +150,9 @@ class Workbench:
     async def bank_search(self, text: str, count: int) -> list[Match]:
         """Reflections on the questions nearest to a text."""
         matches = await self.bank.search(text, count)
-        for match in matches:
-            self._tell_of(match.reflection.private, match.reflection.question)
+        for told in (match.reflection for match in matches):
+            self._tell_of(told.private, told.question, told.rubrics, told.takeaways)
         return matches
-
-    async def bank_show(self, identifier: str) -> BankItem:
-        """One reflection. Raises SettingsError where none has the id."""
-        items = await self.bank.find(identifier)
-        item = await self.bank.item(identifier) or (items[0] if len(items) == 1 else None)
-        if item is None:
-            raise SettingsError(
-                f"{len(items) or 'No'} reflections have the id {identifier[:40]!r}.",
-                "Take an id that bank_search gave.",
-            )
-        told = item.reflection
-        self._tell_of(told.private, told.question, told.rubrics, told.takeaways)
-        return item
 
     def _tell_of(self, private: bool, *texts: str) -> None:
         """Note what a call shows beside passages."""

@@ -274,15 +274,11 @@ def outward_address(host: str) -> str:
     number = address_in(host)
     if host and (number is None or not number.is_unspecified):
         return host
-    six = ":" in host
-    # An address reserved for documentation: only the routing table is asked, nothing is sent.
-    with (
-        suppress(OSError),
-        socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe,
-    ):
-        probe.connect(("2001:db8::1" if six else "198.51.100.1", 9))
+    with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+        # An address reserved for documentation: only the routing table is asked.
+        probe.connect(("198.51.100.1", 9))
         return str(probe.getsockname()[0])
-    return "::1" if six else "127.0.0.1"
+    return "127.0.0.1"
 
 
 WARNING = (

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from rubricem.agent.serve.requests import RequestBody, RequestRefused, conflict, missing, refuse_as
+from rubricem.agent.serve.requests import RequestBody, conflict, missing, refuse_as
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.store import NEVER, BankItem, Standing
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.screening import LONGEST, screen
+from rubricem.memory.screening import LONGEST, screen_edit
 from rubricem.memory.text import storable
 
 BY = "web page"
@@ -97,10 +97,17 @@ class _BankDesk:
         return item.as_json() | {"history": others}
 
     async def change(self, identifier: str, change: Change) -> dict[str, Any]:
+        """The new version, with notes for the person on its words."""
         async with self._deciding:
             item = await self._current(identifier)
-            with refuse_as(HTTPStatus.CONFLICT):
-                return await self._edit(item, change)
+            old = item.reflection
+            rubrics = old.rubrics if change.rubrics is None else change.rubrics
+            takeaways = old.takeaways if change.takeaways is None else change.takeaways
+            clean, told = await asyncio.to_thread(screen_edit, old, rubrics, takeaways)
+            if clean:
+                with refuse_as(HTTPStatus.CONFLICT):
+                    item = await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY)
+        return item.as_json() | {"warnings": told}
 
     async def release(self, identifier: str) -> dict[str, Any]:
         async with self._deciding:
@@ -131,23 +138,3 @@ class _BankDesk:
                 "Look at the one that counts, and change that.",
             )
         return item
-
-    async def _edit(self, item: BankItem, change: Change) -> dict[str, Any]:
-        """The new version in the bank, with notes for the person on its words."""
-        old = item.reflection
-        rubrics = old.rubrics if change.rubrics is None else change.rubrics
-        takeaways = old.takeaways if change.takeaways is None else change.takeaways
-        clean = await asyncio.to_thread(screen, rubrics, takeaways, ())
-        if not (clean.rubrics.strip() and clean.takeaways.strip()):
-            raise RequestRefused(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "Nothing is left of it once tags, addresses and hidden characters are taken out.",
-                "Say in words what is to be learnt.",
-            )
-        if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
-            return item.as_json() | {"warnings": []}
-        warnings = list(clean.flags)
-        if (clean.rubrics, clean.takeaways) != (rubrics.strip(), takeaways.strip()):
-            warnings.insert(0, "Some of it was taken out or cut; see what is kept.")
-        new = await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY)
-        return new.as_json() | {"warnings": warnings}

@@ -31,8 +31,7 @@ from rubricem.agent.serve.requests import RequestRefused, conflict, missing
 from rubricem.agent.sources.choice import UPLOADED, UPLOADS
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
-from rubricem.agent.sources.readers.encoding import encoding_of
-from rubricem.memory.errors import SettingsError, SourceError, StoreError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import writable, write_atomically
 
 _too_much = partial(RequestRefused, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -49,13 +48,6 @@ REQUEST_BYTES = 200_000_000
 REQUEST_FILES = 200
 KINDS = sorted(suffix.removeprefix(".") for suffix in READERS if suffix)
 _FIELDS = 4
-_LOOKED_AT = 8192
-_PACKAGES = (
-    ".docx", ".docm", ".dotx", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".epub", ".odt", ".ott",
-    ".ods", ".ots", ".odp", ".zip",
-)  # fmt: skip
-_BEGINNINGS = {".pdf": b"%PDF-", **dict.fromkeys(_PACKAGES, b"PK\x03\x04")}
-"""bytes near the beginning of a document that is not text"""
 
 
 def folder_name(name: str) -> str:
@@ -229,34 +221,14 @@ def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Bina
         checked = document_name(name)
         if checked.casefold() in {other.casefold() for other in named}:
             raise SettingsError(f"Two documents are called {checked!r}.", "Rename one of them.")
-        _check_kind(checked, file)
+        if file.seek(0, os.SEEK_END) > MOST_BYTES:
+            raise _too_much(
+                f"{checked!r} is larger than {MOST_BYTES // 1_000_000} MB.", "Split it."
+            )
         named[checked] = file
     if not named:
         raise SettingsError("There is no document in it.", "Choose at least one.")
     return named
-
-
-def _check_kind(name: str, file: BinaryIO) -> None:
-    """Check that a document is not too large to read, and is what its name says."""
-    if file.seek(0, os.SEEK_END) > MOST_BYTES:
-        raise _too_much(f"{name!r} is larger than {MOST_BYTES // 1_000_000} MB.", "Split it.")
-    file.seek(0)
-    beginning, suffix = file.read(_LOOKED_AT), Path(name).suffix.lower()
-    wanted = _BEGINNINGS.get(suffix)
-    right = wanted in beginning[:1024] if wanted else b"\0" not in beginning or _is_wide(beginning)
-    if not right:
-        raise SettingsError(
-            f"{name!r} is no {suffix.removeprefix('.')} document.",
-            "Save it again in that format, and without a password.",
-        )
-
-
-def _is_wide(beginning: bytes) -> bool:
-    """Whether it is text in UTF-16 or UTF-32."""
-    try:
-        return encoding_of(beginning[: len(beginning) // 4 * 4]).startswith(("utf-16", "utf-32"))
-    except SourceError:
-        return False
 
 
 def _unknown(what: str) -> RequestRefused:

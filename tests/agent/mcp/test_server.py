@@ -29,7 +29,7 @@ from tests.support.tool_servers import PAGES, server, serving_http
 from tests.support.waiting import PATIENCE, Process
 
 ANSWERED = [*RUN, SUPPORTED]
-TOOLS = ["bank_search", "bank_show", "judge", "open_page", "research", "search"]
+TOOLS = ["bank_search", "judge", "open_page", "research", "search"]
 
 
 @pytest.fixture
@@ -119,7 +119,6 @@ async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
         assert "is not a web address" in await refused(client, "open_page", address="file:///etc")
         assert "no run is called" in await refused(client, "judge", run="nothing")
         assert "cannot name a thread" in await refused(client, "judge", run="../../etc")
-        assert "No reflections have the id" in await refused(client, "bank_show", id="nothing")
         assert "search" in await refused(client, "search", query="x", limit=0)
 
 
