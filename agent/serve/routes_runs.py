@@ -59,7 +59,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.post("/runs/{run}/investigations/{number}/stop")(desk.stop_part)
     routes.post("/runs/{run}/resume")(runs.resume)
     routes.post("/runs/{run}/answer")(desk.answer)
-    routes.get("/threads")(conversations.listed)
     routes.post("/threads", status_code=created)(conversations.create)
     routes.get("/threads/{thread}")(conversations.one)
     routes.get("/threads/{thread}/export/html")(conversations.export)
@@ -350,14 +349,8 @@ class Titled(RequestBody):
     title: str = Field(default="", max_length=1000)
 
 
-class Begun(Titled):
-    """A new thread, empty or continuing after a run."""
-
-    run: str | None = Field(default=None, max_length=64)
-
-
-class Branched(RequestBody):
-    """The last run that the branch shares with its thread."""
+class After(RequestBody):
+    """The run after which a thread goes on, or a branch of it."""
 
     run: str = Field(max_length=64)
 
@@ -368,14 +361,7 @@ class _Conversations:
 
     desk: RunDesk
 
-    def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
-        listing = self.desk.conversations.list_all()
-        told = [_describe(self.desk, each) for each in listing.conversations[:limit]]
-        return {"threads": told, "problems": listing.problems}
-
-    def create(self, begun: Begun) -> dict[str, Any]:
-        if begun.run is None:
-            return _describe(self.desk, self.desk.conversations.create(begun.title))
+    def create(self, begun: After) -> dict[str, Any]:
         self.desk.check_run(begun.run)
         return _describe(self.desk, self.desk.conversations.after(begun.run))
 
@@ -409,7 +395,7 @@ class _Conversations:
             )
         return as_file(page(*told, title=_describe(self.desk, found)["title"]), thread, "html")
 
-    def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
+    def branch(self, thread: str, branched: After) -> dict[str, Any]:
         self.desk.conversation(thread)
         return _describe(self.desk, self.desk.conversations.branch(thread, branched.run))
 
