@@ -100,7 +100,7 @@ def serve(
 @setting_flags("model", "base_url", "source")
 @set_option
 def mcp(**flags: Any) -> None:
-    """Serve the tools research, search, open_page, judge and bank_search.
+    """Serve the tools research, search and open_page.
 
     They are served on standard input and output; `rubricem serve` has them at /mcp, over HTTP.
     """

@@ -1,4 +1,4 @@
-"""An MCP server with the tools research, search, open_page, judge and bank_search.
+"""An MCP server with the tools research, search and open_page.
 
 It communicates over standard input and output; `rubricem serve` has its tools over HTTP. A failure
 is returned as the tool's error, in a sentence with a remedy; no traceback is exposed.
@@ -86,35 +86,7 @@ class Researched(BaseModel):
     reason: str = Field(description="why it is not finished")
     citations: list[CheckedCitation]
     sources: list[CitedSource]
-    run: str = Field(description="its name, for judging it")
-
-
-class JudgedStage(BaseModel):
-    stage: str
-    score: float | None = Field(description="from 0 to 1; null: it could not be scored")
-    reason: str
-
-
-class JudgedStages(BaseModel):
-    """A run's scores, stage by stage."""
-
-    judge: str
-    stages: list[JudgedStage]
-
-
-class NearReflection(ToolResult):
-    """What an earlier run taught."""
-
-    id: str
-    question: str = Field(description="of the run that taught it")
-    score: float
-    similarity: float = Field(description="cosine of the question and what was looked for")
-    rubrics: str
-    takeaways: str
-
-
-class NearReflections(BaseModel):
-    matches: list[NearReflection]
+    run: str = Field(description="its name, as in `rubricem runs`")
 
 
 def server_of(bench: Workbench) -> MCPServer:
@@ -125,7 +97,6 @@ def server_of(bench: Workbench) -> MCPServer:
     )
     _add_research(server, bench)
     _add_looking_up(server, bench)
-    _add_memory(server, bench)
     return server
 
 
@@ -168,20 +139,6 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         structured = found.model_dump(mode="json")
         return CallToolResult(content=[TextContent(text=report)], structured_content=structured)
 
-    @server.tool()
-    async def judge(
-        run: Annotated[str, Field(description="the name that research returned")],
-    ) -> JudgedStages:
-        """Score a run stage by stage - plan, research, review, answer - by rubrics."""
-        with tool_errors():
-            judgement = await bench.judge(run)
-        told = [
-            {"stage": each.stage.value, "score": each.score, "reason": each.unscored_reason}
-            | ({} if each.score is None else {"reason": each.justification})
-            for each in judgement.stages
-        ]
-        return JudgedStages.model_validate({"judge": judgement.judge, "stages": told})
-
 
 def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
     @server.tool(annotations=READS)
@@ -200,18 +157,6 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
         with tool_errors():
             found = await bench.open_page(address, words)
         return FoundPassages.model_validate({"passages": found})
-
-
-def _add_memory(server: MCPServer, bench: Workbench) -> None:
-    @server.tool(annotations=READS)
-    async def bank_search(
-        text: str, count: Annotated[int, Field(ge=1, le=50)] = 5
-    ) -> NearReflections:
-        """Find what earlier runs taught on questions like this one."""
-        with tool_errors():
-            matches = await bench.bank_search(text, count)
-        near = [{**m.reflection.model_dump(), "similarity": m.similarity} for m in matches]
-        return NearReflections.model_validate({"matches": near})
 
 
 Report = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 
-from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.outlet import REMEDY, Outlet
@@ -20,12 +19,9 @@ from rubricem.agent.sources.fetch import SENDING, Sending, addresses_in
 from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
-from rubricem.memory.bank.index import Match
 from rubricem.memory.errors import RubricemError, SourceError
 from rubricem.memory.schema import (
     AnswerFormat,
-    Judgement,
-    LocalModel,
     Passage,
     SearchTool,
     Source,
@@ -54,7 +50,6 @@ class Workbench:
         self._pages = setup.sources.open_pages(setup.stores.data_dir)
         self._outlet = Outlet()
         self._shown = set[Source]()
-        self.bank = setup.stores.open_bank()
 
     async def __aenter__(self) -> "Workbench":
         return self
@@ -139,29 +134,10 @@ class Workbench:
         self._shown.update(new)
         self._outlet.see(Found(new))
 
-    async def judge(self, run: str) -> Judgement:
-        # A client names no path of this machine: what is no run's name is refused.
-        trajectory = await asyncio.to_thread(self._setup.stores.runs.load, run)
-        judgement = await score_run(self._setup, run, self.reader)
-        for stage in judgement.stages:
-            self._tell_of(trajectory.private, stage.justification, stage.unscored_reason)
-        return judgement
-
-    async def bank_search(self, text: str, count: int) -> list[Match]:
-        """Reflections on the questions nearest to a text."""
-        matches = await self.bank.search(text, count)
-        for told in (match.reflection for match in matches):
-            self._tell_of(told.private, told.question, told.rubrics, told.takeaways)
-        return matches
-
     def _tell_of(self, private: bool, *texts: str) -> None:
         """Note what a call shows beside passages."""
         if private:
             self._outlet.hold(*texts)
-
-    @property
-    def reader(self) -> LocalModel | None:
-        return None
 
     async def _sources(self) -> SearchTool:
         if self._tool is None:

@@ -22,7 +22,7 @@ from rubricem.agent.serve.openai import OpenAIRuns
 from rubricem.agent.serve.requests import RequestRefused, RunAsked, for_others
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import AnswerFormat, Judgement, LocalModel, SearchTool, Trajectory
+from rubricem.memory.schema import AnswerFormat, SearchTool, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
@@ -82,16 +82,7 @@ class DeskBench(Workbench):
             raise RubricemError((await self._runs.answer(work)).reason)
         return await asyncio.to_thread(for_others, work.trajectory, self._desk.settings)
 
-    async def judge(self, run: str) -> Judgement:
-        await asyncio.to_thread(self._desk.store.load, run)  # what is no run costs nothing
-        await self._desk.see_budget()
-        return await super().judge(run)
-
     async def _sources(self) -> SearchTool:
         if self._setup is not self._desk.setup:  # others were chosen on the page
             self._setup, self._tool = self._desk.setup, None
         return await super()._sources()
-
-    @property
-    def reader(self) -> LocalModel | None:
-        return self._desk.researchers.reader

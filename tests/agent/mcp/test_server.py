@@ -29,7 +29,7 @@ from tests.support.tool_servers import PAGES, server, serving_http
 from tests.support.waiting import PATIENCE, Process
 
 ANSWERED = [*RUN, SUPPORTED]
-TOOLS = ["bank_search", "judge", "open_page", "research", "search"]
+TOOLS = ["open_page", "research", "search"]
 
 
 @pytest.fixture
@@ -117,28 +117,7 @@ async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
         said = await refused(client, "open_page", address="http://169.254.169.254/latest")
         assert "in a private network" in said
         assert "is not a web address" in await refused(client, "open_page", address="file:///etc")
-        assert "no run is called" in await refused(client, "judge", run="nothing")
-        assert "cannot name a thread" in await refused(client, "judge", run="../../etc")
         assert "search" in await refused(client, "search", query="x", limit=0)
-
-
-async def test_a_run_is_judged_by_its_name(here: Path):
-    def judging(body: dict[str, Any], number: int) -> Scripted:
-        said = [message["content"] for message in body["messages"]]
-        if number < 4:
-            return ANSWERED[number]
-        if "Criteria:" in said[1]:
-            return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": 2}]})
-        rule = {"title": "Rule", "description": "It names the rule."}
-        return json.dumps({"answer": {"positive": [rule]}})
-
-    async with program(here, judging) as client:
-        run = (await asked(client, "research", question=QUESTION))["run"]
-        judged = await asked(client, "judge", run=run)
-    scores = {stage["stage"]: stage["score"] for stage in judged["stages"]}
-    assert list(scores) == ["plan", "research", "review", "answer"]
-    assert scores["answer"] == 1.0
-    assert (here / "data" / "runs" / run / "judgement.json").is_file()
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path):

@@ -16,7 +16,6 @@ from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.events import hush
 from rubricem.memory.errors import RubricemError, SourceError
 from rubricem.memory.schema import AnswerFormat, Passage, Stage, Status
-from tests.support.banks import bank_in, reflection
 from tests.support.policies import FixedSearch
 from tests.support.values import run_of
 
@@ -55,16 +54,10 @@ async def test_what_was_private_leaves_by_no_later_call(bench: Workbench, web: F
 
 
 async def report(bench: Workbench) -> None:
-    """Research whose private text is no source: a tool's error, or a lesson."""
+    """Research whose private text is no source: a tool's error."""
     run = run_of({Stage.ANSWER: f"<answer>{SECRET}</answer>"}, sources=())
     bench._answer = AsyncMock(return_value=run)
     assert await bench.research("What is planned?", AnswerFormat.LONG, hush)
-
-
-async def lessons(bench: Workbench) -> None:
-    bench.bank = bank_in(bench._setup.stores.data_dir)
-    await bench.bank.put(reflection(SECRET, "r"))
-    assert await bench.bank_search("What is planned?", 5)
 
 
 async def failures(bench: Workbench) -> None:
@@ -88,7 +81,7 @@ async def files(bench: Workbench) -> None:
     assert (await bench.search("project", 5))[0][0].location == "python:memo.md"
 
 
-@pytest.mark.parametrize("show", [report, lessons, failures, files])
+@pytest.mark.parametrize("show", [report, failures, files])
 async def test_whatever_told_private_text_it_leaves_by_no_later_call(
     show: Callable[[Any], Awaitable[None]], bench: Workbench, web: FixedSearch
 ):
