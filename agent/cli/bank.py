@@ -1,9 +1,9 @@
 """`rubricem bank`: read, search, correct, export and import what earlier runs taught.
 
 Reflections are written by models that have read pages: none of their text reaches a terminal
-unescaped. What `list --json` prints is what `import` reads; it also reads exports of earlier
-versions, JSON lines after a header. Whoever corrects or releases a reflection decides for this bank
-alone: an import brings neither, and what looks wrong in it waits in quarantine.
+unescaped. What `list --json` prints is what `import` reads. Whoever corrects or releases a
+reflection decides for this bank alone: an import brings neither, and what looks wrong in it waits
+in quarantine.
 """
 
 import asyncio
@@ -335,29 +335,22 @@ async def _keep_edit(bank: RubricBank, item: BankItem, written: str) -> BankItem
     clean, told = screen_edit(item.reflection, parsed.rubrics, parsed.takeaways)
     for line in told:
         click.echo(f"warning: {one_line(line)}", err=True)
-    return clean and await bank.edit(item.reflection.id, clean.rubrics, clean.takeaways, BY)
+    if clean is None:
+        return None
+    return await bank.edit(item.reflection.id, clean.rubrics, clean.takeaways, BY)
 
 
 def _exported(file: Path, text: str) -> list[Any]:
-    """What a file holds: one object with all reflections, or an earlier version's lines."""
+    """The reflections that a file holds."""
     try:
-        if text.lstrip().startswith('{"rubricem_bank"'):
-            header, *lines = map(json.loads, filter(None, text.split("\n")))
-            found = [one for one in lines if one.get("kind") != "episode"]
-            whole = header["rubricem_bank"] == 1 and len(lines) == header["items"]
-        else:
-            found, whole = json.loads(text)["reflections"], True
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        found = json.loads(text)["reflections"]
+        # What did not count there stays out.
+        return [x for x in found if not (isinstance(x, dict) and x.get("state") == "replaced")]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise SettingsError(
             f"{file} holds no reflections of a bank.",
             "Name a file written by: rubricem bank list --every --json > FILE",
         ) from error
-    if not (whole and isinstance(found, list)):
-        raise _damage(file, "some of its items are missing")
-    # What did not count there stays out: replaced, or disabled in earlier versions.
-    plain = (one for one in found if isinstance(one, dict))
-    out = [one for one in plain if one.get("state") == "replaced" or one.get("disabled")]
-    return [one for one in found if one not in out]
 
 
 def _screen(file: Path, number: int, fields: Any) -> Reflection:

@@ -276,8 +276,6 @@ class ModelCall:
     model: str
     asked: tuple[Any, ...]
     """the model's version, if it has one, then the arguments"""
-    heard: bool = False
-    """the caller listens to the reply as it arrives, or may stop it"""
 
     def __str__(self) -> str:
         """The call's name in journals, which does not change if its server moves."""
@@ -343,14 +341,14 @@ class JournaledCalls:
 class KeptCalls:
     """Caches replies of chats and choices on disk; a cached reply has no usage.
 
-    Other calls pass through, as do calls that the caller listens to.
+    Other calls pass through.
     """
 
     def __init__(self, store: ReplyStore) -> None:
         self._store = store
 
     async def completion(self, call: ModelCall, ask: Ask) -> Completion:
-        if call.kind != "chat" or call.heard:
+        if call.kind != "chat":
             return await ask()
         asked = self._key_of(call)
         kept = await asyncio.to_thread(self._store.load, asked)
@@ -431,17 +429,15 @@ class JournaledChat:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            self._call(messages, sampling, heard=bool(stop or on_text)),
+            self._call(messages, sampling),
             lambda: self._model.chat(messages, sampling, stop, on_text),
         )
 
     async def forget(self, messages: Sequence[Message], sampling: Sampling) -> None:
         await self._calls.drop(self._call(messages, sampling))
 
-    def _call(
-        self, messages: Sequence[Message], sampling: Sampling, *, heard: bool = False
-    ) -> ModelCall:
-        return ModelCall("chat", self.name, (sampling, list(messages)), heard)
+    def _call(self, messages: Sequence[Message], sampling: Sampling) -> ModelCall:
+        return ModelCall("chat", self.name, (sampling, list(messages)))
 
 
 class JournaledReader:

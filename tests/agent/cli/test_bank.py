@@ -206,22 +206,6 @@ def test_what_a_list_wrote_is_imported_as_it_was(
     assert bank_json("import", str(file))["kept"] == 3
 
 
-def test_an_export_of_an_earlier_version_is_imported(data: Path, tmp_path: Path):
-    lines = [
-        {"rubricem_bank": 1, "items": 4},
-        entry("a", question="A?") | {"state": "live", "pinned": True, "rests_on": []},
-        entry("off", question="B?") | {"state": "disabled", "disabled": True},
-        entry("old", question="A?") | {"state": "replaced"},
-        {"id": "did", "kind": "episode", "question": "C?"},
-    ]
-    file = tmp_path / "bank.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert bank_json("import", str(file))["added"] == 1
-    assert states() == {"a": "active"}
-    file.write_text(f"{json.dumps(lines[0])}\n{json.dumps(lines[1])}\n")
-    assert "missing" in bank("import", str(file), exit_code=2).stderr
-
-
 def test_what_is_imported_is_screened_like_what_is_written_here(data: Path):
     file = file_of(
         data,
