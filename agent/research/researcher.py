@@ -141,6 +141,10 @@ class Researcher:
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
 
+    def share_runs(self, other: "Researcher") -> None:
+        """Go on with runs that another one has begun, as after a person's answer."""
+        self._runs = other._runs
+
     async def ask(
         self,
         ask: Ask,
