@@ -1,6 +1,5 @@
 """`rubricem runs`: questions, outcomes and costs; finding, naming and deleting runs."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -193,22 +192,20 @@ def tag(name: str, tags: Sequence[str], remove: Sequence[str]) -> None:
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @YES
 def rm(names: Sequence[str], yes: bool) -> None:
-    """Delete runs for good: all their files. What depends on each is named before."""
-    from rubricem.agent.record.history import dependents, remove
-    from rubricem.agent.settings.door import stores_of
+    """Delete runs for good: all their files. What was learnt from them stays in the bank."""
+    from rubricem.agent.record.history import remove
 
-    stores = stores_of(load_settings())
+    store = _store()
     for name in names:
-        depends = asyncio.run(dependents(stores, name))
-        click.echo(_line(ListedRun.of(stores.runs, name)))
-        for sentence in depends.describe():
-            click.echo(f"{'':14}{one_line(sentence)}")
+        if not store.holds(name):
+            store.request(name)  # which tells what is wrong
+        click.echo(_line(ListedRun.of(store, name)))
     these = "it" if len(names) == 1 else f"these {len(names)}"
     if not confirm(f"Delete {these} for good?", yes):
         click.echo("nothing was deleted")
         return
     for name in names:
-        remove(stores, name)
+        remove(store, name)
         click.echo(f"deleted: {name}")
 
 

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.reports.cited import cited_answer
@@ -30,15 +30,12 @@ from rubricem.agent.reports.report import searches
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import Ask, Effort, Span, UsualCost, new_tokens
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
+from rubricem.memory.runs import RunStore, labels_of, writable
 from rubricem.memory.schema import Status
-from rubricem.memory.text import one_line, storable
-
-if TYPE_CHECKING:
-    from rubricem.memory.bank import RubricBank
+from rubricem.memory.text import storable
 
 FILE_NAME = "history.sqlite"
-VERSION = 5
+VERSION = 6
 LONGEST_PREVIEW = 240
 """characters"""
 TICK = 1_000_000_000
@@ -56,7 +53,7 @@ DROP TABLE IF EXISTS runs;
 DROP TABLE IF EXISTS words;
 CREATE TABLE runs (thread TEXT PRIMARY KEY, state INTEGER, asked INTEGER, question TEXT,
     title TEXT, tags TEXT, status TEXT, report TEXT, words TEXT, tokens INTEGER, cost REAL,
-    earlier TEXT, seconds REAL, calls INTEGER, model TEXT, effort TEXT, form TEXT);
+    seconds REAL, calls INTEGER, model TEXT, effort TEXT, form TEXT);
 CREATE INDEX asked ON runs (asked DESC, thread DESC);
 CREATE INDEX known ON runs (thread, state);
 CREATE INDEX usual ON runs (status, model, effort, form, asked, calls, tokens, seconds, cost);
@@ -138,11 +135,6 @@ class History:
         )
         return {str(tag): int(n) for tag, n in self._read(counted, ())}
 
-    def later(self, thread: str) -> list[str]:
-        """Runs that were asked after this one in its conversation, and so began with its report."""
-        asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
-        return [str(run) for (run,) in self._read(asked, [thread])]
-
     def usual(self, model: str) -> dict[tuple[str, str], UsualCost]:
         """What the latest finished runs of a model took, by their effort and form of answer.
 
@@ -189,14 +181,14 @@ class History:
 
     def _row(self, thread: str, state: int) -> tuple[Any, ...] | None:
         """A run as the index has it; None for one whose folder goes at this moment."""
-        question, status, report, tokens, cost, earlier = "", "", "", 0, None, []
+        question, status, report, tokens, cost = "", "", "", 0, None
         seconds, calls, kind = None, 0, ("", "", "")
         try:
             asked = self._store.asked_at(thread)
             request = self._store.request(thread)
             asked_for, choices = request["ask"], request.get("choices") or {}
             kind = kind_of(choices, asked_for.get("answer_format"))
-            question, earlier = str(asked_for["question"]), list(asked_for.get("earlier", ()))
+            question = str(asked_for["question"])
             if self._store.has_ended(thread):
                 ended = self._store.load(thread)
                 status, used = ended.status.value, ended.usage
@@ -214,7 +206,7 @@ class History:
         tags = json.dumps(kept.tags, ensure_ascii=False)
         words = _plain("\n".join([question, kept.title, tags, report]))
         said = (question, kept.title, tags, status, report, words)
-        spent = tokens, cost, json.dumps(earlier), seconds, calls
+        spent = tokens, cost, seconds, calls
         return thread, state, stamp, *map(storable, said), *spent, *map(storable, kind)
 
     def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -317,73 +309,16 @@ def _match_words(words: str, tag: str) -> tuple[str, list[object]]:
     return where, values
 
 
-@dataclass(frozen=True, slots=True)
-class Dependents:
-    """What stands on a run."""
-
-    conversations: tuple[str, ...]
-    """titles of the conversations that it is taken out of"""
-    later: tuple[str, ...]
-    """runs asked after it: they keep their copies of what they quoted of it"""
-    learnt: tuple[str, ...]
-    """ids of what the bank learnt of it, which stays"""
-
-    def describe(self) -> list[str]:
-        """A sentence for each of the three."""
-        said = []
-        if self.conversations:
-            said.append(f"It is taken out of its conversation ({', '.join(self.conversations)}).")
-        if self.later:
-            runs = ", ".join(self.later)
-            said.append(f"Asked after it, and keeping what they quoted of it: {runs}.")
-        if self.learnt:
-            ids = " ".join(self.learnt)
-            said.append(f"Learnt from it, and staying in the memory: rubricem bank rm {ids}")
-        return said
-
-
-class Kept(Protocol):
-    """Where runs and what was learnt from them are kept."""
-
-    @property
-    def data_dir(self) -> Path: ...
-    @property
-    def runs(self) -> RunStore: ...
-    def open_bank(self) -> "RubricBank": ...
-
-
-async def dependents(stores: Kept, thread: str) -> Dependents:
-    """What depends on a run; raises SettingsError where there is none of this name."""
-    store = stores.runs
-    if not store.holds(thread):
-        store.request(thread)
-    conversations = ConversationStore(stores.data_dir).list_all().conversations
-    named = tuple(
-        each.title or one_line(store.question(each.runs[0]), LONGEST_NAME)
-        for each in conversations
-        if thread in each.runs
-    )
-    history = History(store)
-    history.follow()
-    learnt: tuple[str, ...] = ()
-    with suppress(RubricemError):  # one that is damaged has taught nothing that can be named
-        trajectory = store.load(thread).id
-        items = await stores.open_bank().items(every=True)
-        learnt = tuple(x.reflection.id for x in items if x.reflection.trajectory_id == trajectory)
-    return Dependents(named, tuple(history.later(thread)), learnt)
-
-
-def remove(stores: Kept, thread: str) -> None:
+def remove(store: RunStore, thread: str) -> None:
     """Delete a run for good: its folder, its place in conversations, its words in the index.
 
     Raises SettingsError where there is none, or somebody works on it.
     """
-    store = stores.runs
     if not store.holds(thread):
         store.request(thread)
     if store.running(thread):
         raise SettingsError(f"The run {thread} goes on.", "Stop it, or wait for its end.")
-    ConversationStore(stores.data_dir).drop_run(thread)
+    ConversationStore(store.folder.parent).drop_run(thread)
     store.discard(thread)
     try:
         History(store).follow()

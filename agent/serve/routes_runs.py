@@ -5,7 +5,6 @@ Markdown without HTML or images, every mark a button that names its citation. Ev
 text for the page to show as text.
 """
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
-from rubricem.agent.record.history import dependents, remove
+from rubricem.agent.record.history import remove
 from rubricem.agent.reports import report
 from rubricem.agent.reports.changes import told_changes
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
@@ -50,7 +49,6 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.get("/runs/{run}")(runs.one)
     routes.patch("/runs/{run}")(runs.label)
     routes.delete("/runs/{run}", status_code=HTTPStatus.NO_CONTENT)(runs.delete)
-    routes.get("/runs/{run}/dependents")(runs.dependents)
     routes.get("/runs/{run}/report")(runs.report)
     routes.get("/runs/{run}/draft")(runs.draft)
     routes.get("/runs/{run}/events")(runs.events)
@@ -129,12 +127,6 @@ class _Runs:
         check_known(self.desk.store, run)
         return set_labels(self.desk.store, run, given.title, given.tags).model_dump(mode="json")
 
-    async def dependents(self, run: str) -> dict[str, Any]:
-        """What depends on a run, to be read before it is deleted."""
-        await asyncio.to_thread(self.desk.check_run, run)
-        found = await dependents(self.desk.setup.stores, run)
-        return {**asdict(found), "said": found.describe()}
-
     def delete(self, run: str) -> None:
         """Delete a run permanently. Refused (409) while it is in progress."""
         self.desk.check_run(run)
@@ -143,7 +135,7 @@ class _Runs:
         if lead_of(self.desk.store, run):
             raise conflict("This is a part of a larger research.", "Delete the whole of it.")
         with refuse_as(HTTPStatus.CONFLICT):
-            remove(self.desk.setup.stores, run)
+            remove(self.desk.store, run)
 
     def one(self, run: str) -> dict[str, Any]:
         """The run, and those of its sources that a question may name here."""
@@ -415,7 +407,7 @@ class _Conversations:
                 raise conflict("A question of it goes on.", "Stop it first.")
             for run in filter(desk.store.holds, own):
                 with refuse_as(HTTPStatus.CONFLICT):
-                    remove(desk.setup.stores, run)
+                    remove(desk.store, run)
         with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
             desk.conversations.delete(thread)
 

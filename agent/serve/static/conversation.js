@@ -151,11 +151,11 @@ export async function forgotten({ id, own }, failed, press) {
   return gone;
 }
 
-/** Delete a question that stands alone, once somebody has read what depends on it. */
+/** Delete a question that stands alone, once somebody has said so. */
 export async function forgottenRun(run, failed, press) {
-  const depends = await attempt(failed, press, () => get(path("runs", run, "dependents")));
-  if (!depends) return false;
-  const what = [t("All files of this run are deleted for good."), ...depends.said].join(" ");
+  const what = t(
+    "All files of this run are deleted for good. What was learnt from it stays in the memory.",
+  );
   if (!(await confirmed(t("Delete this conversation?"), what, t("Delete")))) return false;
   const gone = await attempt(failed, press, () => remove(path("runs", run)).then(() => true));
   if (gone) dispatchEvent(new Event("runs-changed"));

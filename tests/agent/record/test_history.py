@@ -1,7 +1,5 @@
 """The index of past runs: what is found by which words, how it follows the folders, what goes."""
 
-import asyncio
-import json
 import os
 import sqlite3
 from dataclasses import replace
@@ -14,16 +12,13 @@ from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.record.history import (
     FILE_NAME,
     History,
-    dependents,
     remove,
     usual_cost,
 )
-from rubricem.agent.research.setup import Stores
 from rubricem.agent.transcript.question import Ask, Effort, UsualCost
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Status, Usage
-from tests.support.banks import bank_in, reflection
 from tests.support.values import trajectory
 
 ASKED = {
@@ -121,39 +116,30 @@ def test_the_index_is_made_again_where_it_is_damaged_and_counts_nothing_twice(st
         History(RunStore(folder)).page()
 
 
-def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store: RunStore):
-    stores = Stores(store.folder.parent, Path("none"), "none")
-    conversations = ConversationStore(stores.data_dir)
+def test_a_deleted_run_is_nowhere_afterwards(store: RunStore):
+    conversations = ConversationStore(store.folder.parent)
     thread = conversations.create("Caches")
     for run in ("zh", "en"):
         conversations.add_run(thread.id, run)
     branch = conversations.branch(thread.id, "en")
     alone = conversations.after("new")
-    request = {"ask": {"question": ASKED["de"][0], "earlier": ["zh", "en"]}, "choices": {}}
-    (store.folder / "de" / "request.json").write_text(json.dumps(request))
-    taught = reflection("cache", "taught").model_copy(update={"trajectory_id": "run-1"})
-    asyncio.run(bank_in(stores.data_dir).put(taught))
-    depends = asyncio.run(dependents(stores, "en"))
-    assert depends.conversations == ("Caches", "Caches") and depends.later == ("de",)
-    assert depends.learnt == ("taught",) and len(depends.describe()) == 3
-    assert depends.describe()[0] == "It is taken out of its conversation (Caches, Caches)."
-    remove(stores, "en")
-    remove(stores, "new")
+    remove(store, "en")
+    remove(store, "new")
     assert found(store, "evict") == [] and not store.holds("en")
     kept = conversations.get(thread.id)
     assert kept.runs == conversations.get(branch.id).runs == ("zh",)
     assert conversations.get(branch.id).own_runs == ()
     assert alone.id not in [each.id for each in conversations.list_all().conversations]
-    held = b"".join(path.read_bytes() for path in stores.data_dir.glob(f"{FILE_NAME}*"))
+    held = b"".join(path.read_bytes() for path in store.folder.parent.glob(f"{FILE_NAME}*"))
     assert b"evict" not in held and b"recently" not in held and b"llabfuhr" in held
     with pytest.raises(SettingsError, match="no run is called"):
-        remove(stores, "en")
+        remove(store, "en")
 
 
 def test_a_run_deleted_on_a_full_disk_is_told_to_be_so_and_leaves_the_index_later(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ):
-    stores, history = Stores(store.folder.parent, Path("none"), "none"), History(store)
+    history = History(store)
     history.follow()
     known = history.count()
 
@@ -163,7 +149,7 @@ def test_a_run_deleted_on_a_full_disk_is_told_to_be_so_and_leaves_the_index_late
     with monkeypatch.context() as patched:
         patched.setattr("rubricem.agent.record.history._put", full)
         with pytest.raises(StoreError, match="en is deleted, but its words are still in the index"):
-            remove(stores, "en")
+            remove(store, "en")
     assert not store.holds("en") and history.count() == known
     history.follow()
     assert history.count() == known - 1
@@ -172,7 +158,7 @@ def test_a_run_deleted_on_a_full_disk_is_told_to_be_so_and_leaves_the_index_late
 def test_a_run_that_goes_on_is_not_deleted(store: RunStore):
     journal = store.journal("new")
     with pytest.raises(SettingsError, match="goes on"):
-        remove(Stores(store.folder.parent, Path("none"), "none"), "new")
+        remove(store, "new")
     journal.close()
     assert store.holds("new")
 

@@ -140,7 +140,6 @@ async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):
         assert "found" not in (await client.get("/api/runs?before=a")).json()
         wrong = await client.patch("/api/runs/a", json={"tags": ["a,b"]}, headers=OURS)
         assert wrong.status_code == 422 and "tag" in wrong.json()["error"]
-        assert (await client.get("/api/runs/a/dependents")).json()["said"] == []
         assert (await client.delete("/api/runs/a")).status_code == 403
         assert (await client.delete("/api/runs/a", headers=OURS)).status_code == 204
         assert not (tmp_path / "data" / "runs" / "a").exists()
