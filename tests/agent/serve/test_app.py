@@ -24,7 +24,7 @@ from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.pages import begun_server
 from tests.support.values import run_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
@@ -87,7 +87,8 @@ for address in sys.argv[1:]:
 def login(address: str, token: str) -> int:
     """The status of an attempt, asked by loopback, which tests may reach."""
     here = f"http://127.0.0.1:{httpx.URL(address).port}/api/login"
-    return httpx.post(here, json={"token": token}, headers={"X-Rubricem": "1"}).status_code
+    asked = {"json": {"token": token}, "headers": {"X-Rubricem": "1"}, "timeout": PATIENCE}
+    return httpx.post(here, **asked).status_code
 
 
 def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp_path: Path):
