@@ -15,6 +15,7 @@ clients retry by themselves and each retry costs a run. Its results are kept, an
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -53,8 +54,13 @@ UNSUPPORTED = {
     "audio": "only text is read and written",
     "prediction": "a report cannot be foretold",
 }
-TASKS = ("### Task:\n", "Provide a concise, 5-word-or-less title for the conversation")
+TASKS = (
+    "### Task:\n", "Your task is to reflect the speaker's likely facial expression",
+    "Provide a concise, 5-word-or-less title for the conversation",
+)  # fmt: skip
 """how what Open WebUI and LibreChat ask of a model about a conversation begins"""
+ATTACHED = "### Task:\nRespond to the user query using the provided context"
+"""how a question begins to which Open WebUI has put passages of a person's files"""
 TASK_TOKENS = 1000
 DONE = b"data: [DONE]\n\n"
 GONE = 499
@@ -99,7 +105,17 @@ def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
         raise unfit(f"{place}: only text is read.", place, "unsupported_content")
     spoken = [(m, _texts(m)) for _, m in said if m.get("role") in ("user", "assistant")]
     earlier = ((m["role"], "\n".join(texts)) for m, texts in spoken if any(texts))
-    return Dialogue("\n".join(question), tuple(earlier))
+    asked, given = _apart("\n".join(question))
+    return Dialogue(asked, (*given, *earlier))
+
+
+def _apart(question: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A question, and the passages that were put to it, as if an assistant had told them."""
+    before, _, asked = question.rpartition("</context>")
+    asked = re.sub(r"</?user_query>", "", asked).strip()
+    if not asked or not before.lstrip().startswith(ATTACHED):
+        return question, ()
+    return asked, (("assistant", before.partition("<context>")[2].strip()),)
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
@@ -113,7 +129,8 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
 def task_in(messages: Sequence[Mapping[str, Any]]) -> str:
     """The last message, where it asks for a title and the like; "" for a question."""
     content = messages[-1].get("content")
-    return content if isinstance(content, str) and content.lstrip().startswith(TASKS) else ""
+    text = content.lstrip() if isinstance(content, str) else ""
+    return text if text.startswith(TASKS) and not text.startswith(ATTACHED) else ""
 
 
 class ChatAsked(BaseModel):

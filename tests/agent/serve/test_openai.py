@@ -18,7 +18,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
 from rubricem.agent.record.conversations import background_in
-from rubricem.agent.serve.openai import LONGEST_TURN, dialogue
+from rubricem.agent.serve.openai import ATTACHED, LONGEST_TURN, dialogue, task_in
 from rubricem.agent.serve.security import Security
 from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
@@ -114,20 +114,46 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
         assert said.count("And with maxsize 0?") == 1
 
 
-TITLE = (
-    "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>What of heaps?</chat_history>"
+HISTORY = "\n### Chat History:\n<chat_history>\nUSER: What of heaps?\n</chat_history>"
+WEBUI: dict[str, Any] = {"max_completion_tokens": 1000, "metadata": {"task": "title_generation"}}
+LIBRECHAT: dict[str, Any] = {"temperature": 0.2, "user": "64f0", "max_tokens": 75}
+
+
+@pytest.mark.parametrize(
+    ("task", "sent"),
+    [
+        (f"### Task:\nGenerate a concise, 3-5 word title with an emoji.{HISTORY}", WEBUI),
+        (f"### Task:\nGenerate 1-3 broad tags for the main themes.{HISTORY}", WEBUI),
+        (f"### Task:\nSuggest 3-5 relevant follow-up questions.{HISTORY}", WEBUI),
+        (f"### Task:\nAnalyze the chat history: are search queries needed?{HISTORY}", WEBUI),
+        ("### Task:\nYou are an autocompletion system.\n<text>What of</text>", WEBUI),
+        ("Your task is to reflect the speaker's likely facial expression by an emoji.", WEBUI),
+        (
+            "Provide a concise, 5-word-or-less title for the conversation, using title case "
+            "conventions.\n\nConversation:\nUser: What of heaps?\nAI: A tree.",
+            LIBRECHAT,
+        ),
+    ],
 )
-
-
-def test_a_chat_programs_task_is_no_research(tmp_path: Path):
+def test_a_chat_programs_task_is_no_research(task: str, sent: dict[str, Any], tmp_path: Path):
     said = "<think>Short.</think>Heaps"
     with openai_served([said, said], tmp_path) as here:
-        done = asking(here.client, messages=said_by("user", TITLE))
+        done = asking(here.client, messages=said_by("user", task), **sent)
         assert done.choices[0].message.content == "Heaps" and done.usage.total_tokens == 120
-        chunks = list(asking(here.client, messages=said_by("user", TITLE), stream=True))
+        chunks = list(asking(here.client, messages=said_by("user", task), stream=True, **sent))
         assert [chunk.choices[0].delta.content for chunk in chunks] == ["Heaps", None]
-        assert contents(here.model.requests[0].body) == [("user", TITLE)]
+        assert contents(here.model.requests[0].body) == [("user", task)]
         assert here.desk.store.threads() == []
+
+
+@pytest.mark.parametrize("asked", ["<user_query>\nWhy?\n</user_query>", "Why?"])
+def test_a_question_to_which_a_chat_program_put_passages_is_researched(asked: str):
+    text = f"{ATTACHED}, citing it.\n\n<context>\nA heap is a tree.\n</context>\n\n{asked}"
+    messages = [*said_by("user", "Hello"), *said_by("assistant", "Yes?"), *said_by("user", text)]
+    found = dialogue(messages, "messages")
+    assert task_in(messages) == "" and found.question == "Why?"
+    assert found.earlier[0] == ("assistant", "A heap is a tree.")
+    assert found.background().private
 
 
 def test_earlier_pictures_and_calls_of_tools_are_passed_over():
