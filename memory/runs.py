@@ -386,7 +386,7 @@ class RunStore:
         return RunStore(self.folder_of(thread))
 
     def folder_of(self, thread: str) -> Path:
-        if not _THREAD.fullmatch(thread):
+        if not _THREAD.fullmatch(str(thread)):
             raise SettingsError(
                 f"{thread!r} cannot name a thread",
                 "Use letters, digits, dots, dashes and underscores, at most 64.",

@@ -272,8 +272,7 @@ def open_source(
         return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
     if name in parts_of("sources") or name.startswith(OWN):
         own = given(name) if name.startswith(OWN) else own_part("sources", name)
-        found: SearchTool = own if hasattr(own, "search") else Retrieved(own, name)
-        return found
+        return own_source(own, name)
     folder = Path(name).expanduser()
     if name.startswith(GIT):
         _check_address(name.removeprefix(GIT))
@@ -285,6 +284,17 @@ def open_source(
         label = "/".join(way[-_telling(way) :])
         return Folder(folder, cache_dir, on_progress, label=label, below=below)
     raise _unknown(name)
+
+
+def own_source(own: Any, name: str) -> SearchTool:
+    """An object as a source. Raises SettingsError if it lacks a part of one."""
+    if not hasattr(own, "search"):
+        return Retrieved(own, name)
+    if lacking := [part for part in ("name", "prepare") if not hasattr(own, part)]:
+        said = f"The source {type(own).__name__} has no {lacking[0]!r}."
+        raise SettingsError(said, "Add it, as docs/extending.md shows.")
+    found: SearchTool = own
+    return found
 
 
 def _parts(name: str) -> tuple[str, ...]:

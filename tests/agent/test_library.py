@@ -113,6 +113,9 @@ async def test_what_cannot_be_asked_is_a_settings_error(here: Path):
         await research(QUESTION, modle="1.5b")
     with pytest.raises(SettingsError, match=r"^model=\.\.\. cannot be"):
         await research(QUESTION, model=object())
+    with pytest.raises(SettingsError, match="The source Search has no 'prepare'"):
+        named = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+        await research(QUESTION, source=type("Search", (), {"name": "s", "search": 1})(), **named)
     with pytest.raises(SettingsError, match="ask a person, and none is given") as refused:
         await research(QUESTION, approve_plan=True, base_url="http://127.0.0.1:9/v1", model="m")
     assert "person=" in refused.value.remedy
