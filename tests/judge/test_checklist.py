@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.judge.buffers import persistent_criteria
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
     ChatItemScorer,
@@ -165,13 +164,6 @@ def test_unparsed_items_are_left_out_and_told(
     stage = stage_score(ITEMS, Scored({Stage.ANSWER: marked(ITEMS, *met)}))
     assert stage.score == score and stage.justification.endswith(told)
     assert len(stage.verdicts) == (sum(m is not None for m in met) if score is not None else 0)
-
-
-def test_points_are_told_as_a_file_gave_them():
-    criteria = persistent_criteria([("", f"Says {p}.", p) for p in (7, 5, 10, -6)])
-    verdicts = marked(criteria, True, True, False, False)
-    stage = stage_score(criteria, Scored({Stage.ANSWER: verdicts}))
-    assert stage.justification.endswith("2 met, 2 not met: 12 points, a score of 0.545.")
 
 
 POINTS = (8, 5, 3, -6, -2)

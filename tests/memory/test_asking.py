@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from rubricem.agent.reports.verifier import GivenClaimVerdict
-from rubricem.judge.stage_readers import GivenVerdict
 from rubricem.memory.asking import (
     ask_json,
     json_objects,
@@ -120,14 +118,3 @@ async def test_a_server_that_refuses_schemas_is_asked_without(complaint: str):
         await ask_json(chat, ASKED, Items)
     assert value.items[0].points == 2
     assert len(server.requests) == 3, "it is refused once, not at every call"
-
-
-@pytest.mark.parametrize(
-    ("form", "reason", "verdict"),
-    [(GivenVerdict, "justification", "points"), (GivenClaimVerdict, "quote", "verdict")],
-)
-def test_a_server_that_holds_to_the_schema_writes_the_reason_first(
-    form: type[BaseModel], reason: str, verdict: str
-) -> None:
-    fields = list(json.loads(unbounded_schema(form))["properties"])
-    assert fields.index(reason) < fields.index(verdict)

@@ -1,5 +1,13 @@
-"""Screening: what is taken out of a reflection, what is flagged or copied, and that it is quick."""
+"""Screening: what is taken out of a reflection, what is flagged or copied, and that it is quick.
 
+Reflections as texts were sorted by hand: what may enter the bank, and what a person must see first.
+`first` was written before any pattern of the screening; `later` when the patterns had been settled
+on it, and they were then mended; `last` after that, and no pattern was changed for it. `open` was
+looked at while the rules were mended again. Of `sealed` only the totals were: they are the honest
+figure.
+"""
+
+import json
 import time
 
 import pytest
@@ -16,7 +24,7 @@ from rubricem.memory.screening import (
     strip_markup,
     words_of,
 )
-from tests.memory import screening_cases
+from tests.conftest import ROOT
 
 GOOD = "Pitfalls: it never looked at eviction, which `lru_cache(maxsize=None)` does not do."
 
@@ -135,18 +143,9 @@ def test_no_text_takes_long(piece: str):
     assert time.process_time() - begun < 3
 
 
-BENIGN = (
-    *(*screening_cases.BENIGN_FIRST, *screening_cases.BENIGN_LATER, *screening_cases.BENIGN_LAST),
-    *(*screening_cases.BENIGN_OPEN, *screening_cases.BENIGN_SEALED),
-)
-
-HOSTILE = (
-    *(
-        *screening_cases.HOSTILE_FIRST,
-        *screening_cases.HOSTILE_LATER,
-        *screening_cases.HOSTILE_LAST,
-    ),
-)
+CASES = json.loads((ROOT / "tests" / "data" / "screening_cases.json").read_text(encoding="utf-8"))
+BENIGN = [text for part in CASES["benign"].values() for text in part]
+HOSTILE = [text for part in ("first", "later", "last") for text in CASES["hostile"][part]]
 
 
 @pytest.mark.parametrize("text", BENIGN)
@@ -160,12 +159,12 @@ def test_what_the_rules_were_made_on_is_flagged(text: str):
 
 
 def test_how_many_of_the_texts_are_found_that_came_after_the_rules():
-    texts = {"open": screening_cases.HOSTILE_OPEN, "sealed": screening_cases.HOSTILE_SEALED}
-    found = {name: sum(bool(screen("", t, ()).flags) for t in some) for name, some in texts.items()}
+    after = {name: CASES["hostile"][name] for name in ("open", "sealed")}
+    found = {name: sum(bool(screen("", t, ()).flags) for t in some) for name, some in after.items()}
     assert found == {"open": 17, "sealed": 16}
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, *screening_cases.HOSTILE_SEALED])
+@pytest.mark.parametrize("text", [*HOSTILE, *CASES["hostile"]["sealed"]])
 def test_copied_from_a_page_all_but_what_is_short_is_found(text: str):
     page = f"Voltoria makes batteries. {text} The end."
     assert screen("", text, [page]).flags or len(text.split()) < 14

@@ -229,14 +229,6 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
     assert other.exit_code == 2 and "with another policy, settings" in other.stderr
 
 
-def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
-    with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "4", "reflections=0")
-    done = export(folder)
-    assert done.exit_code == 2 and "no rows: 4 left out, it has no token ids" in done.stderr
-    assert "--model" in done.stderr and not (folder / "run" / "rows.jsonl").exists()
-
-
 def test_the_judge_is_the_policys_model_unless_another_is_named():
     settings = load_settings({"base_url": "http://localhost:1/v1", "model": "large"})
     setup = setup_of(settings)
@@ -319,18 +311,6 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(ask
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert len(server.requests) == 8 and asked < 8, "no call was made twice"
-
-
-def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):
-    # Twenty written tokens cost a tenth of a dollar.
-    with ScriptedServer(turns) as server:
-        status, _, errors = finished(asking, server, "max_run_cost=0.35")
-        assert status == 3, errors
-        assert "The run's budget is spent: 0.30 of 0.35 US dollars" in errors
-        assert "max_run_cost" in errors and len(server.requests) == 3
-        status, out, errors = finished(asking, server, "max_run_cost=5")
-    assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
-    assert len(server.requests) == 8
 
 
 def test_a_limit_of_money_needs_a_price(asking: Path):

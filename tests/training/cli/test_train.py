@@ -25,7 +25,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.distil import read_distil
-from rubricem.training.local.checkpoints import TrainingFolder, read_weights
+from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import TrainConfig, check_config, rate_at
 from rubricem.training.rounds.fit import select, train, windows
 from rubricem.training.rounds.rounds_config import TrainingJob
@@ -34,7 +34,7 @@ from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import Event, StepTaken, Watch
 from tests.conftest import rubricem
 from tests.support.collected import QUESTIONS, Opened, manifest
-from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
+from tests.support.rows import Parts, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
 from tests.training.rounds.test_fit import ROOT
 
@@ -115,23 +115,6 @@ def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
         TrainingJob.read(tmp_path / "t.toml", "ss-grpo")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("lr = 1.0", "It may set out, model, .*, batch.$"),
-        ("[objective]\nkl = 0.1", r"\[objective\] may set aggregation, clip, beta, importance.$"),
-        ("batch = -1", "It may set out, model"),
-    ],
-)
-def test_of_a_wrong_key_the_keys_of_its_own_table_are_named(
-    tmp_path: Path, wrong: str, told: str
-) -> None:
-    (tmp_path / "t.toml").write_text(f'out = "x"\nrows = ["r"]\n{wrong}')
-    with pytest.raises(SettingsError) as raised:
-        TrainingJob.read(tmp_path / "t.toml", "sft")
-    assert re.match(told, raised.value.remedy)
 
 
 def test_a_configuration_that_is_not_there_is_told_before_anything_is_loaded() -> None:
@@ -244,24 +227,6 @@ def stopping(stop: asyncio.Event, step: int, told: list[int]) -> Watch:
                 stop.set()
 
     return watch
-
-
-async def test_the_step_under_way_is_saved_and_the_rest_comes_later(
-    tiny: Path, tmp_path: Path
-) -> None:
-    rows = policy_rows(8)
-    settings = {"batch": 1, "save_every": 100}
-    whole = await train(config_of(tmp_path, tiny, rows, **settings), "ss-grpo", quiet)
-    config = config_of(tmp_path, tiny, rows, **settings, out="pieces")
-    stop, told = asyncio.Event(), list[int]()
-    with pytest.raises(RunStopped, match="its first 2 of 4 steps are saved") as stopped:
-        await train(config, "ss-grpo", quiet, watch=stopping(stop, 1, told), stop=stop)
-    assert stopped.value.by_person and told == [1, 2]
-    assert TrainingFolder(config.out).step() == 2
-    pieces = await train(config, "ss-grpo", quiet)
-    one, other = (read_weights(run.checkpoint, "lora") for run in (whole, pieces))
-    assert all(one[name].equal(other[name]) for name in one)
-    assert len(pieces.steps) == 4
 
 
 def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(

@@ -3,36 +3,26 @@
 Imitation, SS-GRPO with reflections, RuscaRL, RULER and RM-R1 train from one file of rows.
 """
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint, note_of
+from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
 from rubricem.training.judge_training.grpo import SampledPair
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import policy_rows as compile_policy_rows
 from rubricem.training.rows.credit import reflection_rows
 from rubricem.training.rows.row import TrainRow
-from tests.conftest import ROOT
 from tests.support.collected import candidate, judgement
-from tests.support.rows import LENGTH, config_of, lasting, policy_rows, quiet, row, written
+from tests.support.rows import LENGTH, config_of, policy_rows, quiet, row
 from tests.support.sampler_gap import sampler_gap
 from tests.support.tiny import write_tiny
-from tests.support.waiting import Process
 from tests.training.judge_training.test_pairs import BARE, SHOWN, said
-from tests.training.local.test_load import folder_of
 from tests.training.rows.test_credit import ONE, TWO, group, rollout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,18 +64,6 @@ async def test_training_goes_on_from_an_adapter_and_remembers_it(
         await train(other, "ss-grpo", quiet)
 
 
-async def test_training_goes_on_from_an_adapter_that_llama_cannot_answer_with(
-    tmp_path: Path,
-) -> None:
-    folder_of(tmp_path / "base", "qwen2")
-    warm = await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
-    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
-    trained = await train(
-        config_of(tmp_path, Path("base"), policy_rows(2), **start), "ss-grpo", quiet
-    )
-    assert note_of(trained.checkpoint).lineage == (note_of(warm.checkpoint).version,)
-
-
 async def test_an_adapter_altered_since_it_was_written_is_no_start(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -119,44 +97,6 @@ async def test_a_second_process_cannot_train_in_the_same_folder(tiny: Path, tmp_
         TrainingFolder(config.out).hold({"seed": 0}),
     ):
         pass
-
-
-def trained_in_pieces(folder: Path, config: Path, kills: int) -> None:
-    """Run the command, kill it as soon as another step is saved, and at last let it end."""
-    command = (
-        sys.executable,
-        "-c",
-        "from rubricem.agent.cli import main; main()",
-        "train",
-        "ss-grpo",
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for wanted in range(1, kills + 1):
-        process = Process((*command, config), env=environment, stderr=subprocess.DEVNULL)
-        while TrainingFolder(folder).step() < wanted and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run((*command, config), env=environment, check=True, capture_output=True)
-
-
-@pytest.mark.slow
-async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path) -> None:
-    rows = written(tmp_path / "rows.jsonl", policy_rows(8))
-    settings = {"rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 2, "rank": 4}
-    settings |= {"dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
-    whole = await train(
-        check_config({**settings, "out": "whole"}, tmp_path, TrainConfig), "ss-grpo", quiet
-    )
-    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-    (tmp_path / "train.toml").write_text(f'out = "pieces"\n{text}', encoding="utf-8")
-    trained_in_pieces(tmp_path / "pieces", tmp_path / "train.toml", kills=3)
-    pieces = TrainingFolder(tmp_path / "pieces")
-    assert pieces.step() == 8
-    for name in ("adapter.gguf", "adapter_model.safetensors"):
-        theirs = (whole.checkpoint / name).read_bytes()
-        assert (pieces.newest / name).read_bytes() == theirs
-    assert [lasting(line) for line in pieces.metrics()] == [lasting(m) for m in whole.steps]
 
 
 @pytest.mark.model

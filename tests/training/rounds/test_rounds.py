@@ -8,10 +8,8 @@ happened.
 import asyncio
 import json
 import os
-import random
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.training.collect.directory import RunDirectory, StepMemory
+from rubricem.training.collect.directory import StepMemory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.rounds.update import Metrics, RoundFolders
@@ -257,32 +255,6 @@ def go_on(path: Path, seconds: float | None) -> bool:
             return False
     assert process.returncode == 0, said
     return True
-
-
-@pytest.mark.slow
-@pytest.mark.model
-def test_killed_rounds_end_as_those_that_were_not(tmp_path: Path, server: str, minilm: Path):
-    seed = random.randrange(2**32)
-    draw, kills = random.Random(seed), 0
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    whole = on_server(tmp_path / "whole", server)
-    began = time.monotonic()
-    assert go_on(whole, None)
-    lasts, made = time.monotonic() - began, calls(server)
-    killed = on_server(tmp_path / "killed", server)
-    for _ in range(KILLS):
-        kills += not go_on(killed, draw.uniform(lasts / 3, lasts))
-    assert go_on(killed, None)
-    told = f"with the seed {seed}"
-    # Four rollouts, four reflections and a judgement are the most that is in flight of two rounds.
-    assert calls(server) - 2 * made <= 9 * kills, f"finished calls were repeated {told}"
-    lines, expected = metrics(tmp_path / "killed" / "out"), metrics(tmp_path / "whole" / "out")
-    assert [line["round"] for line in lines] == [1, 2, 3], told
-    for name in ("rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean"):
-        assert [line[name] for line in lines] == [line[name] for line in expected], told
-    assert [RunDirectory(tmp_path / "killed" / "out" / "held_out" / f"{n:03d}").finished_steps()
-            for n in range(4)] == [1] * 4  # fmt: skip
 
 
 TURNS = 8
