@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.report import Value, emit
+from benchmarks.report import Value, emit, met
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls
 from rubricem.agent.reports.cited import DOUBTS, cited_answer
@@ -265,9 +265,7 @@ async def main(arguments: argparse.Namespace) -> None:
     emit(
         "claims",
         values,
-        {name: f">= {least}" for name, least in TARGETS.items()},
-        all(float(values[name] or 0) >= least for name, least in TARGETS.items())
-        and int(values["honest_false_alarms"] or 0) <= MOST_FALSE_ALARMS,
+        *met(values, TARGETS, {"honest_false_alarms": MOST_FALSE_ALARMS}),
         f"{len(cases)} pairs of our own; figures of the test set, written before measuring; "
         f"unsupported is right for {_counts(cases)}",
     )

@@ -86,19 +86,15 @@ def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
     values = {
         "seconds_median": statistics.median(row["seconds"] for row in rows),
         "seconds_max": max(row["seconds"] for row in rows),
-        "fact_share": share(rows, "fact"),
-        "closed_book_fact_share": share(rows, "closed_fact"),
-        "fact_retrieved_share": share(rows, "retrieved"),
+        "fact_share": statistics.fmean(row["fact"] for row in rows),
+        "closed_book_fact_share": statistics.fmean(row["closed_fact"] for row in rows),
+        "fact_retrieved_share": statistics.fmean(row["retrieved"] for row in rows),
         "cites": cites,
         "cites_resolved_share": cites / (cites + dropped) if cites else 0.0,
         "claims_overlapping_60_share": sum(o >= 0.6 for o in overlaps) / max(len(overlaps), 1),
         "completion_tokens_mean": statistics.mean(row["tokens"] for row in rows),
     }
     return {f"{key}_{model}": round(value, 3) for key, value in values.items()}
-
-
-def share(rows: list[dict[str, Any]], key: str) -> float:
-    return sum(bool(row[key]) for row in rows) / len(rows)
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ Read from the text of the rooms; commands, settings and training keys are counte
 An edge is a pair of modules of which one imports the other, anywhere in it.
 """
 
-import argparse
 import ast
 import inspect
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.report import Value, emit
+from benchmarks.report import Value, emit, sized_parser
 
 ROOMS = ("training", "agent", "judge", "memory")
 """in the order in which they may import: each only those to its right"""
@@ -60,20 +59,6 @@ class Module:
     def classes(self) -> list[str]:
         return [n.name for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef)]
 
-    @cached_property
-    def names(self) -> list[str]:
-        """The constants, functions and classes that stand at its top."""
-        return [name for node in self.tree.body for name in _defined(node)]
-
-
-def _defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
-    inner = [ast.walk(target) for target in targets]
-    return [n.id for each in inner for n in each if isinstance(n, ast.Name)]
-
 
 class House:
     """The rooms of a checkout."""
@@ -104,14 +89,6 @@ class House:
             for name in module.classes:
                 places[name].append(module.name)
         return {name: found for name, found in places.items() if len(set(found)) > 1}
-
-    def repeated_names(self) -> dict[str, list[str]]:
-        """Names at the top of several modules."""
-        places: dict[str, list[str]] = defaultdict(list)
-        for module in self.modules.values():
-            for name in {*module.names}:
-                places[name].append(module.name)
-        return {name: found for name, found in places.items() if len(found) > 1}
 
     def folders(self) -> dict[str, int]:
         """Modules and packages of each folder."""
@@ -280,9 +257,7 @@ def budget_of(root: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="the same as the whole")
-    parser.add_argument("--full", action="store_true", help="the same as the quick one")
+    parser = sized_parser(__doc__, "the same as the whole", "the same as the quick one")
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     parser.add_argument("--why", action="store_true", help="also name what counts")
     options = parser.parse_args()
@@ -299,7 +274,6 @@ def main() -> None:
         "source": sum(found[room] for room in ROOMS),
         "files": len(lengths),
         "file_p50": int(statistics.median(lengths)),
-        "names_in_several_modules": len(house.repeated_names()),
         "broken_rules": len(broken),
     }
     targets = {name: f"<= {most}" for name, most in budget.items()} | {"broken_rules": "0"}
@@ -311,7 +285,6 @@ def _explain(house: House) -> None:
     for name, options in commands_and_options(_main_command()):
         print(f"  {name}: {options} options")
     print("class names:", *house.repeated_classes().items(), sep="\n  ")
-    print("names in several modules:", *house.repeated_names().items(), sep="\n  ")
     print("circles:", *house.file_circles(), *house.folder_circles(), sep="\n  ")
 
 

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Value, emit, number
+from benchmarks.report import Value, emit, met
 from rubricem.agent.learning.scoring import Support, bound_by_support, checked_by_rules
 from rubricem.judge.build import stage_judge
 from rubricem.judge.evidence import measured
@@ -361,11 +361,8 @@ def main() -> None:
     least |= {f"{each}faults_seen_by_one_who_understands": 0.9 for each in sets}
     most = {f"{each}sound_runs_lowered": 0.0 for each in sets} | {"calls_of_eight": 9}
     most |= {f"{each}false_alarms": 0.01 for each in sets}
-    holds = all(number(values, name) >= value for name, value in least.items())
-    holds = holds and all(number(values, name) <= value for name, value in most.items())
-    targets = {name: f">= {v}" for name, v in least.items()}
-    targets |= {name: f"<= {v}" for name, v in most.items()}
-    emit("judged", values, targets, holds, "a scripted judge; tokens are characters / 4")
+    how = "a scripted judge; tokens are characters / 4"
+    emit("judged", values, *met(values, least, most), how)
 
 
 if __name__ == "__main__":

@@ -30,24 +30,20 @@ _LEAD = "Not found:"
 """what the program writes before a question that is left open"""
 
 
-def questions(quick: bool) -> list[Row]:
-    """All questions, or the first of each language, with the pattern of the fact."""
-    texts = json.loads(TEXTS.read_text(encoding="utf-8"))
-    return [
+def questions(quick: bool, split: str | None = None) -> list[Row]:
+    """All questions of a split or of both, or the first of each language; `told` have a pattern."""
+    texts, most = json.loads(TEXTS.read_text(encoding="utf-8")), 1 if quick else None
+    asked: list[Row] = [
         {"id": f"{code}-{n}", "source": code, "split": TOLD, "question": q, "pattern": fact}
         for code, of_it in texts.items()
-        for n, (q, fact) in enumerate(of_it["asked"][: 1 if quick else None], start=1)
+        for n, (q, fact) in enumerate(of_it["asked"][:most], start=1)
     ]
-
-
-def missing_questions(quick: bool) -> list[Row]:
-    """Questions that the texts of their language do not answer, all or the first of each."""
-    texts = json.loads(TEXTS.read_text(encoding="utf-8"))
-    return [
+    asked += [
         {"id": f"{code}-{MISSING}-{n}", "source": code, "split": MISSING, "question": q}
         for code, of_it in texts.items()
-        for n, q in enumerate(of_it.get(MISSING, ())[: 1 if quick else None], start=1)
+        for n, q in enumerate(of_it.get(MISSING, ())[:most], start=1)
     ]
+    return [question for question in asked if split in (None, question["split"])]
 
 
 def folders(work: Path) -> dict[str, str]:
@@ -77,11 +73,7 @@ def answer_lines(row: Row) -> list[str]:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    asked = [
-        question
-        for question in (*questions(arguments.quick), *missing_questions(arguments.quick))
-        if arguments.split in (None, question["split"])
-    ]
+    asked = questions(arguments.quick, arguments.split)
     kept = KeptRows(arguments.out, arguments.model)
     rows = await ask_all(asked, folders(arguments.work / "texts"), kept, arguments)
     values, holds = figures(asked, rows)

@@ -216,6 +216,8 @@ async def reply_chat(
 
 Answer = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
 """path and body of a request, and where the answer goes"""
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""answers one connection"""
 
 
 async def answer_all(
@@ -284,21 +286,29 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 
 
 @contextmanager
-def serving(delay: float, chunks: int, port: int = 0) -> Iterator[str]:
-    """A server in a process of its own; gives its address, which ends in /v1."""
-    options = ["--delay", str(delay), "--chunks", str(chunks), "--port", str(port)]
-    command = [sys.executable, "-m", "benchmarks.loopback", *options]
+def started(module: str, *options: object) -> Iterator[list[str]]:
+    """A server in a process of its own, which prints its ports; gives its addresses."""
+    command = [sys.executable, "-m", module, *map(str, options)]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+            yield [f"http://127.0.0.1:{int(port)}" for port in process.stdout.readline().split()]
         finally:
             process.terminate()
 
 
-async def run(delay: float, chunks: int, port: int) -> None:
-    server = await asyncio.start_server(Loopback(delay, chunks).serve, "127.0.0.1", port)
+@contextmanager
+def serving(delay: float, chunks: int, port: int = 0) -> Iterator[str]:
+    """The address of a server in a process of its own, which ends in /v1."""
+    options = ("--delay", delay, "--chunks", chunks, "--port", port)
+    with started("benchmarks.loopback", *options) as (address,):
+        yield f"{address}/v1"
+
+
+async def serve_until_killed(serve: Serve, port: int = 0) -> None:
+    """Serve at a port of loopback, which is printed; 0 takes a free one."""
+    server = await asyncio.start_server(serve, "127.0.0.1", port, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await server.serve_forever()
@@ -311,7 +321,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     options = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(run(options.delay, options.chunks, options.port))
+        server = Loopback(options.delay, options.chunks)
+        asyncio.run(serve_until_killed(server.serve, options.port))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,19 @@ def number(values: Mapping[str, Value], name: str) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
+def met(
+    values: Mapping[str, Value],
+    least: Mapping[str, float] | None = None,
+    most: Mapping[str, float] | None = None,
+) -> tuple[dict[str, str], bool]:
+    """What values should reach, and whether all do; what is no number reaches nothing."""
+    least, most = least or {}, most or {}
+    targets = {name: f">= {value}" for name, value in least.items()}
+    targets |= {name: f"<= {value}" for name, value in most.items()}
+    enough = all(number(values, name) >= value for name, value in least.items())
+    return targets, enough and all(number(values, name) <= value for name, value in most.items())
+
+
 def emit(
     name: str,
     values: Mapping[str, Value],

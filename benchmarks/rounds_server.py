@@ -2,9 +2,8 @@
 
     python -m benchmarks.rounds_server --delay 1.0
 
-Words are tokens, hashed into 120 ids, or into as many as `--vocabulary` says, so that hardly two
-words share one, as no two tokens of a model do; `/detokenize` knows what it has said. It speaks
-vLLM's `/v1/completions`, and answers the judge's chats: verdicts that differ with how an answer
+Words are tokens, hashed into 120 ids; `/detokenize` knows what it has said. It speaks vLLM's
+`/v1/completions`, and answers the judge's chats: verdicts that differ with how an answer
 begins, and reviews that differ with a reflection's place. A model's reply takes `delay` seconds.
 """
 
@@ -12,25 +11,23 @@ import argparse
 import asyncio
 import json
 import re
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from benchmarks.loopback import (
     STREAM_HEAD,
     TURNS,
-    Counts,
     Loopback,
     chunk,
     ending,
     event,
     frame,
     json_response,
+    serve_until_killed,
+    started,
 )
 from benchmarks.scripted_judge import OPENINGS
 
@@ -55,7 +52,6 @@ class TokenLoopback(Loopback):
     """folders by the names that they were loaded under, as vLLM does it"""
     weights: dict[str, str] = field(default_factory=lambda: {"weight_version": "default"})
     """the version that it was told of those in place"""
-    vocabulary: int = WORDS
 
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
@@ -126,8 +122,7 @@ class TokenLoopback(Loopback):
         return [mark, *map(self._id, _WORD.findall(text))]
 
     def _id(self, word: str) -> int:
-        hashed = zlib.crc32(word.encode()) % self.vocabulary
-        return hashed if self.vocabulary == WORDS else END + 1 + hashed
+        return zlib.crc32(word.encode()) % WORDS
 
     def _piece(self, words: Sequence[str], finish: str | None = None) -> dict[str, Any]:
         ids = [END] if finish else [self._id(word) for word in words]
@@ -160,46 +155,14 @@ def _reviews(asked: Mapping[str, Any]) -> str:
 
 @contextmanager
 def serving(delay: float) -> Iterator[str]:
-    """A server in a process of its own; gives its address, which ends in /v1."""
-    with serving_several(delay, 1) as (address,):
-        yield address
-
-
-@contextmanager
-def serving_several(delay: float, count: int, vocabulary: int = WORDS) -> Iterator[list[str]]:
-    """So many servers that sample alike, in one process of their own."""
-    command = [sys.executable, "-m", "benchmarks.rounds_server", "--delay", str(delay)]
-    command += ["--count", str(count), "--vocabulary", str(vocabulary)]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            ports = [int(port) for port in process.stdout.readline().split()]
-            yield [f"http://127.0.0.1:{port}/v1" for port in ports]
-        finally:
-            process.terminate()
-
-
-async def run(delay: float, count: int, vocabulary: int) -> None:
-    counts = Counts()
-    opened = [
-        await asyncio.start_server(
-            TokenLoopback(delay, 1, counts=counts, vocabulary=vocabulary).serve,
-            "127.0.0.1",
-            0,
-            backlog=4096,
-        )
-        for _ in range(count)
-    ]
-    print(*(server.sockets[0].getsockname()[1] for server in opened), flush=True)
-    await asyncio.gather(*(server.serve_forever() for server in opened))
+    """The address of a server in a process of its own, which ends in /v1."""
+    with started("benchmarks.rounds_server", "--delay", delay) as (address,):
+        yield f"{address}/v1"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--delay", type=float, default=1.0, help="seconds per reply")
-    parser.add_argument("--count", type=int, default=1, help="servers, which count together")
-    parser.add_argument("--vocabulary", type=int, default=WORDS, help="ids that words have")
     options = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(run(options.delay, options.count, options.vocabulary))
+        asyncio.run(serve_until_killed(TokenLoopback(options.delay, 1).serve))

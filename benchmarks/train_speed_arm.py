@@ -1,33 +1,28 @@
-"""One engine's steps on one window of rows, in a process of its own; `train_speed` runs it.
+"""The engine's steps on one window of rows, in a process of its own; `train_speed` runs it.
 
-When its model is loaded it says so by a line, and then takes one step for each line that it is
-given; each is answered by a line of two numbers, `Step`. The last line is one object, `Measured`.
+The one line that it prints is an object, `Measured`.
 """
 
 import asyncio
 import json
 import random
-import resource
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from rubricem.training.local.local_config import TrainConfig, check_config
-from rubricem.training.local.session import TrainingSession, open_session
+from rubricem.training.local.session import open_session
 from rubricem.training.objective.batch import cut
 from rubricem.training.rows.row import TrainRow, Window
 
 PROMPT_SHARE, TOOL_SHARE, GROUP = 4, 0.2, 4
 """a row's prompt is a quarter of it, a tool wrote a fifth of the rest; rows of a group"""
 RATE = 1e-4
-EVERY = 0.005
-"""seconds between two looks at the resident set"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +48,14 @@ class Arm:
 class Measured:
     """What all its steps took."""
 
+    seconds: list[float]
+    """of each step, of this process alone, which no other one on the machine adds to"""
     peak_mib: float
     """of the resident set, over what it was with the model loaded and nothing trained"""
     tokens: int
     """read in one step, padding not counted"""
     padding: float
     """share of the positions that were computed for no row"""
-    grad_norms: list[float]
-    """of each step, before clipping"""
-
-
-class Step(NamedTuple):
-    """What one step took, in seconds."""
-
-    wall: float
-    cpu: float
-    """of this process, which no other one on the machine adds to"""
 
 
 def window(arm: Arm) -> Window:
@@ -135,75 +122,24 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
     return check_config(values | lora, folder, TrainConfig)
 
 
-class Peak:
-    """Looks at the resident set from a thread of its own, MiB."""
-
-    def __init__(self) -> None:
-        self.most, self._on = resident(), True
-        threading.Thread(target=self._look, daemon=True).start()
-
-    def _look(self) -> None:
-        while self._on:
-            self.most = max(self.most, resident())
-            time.sleep(EVERY)
-
-    def stop(self) -> float:
-        self._on = False
-        return self.most
-
-
-def resident() -> float:
-    """What of this process is in memory, MiB."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-class Turns:
-    """Steps as they are asked for on stdin and answered on stdout."""
-
-    def __init__(self) -> None:
-        self.base = 0.0
-        self.peak: Peak | None = None
-        self._began = Step(0.0, 0.0)
-
-    def ready(self) -> None:
-        """The model is loaded, and nothing is trained yet."""
-        self.base, self.peak = resident(), Peak()
-        print("ready", flush=True)
-
-    def wait(self) -> None:
-        """Until a step is asked for."""
-        sys.stdin.readline()
-        self._began = Step(time.perf_counter(), time.process_time())
-
-    def done(self) -> None:
-        """The step is taken."""
-        wall, cpu = self._began
-        print(json.dumps((time.perf_counter() - wall, time.process_time() - cpu)), flush=True)
-
-
-def _take_steps(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
-    _ = session.learner
-    turns.ready()
-    norms = []
-    for _ in range(arm.steps):
-        turns.wait()
-        norms.append(session.step(rows, RATE)["grad_norm"])
-        turns.done()
-    return norms
+def memory_mib(line: str) -> float:
+    """A line of this process's status: VmRSS, what is in memory, or VmHWM, the most that was."""
+    told = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(told.partition(f"{line}:")[2].split()[0]) / 1024
 
 
 async def measure(arm: Arm, folder: Path) -> Measured:
-    config, rows, turns = _config(arm, folder), window(arm), Turns()
-    async with open_session(config, "ss-grpo", _quiet) as session:
-        norms = await asyncio.to_thread(_take_steps, session, rows, arm, turns)
-    assert turns.peak is not None
-    return Measured(
-        peak_mib=turns.peak.stop() - turns.base,
-        tokens=sum(len(row.ids) for row in rows),
-        padding=_padding(rows, arm),
-        grad_norms=norms,
-    )
+    config, rows, seconds = _config(arm, folder), window(arm), list[float]()
+    async with open_session(config, "ss-grpo", lambda line: None) as session:
+        _ = session.learner  # is loaded
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        base = memory_mib("VmRSS")
+        for _ in range(arm.steps):
+            began = time.process_time()
+            await asyncio.to_thread(session.step, rows, RATE)
+            seconds.append(time.process_time() - began)
+        peak = memory_mib("VmHWM") - base
+    return Measured(seconds, peak, sum(len(row.ids) for row in rows), _padding(rows, arm))
 
 
 def _padding(rows: Window, arm: Arm) -> float:
@@ -211,10 +147,6 @@ def _padding(rows: Window, arm: Arm) -> float:
     parts = cut(rows, 4 if arm.layout == "padded" else 1)
     computed = sum(len(part) * max(len(row.ids) for row in part) for part in parts)
     return 1 - sum(len(row.ids) for row in rows) / computed
-
-
-def _quiet(line: str) -> None:
-    pass
 
 
 def main() -> None:

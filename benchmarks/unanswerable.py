@@ -37,7 +37,7 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.hops import rows_of
-from benchmarks.report import RESULTS, Value, emit, sized_parser
+from benchmarks.report import RESULTS, Value, emit, met, sized_parser
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Passage, SearchTool, Status
@@ -47,7 +47,7 @@ READ = RESULTS / "unanswerable_read.jsonl"
 ANSWERABLE = "answerable"
 QUICK_EACH = 2
 """questions of each source, of those that can be answered and of those that cannot"""
-LEAST_HANDLED, MOST_WRONG, MOST_REFUSED = 0.8, 0.10, 0.05
+LEAST, MOST = {"handled_share": 0.8}, {"wrong_claims_share": 0.10, "answerable_refused_share": 0.05}
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _PLACE = rf"\b(?:in|at|near|from) (?!(?:the year |early |late |about )?\d|(?:{_MONTHS})\b)"
 ASSERTS: Mapping[str, str] = {
@@ -247,20 +247,6 @@ def _share(name: str, hits: Sequence[bool]) -> dict[str, Value]:
     return {f"{name}_{key}": None if v is None else round(v, 3) for key, v in values.items()}
 
 
-def holds(values: Mapping[str, Value]) -> bool:
-    """Whether the targets are met by everything that was asked."""
-    handled, wrong = values["handled_share"], values["wrong_claims_share"]
-    unneeded = values["answerable_refused_share"]
-    return (
-        isinstance(handled, float)
-        and isinstance(wrong, float)
-        and isinstance(unneeded, float)
-        and handled >= LEAST_HANDLED
-        and wrong <= MOST_WRONG
-        and unneeded <= MOST_REFUSED
-    )
-
-
 async def main(arguments: argparse.Namespace) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "kind")
     made, corpus = hop_questions(load_hops())
@@ -283,12 +269,7 @@ async def main(arguments: argparse.Namespace) -> None:
     emit(
         "unanswerable",
         {"model": arguments.model, **values},
-        {
-            "handled_share": f">= {LEAST_HANDLED}",
-            "wrong_claims_share": f"<= {MOST_WRONG}",
-            "answerable_refused_share": f"<= {MOST_REFUSED}",
-        },
-        holds(values),
+        *met(values, LEAST, MOST),
         f"{len(asked)} of 60 questions; hops drawn with seed 0; patterns written before "
         f"measuring, under a reader's verdicts; --split {arguments.split or 'all'}",
     )

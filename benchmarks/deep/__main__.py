@@ -20,19 +20,21 @@ import time
 import urllib.request
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.deep.model import QUESTION
+from benchmarks.loopback import started
 from benchmarks.report import RESULTS, Value, emit, number, sized_parser
 
 ROOT = Path(__file__).parent.parent.parent
 JUST = 0.2
 """seconds in which a reply reaches the journal"""
-SECONDS = 1.0
-"""of a call of the model, where time is measured"""
+SECONDS, QUICK = 1.0, 0.3
+"""of a call of the model: where time is measured, and where runs are killed"""
+MODULE = "benchmarks.deep.model"
 TARGETS = {
     "deep_facts": (56, "at least 56 of 60 facts shown in all prompts"),
     "deep_facts_written_from": (54, "at least 54 shown to those who write sections"),
@@ -69,8 +71,8 @@ class Request(NamedTuple):
 class Server:
     """The scripted model, in a process of its own."""
 
-    def __init__(self, port: int) -> None:
-        self.root = f"http://127.0.0.1:{port}"
+    def __init__(self, root: str) -> None:
+        self.root = root
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self.root}/{path}") as reply:
@@ -81,14 +83,13 @@ class Server:
 
 
 @contextmanager
-def serving(seconds: float, module: str = "benchmarks.deep.model") -> Iterator[Server]:
-    command = [sys.executable, "-m", module, "--seconds", str(seconds)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(int(process.stdout.readline()))
-        finally:
-            process.terminate()
+def serving(seconds: float, module: str = MODULE) -> Iterator[Server]:
+    with started(module, "--seconds", seconds) as (root,):
+        yield Server(root)
+
+
+Begin = Callable[[Server, Path], "subprocess.Popen[str]"]
+"""asks the question at a server, and may write into a folder"""
 
 
 def asking(server: Server, folder: Path, *more: str) -> subprocess.Popen[str]:
@@ -128,6 +129,29 @@ def longest(requests: Sequence[Request], *, seconds: bool) -> float:
     return best[-1]
 
 
+def costs(log: Sequence[Request], shown: Mapping[str, Any]) -> dict[str, Value]:
+    """What was shown, and what that took."""
+    calls = [request for request in log if request.calls_model]
+    return {
+        "facts": shown["all"]["facts"],
+        "facts_written_from": shown["section"]["facts"],
+        "words": shown["all"]["words"],
+        "new_tokens": sum(request.new + request.written for request in calls),
+        "calls": len(calls),
+        "calls_in_sequence": int(longest(calls, seconds=False)),
+        "searches": sum(request.kind == "search" for request in log),
+        "pages": sum(request.kind == "page" for request in log),
+    }
+
+
+def ours(server: Server, folder: Path) -> "subprocess.Popen[str]":
+    return asking(server, folder, "--effort", "deep", "--run", "r")
+
+
+def resumed(server: Server, folder: Path) -> "subprocess.Popen[str]":
+    return asking(server, folder, "--resume", "r")
+
+
 def measure(effort: str, seconds: float) -> tuple[dict[str, Value], dict[str, Any]]:
     """One question: what was shown, what it cost; with its report."""
     with serving(seconds) as server, tempfile.TemporaryDirectory() as folder:
@@ -145,16 +169,8 @@ def measure(effort: str, seconds: float) -> tuple[dict[str, Value], dict[str, An
     sure = ("supported", "partial")
     doubted = [c for c in report["citations"] if c["support"]["verdict"] not in sure]
     planted = [c for c in doubted if c["claim"].startswith("The Arden line is")]
-    values: dict[str, Value] = {
-        "facts": shown["all"]["facts"],
-        "facts_written_from": shown["section"]["facts"],
-        "words": shown["all"]["words"],
-        "new_tokens": sum(request.new + request.written for request in calls),
+    values: dict[str, Value] = costs(log, shown) | {
         "tokens": sum(request.read + request.written for request in calls),
-        "calls": len(calls),
-        "calls_in_sequence": int(longest(calls, seconds=False)),
-        "searches": sum(request.kind == "search" for request in log),
-        "pages": sum(request.kind == "page" for request in log),
         "report_characters": len(report["answer"]),
         "planted_marked": len(planted),
         "false_marks": len(doubted) - len(planted),
@@ -171,29 +187,25 @@ def measure(effort: str, seconds: float) -> tuple[dict[str, Value], dict[str, An
     return {**values, **by_kind}, report
 
 
-def kill(at: int) -> tuple[int, int]:
-    """(1 if no report came after the resume, finished calls that came again) of a deep run that
-    was killed once so many calls had ended.
+def kill(begin: Begin, again: Begin, at: int, module: str = MODULE) -> tuple[int, str, int]:
+    """Of a run that was killed once so many calls had ended and begun again: how it ended, what it
+    said, and how many of the finished calls came again.
     """
-    with serving(0.3) as server, tempfile.TemporaryDirectory() as folder:
-        with asking(server, Path(folder), "--effort", "deep", "--run", "r") as process:
+    with serving(QUICK, module) as server, tempfile.TemporaryDirectory() as folder:
+        with begin(server, Path(folder)) as process:
             while process.poll() is None:
-                done = [request for request in server.log() if request.calls_model]
-                if len(done) >= at:
+                if sum(request.calls_model for request in server.log()) >= at:
                     break
                 time.sleep(0.02)
             process.send_signal(signal.SIGKILL)
             killed = time.monotonic()
+        time.sleep(2 * QUICK)  # what was in flight ends at the server
         # What the server had only just said may not have been read, and was never acknowledged.
-        heard = [r for r in server.log() if r.calls_model and r.end < killed - JUST]
-        finished = Counter(r.asked for r in heard)
-        with asking(server, Path(folder), "--resume", "r") as process:
+        heard = Counter(r.asked for r in server.log() if r.calls_model and r.end < killed - JUST)
+        with again(server, Path(folder)) as process:
             said, _ = process.communicate()
-        log = [request for request in server.log() if request.calls_model]
-        again = Counter(r.asked for r in log)
-    lost = process.returncode != 0 or not json.loads(said)["answer"]
-    twice = sum(again[asked] > count for asked, count in finished.items())
-    return int(lost), twice
+        asked = Counter(r.asked for r in server.log() if r.calls_model)
+    return process.returncode, said, sum(asked[each] > count for each, count in heard.items())
 
 
 def main() -> None:
@@ -206,10 +218,11 @@ def main() -> None:
         print(json.dumps({effort: found}), flush=True)
     total = int(number(values, "deep_calls"))
     places = 12 if options.full else 4
-    killed = [kill(max(round(total * (n + 0.5) / places), 1)) for n in range(places)]
+    at = [max(round(total * (n + 0.5) / places), 1) for n in range(places)]
+    killed = [kill(ours, resumed, each) for each in at]
     values["kills"] = len(killed)
-    values["killed_lost"] = sum(lost for lost, _ in killed)
-    values["killed_paid_twice"] = sum(twice for _, twice in killed)
+    values["killed_lost"] = sum(bool(e or not json.loads(s)["answer"]) for e, s, _ in killed)
+    values["killed_paid_twice"] = sum(twice for *_, twice in killed)
     least = all(number(values, name) >= most for name, (most, _) in TARGETS.items())
     most = all(number(values, name) <= limit for name, (limit, _) in LIMITS.items())
     targets = {name: said for name, (_, said) in {**TARGETS, **LIMITS}.items()}

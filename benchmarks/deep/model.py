@@ -31,6 +31,7 @@ from benchmarks.loopback import (
     json_response,
     page_response,
     reply_chat,
+    serve_until_killed,
 )
 
 QUESTION = (
@@ -156,7 +157,7 @@ class Model:
         found = {f: s for f, s in self.found(whole).items() if f.line in asked}
         # A second source is looked for once, a first one as long as there are turns.
         held = found if turns > 1 or not part else self.held_twice(whole)
-        wanted = [(n, f) for n in asked for f in FIGURES if not _has(held, n, f)]
+        wanted = [(n, f) for n in asked for f in FIGURES if not has(held, n, f)]
         plan = (
             "<think>By figure.</think><structured_plan><deep_analysis>Easy.</deep_analysis>"
             "<rubric>\n1. each figure, with its source\n</rubric><research_plan>1. Search."
@@ -169,7 +170,7 @@ class Model:
             calls = "".join(f'<call_tool name="search">{each}</call_tool>' for each in queries)
             return head + calls
         cites = "\n".join(f'- <cite id="{s}">{f.text}</cite>.' for f, s in found.items())
-        gaps = "; ".join(f"{n} {f}" for n in asked for f in FIGURES if not _has(found, n, f))
+        gaps = "; ".join(f"{n} {f}" for n in asked for f in FIGURES if not has(found, n, f))
         return (
             f"{head}<review><rubric_review>1. each figure [met: S1]</rubric_review>"
             f"<writing_plan>by line</writing_plan></review><answer>\n{cites}\n\n"
@@ -192,7 +193,7 @@ class Model:
         return json.dumps({"verdicts": told})
 
 
-def _has(found: Mapping[Fact, str], line: str, figure: str) -> bool:
+def has(found: Mapping[Fact, str], line: str, figure: str) -> bool:
     return any(fact.line == line and fact.figure == figure for fact in found)
 
 
@@ -248,6 +249,7 @@ class Scripted:
         return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.port = writer.get_extra_info("sockname")[1]
         await answer_all(self.answer, reader, writer)
 
     def note(
@@ -307,22 +309,13 @@ class Scripted:
         self.note(kind, began, hashlib.sha256(prompt.encode()).hexdigest()[:16], *used)
 
 
-async def open_server(scripted: Scripted) -> None:
-    """Serve for ever on a free port of loopback, which is printed."""
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, backlog=1024)
-    scripted.port = server.sockets[0].getsockname()[1]
-    print(scripted.port, flush=True)
-    async with server:
-        await server.serve_forever()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.3, help="of a call")
     with suppress(KeyboardInterrupt):
         seconds, world = parser.parse_args().seconds, World()
         shown = {"all": Shown(world), "section": Shown(world)}
-        asyncio.run(open_server(Scripted(seconds, Model(world), shown, world)))
+        asyncio.run(serve_until_killed(Scripted(seconds, Model(world), shown, world).serve))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from benchmarks.deep.model import (
     TOGETHER,
     Messages,
     Scripted,
-    open_server,
+    has,
     query_for,
     with_false_number,
 )
 from benchmarks.deep.world import FIGURES, LINES, Fact, Shown, World
-from benchmarks.loopback import MODEL, Calls, json_response
+from benchmarks.loopback import MODEL, Calls, json_response, serve_until_killed
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.schema import Embedder
 
@@ -99,7 +99,7 @@ class PeerModel:
     def _search(self, texts: Sequence[str], turn: int) -> Said:
         lines = [line for line in LINES if line in texts[1]]
         known = self.found("\n".join(texts))
-        open_ = [(n, f) for n in lines for f in FIGURES if not _has(known, n, f)]
+        open_ = [(n, f) for n in lines for f in FIGURES if not has(known, n, f)]
         if not open_ or turn > 1:
             return "What was found stands above."
         return [("tavily_search", {"queries": [query_for(n, f, turn) for n, f in open_]})]
@@ -198,10 +198,6 @@ def _text_of(message: Mapping[str, Any]) -> str:
     return " ".join(str(part.get("text", "")) for part in content)
 
 
-def _has(known: Mapping[Fact, str], line: str, figure: str) -> bool:
-    return any(fact.line == line and fact.figure == figure for fact in known)
-
-
 def _queries(lines: Sequence[str], most: int) -> list[str]:
     """At most so many queries: of one line its figures, of several lines as many groups."""
     if len(lines) == 1:
@@ -215,7 +211,7 @@ def _queries(lines: Sequence[str], most: int) -> list[str]:
 
 async def run(seconds: float) -> None:
     embedder = await WeightsStore(weights_dir()).embedder()
-    await open_server(PeerServer(seconds, World(), embedder))
+    await serve_until_killed(PeerServer(seconds, World(), embedder).serve)
 
 
 if __name__ == "__main__":

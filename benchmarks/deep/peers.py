@@ -15,16 +15,24 @@ as both peers do: what a summary loses is not measured.
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.deep.__main__ import JUST, Server, asking, longest, serving
+from benchmarks.deep.__main__ import (
+    MODULE,
+    QUICK,
+    Begin,
+    Server,
+    costs,
+    kill,
+    ours,
+    resumed,
+    serving,
+)
 from benchmarks.deep.model import QUESTION
 from benchmarks.report import RESULTS, Value, emit, number
 
@@ -34,9 +42,6 @@ NEEDED = (
     "mcp", "tavily-python", "aiohttp", "httpx",
 )  # fmt: skip
 """what open_deep_research's graph imports"""
-SECONDS = 0.3
-Begin = Callable[[Server, Path], subprocess.Popen[str]]
-"""asks the question at a server, and may write into a folder"""
 
 
 def environment(folder: Path, name: str, packages: Sequence[str]) -> Path:
@@ -66,58 +71,20 @@ def begin_peer(name: str, python: Path, path: Path | None) -> Begin:
     return begin
 
 
-def ours(server: Server, folder: Path) -> subprocess.Popen[str]:
-    return asking(server, folder, "--effort", "deep", "--run", "r")
-
-
-def resumed(server: Server, folder: Path) -> subprocess.Popen[str]:
-    return asking(server, folder, "--resume", "r")
-
-
 def measure(begin: Begin, again: Begin, *, peer: bool) -> dict[str, Value]:
     """What one participant's model is shown, what that costs, and what a kill does."""
-    module = "benchmarks.deep.peer_model" if peer else "benchmarks.deep.model"
-    with serving(SECONDS, module) as server, tempfile.TemporaryDirectory() as folder:
+    module = "benchmarks.deep.peer_model" if peer else MODULE
+    with serving(QUICK, module) as server, tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         with begin(server, Path(folder)) as process:
             said, _ = process.communicate()
         took = time.monotonic() - began
-        log, shown = server.log(), server.get("shown")
-    report = json.loads(said.splitlines()[-1]) if peer else json.loads(said)
-    calls = [request for request in log if request.calls_model]
-    values: dict[str, Value] = {
-        "facts": shown["all"]["facts"],
-        "facts_written_from": shown["section"]["facts"],
-        "words": shown["all"]["words"],
-        "new_tokens": sum(request.new + request.written for request in calls),
-        "calls": len(calls),
-        "calls_in_sequence": int(longest(calls, seconds=False)),
-        "searches": sum(request.kind == "search" for request in log),
-        "pages": sum(request.kind == "page" for request in log),
-        "seconds": round(took, 1),
-        "planted_marked": 0 if peer else sum(
-            c["support"]["verdict"] == "unsupported" for c in report["citations"]
-        ),
-    }  # fmt: skip
-    return {**values, "paid_twice": paid_twice(begin, again, len(calls) // 2, module)}
-
-
-def paid_twice(begin: Begin, again: Begin, at: int, module: str) -> int:
-    """How many calls that had ended before a kill came again."""
-    with serving(SECONDS, module) as server, tempfile.TemporaryDirectory() as folder:
-        with begin(server, Path(folder)) as process:
-            while process.poll() is None:
-                if sum(request.calls_model for request in server.log()) >= at:
-                    break
-                time.sleep(0.05)
-            process.send_signal(signal.SIGKILL)
-            killed = time.monotonic()
-        time.sleep(2 * SECONDS)  # what was in flight ends at the server
-        heard = Counter(r.asked for r in server.log() if r.calls_model and r.end < killed - JUST)
-        with again(server, Path(folder)) as process:
-            process.communicate()
-        asked = Counter(r.asked for r in server.log() if r.calls_model)
-    return sum(asked[each] > count for each, count in heard.items())
+        values = costs(server.log(), server.get("shown"))
+    cited = [] if peer else json.loads(said)["citations"]
+    values["seconds"] = round(took, 1)
+    values["planted_marked"] = sum(c["support"]["verdict"] == "unsupported" for c in cited)
+    values["paid_twice"] = kill(begin, again, int(number(values, "calls")) // 2, module)[2]
+    return values
 
 
 def main() -> None:
@@ -143,7 +110,7 @@ def main() -> None:
     best = max(number(values, f"{name}_facts") for name in taking if name != "ours")
     targets = {"ours_facts": "not fewer than any peer's", "ours_paid_twice": "0"}
     holds = number(values, "ours_facts") >= best and values["ours_paid_twice"] == 0
-    how = f"one question, scripted model, {SECONDS:g} s a call, on {os.cpu_count()} cores"
+    how = f"one question, scripted model, {QUICK:g} s a call, on {os.cpu_count()} cores"
     emit(
         "deep_peers",
         values,

@@ -69,16 +69,14 @@ def points(count: int) -> list[int]:
     return sorted({*kept[: count - len(ends)], *ends})[:count]
 
 
+def fetch(address: str, what: str) -> Any:
+    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/{what}") as reply:
+        return json.load(reply)
+
+
 def counts(address: str) -> dict[str, int]:
-    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/count") as reply:
-        counted: dict[str, int] = json.load(reply)
+    counted: dict[str, int] = fetch(address, "count")
     return counted
-
-
-def fetch_requests(address: str) -> Asked:
-    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/asked") as reply:
-        each: Asked = json.load(reply)
-    return each
 
 
 def count_kept(folder: Path) -> Counter[str]:
@@ -103,11 +101,11 @@ def trial(at: int, wait: float) -> Trial:
         time.sleep(wait)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
-        before, held = fetch_requests(address), count_kept(data / "runs" / "t")
+        before, held = fetch(address, "asked"), count_kept(data / "runs" / "t")
         resume = [*COMMAND, "ask", "--resume", "t", "--json"]
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
         return Trial(
-            repeated=repetitions(held, before, fetch_requests(address)),
+            repeated=repetitions(held, before, fetch(address, "asked")),
             in_flight=len(before["calls"]) - held["calls"],
             finished=done.returncode == 0 and is_finished(json.loads(done.stdout)),
         )

@@ -6,7 +6,7 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,11 @@ async def _folder(folder: Path) -> Any:
 
 
 def _docx(document: bytes, styles: bytes = b"") -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
-        head = b'<w:%s xmlns:w="urn:w">'
-        package.writestr("word/document.xml", head % b"document" + document + b"</w:document>")
-        package.writestr("word/styles.xml", head % b"styles" + styles + b"</w:styles>")
-    return packed.getvalue()
+    head = b'<w:%s xmlns:w="urn:w">'
+    return _office({
+        "word/document.xml": head % b"document" + document + b"</w:document>",
+        "word/styles.xml": head % b"styles" + styles + b"</w:styles>",
+    })  # fmt: skip
 
 
 def _chain(length: int) -> bytes:
@@ -86,7 +85,7 @@ async def _fetch(head: bytes, piece: bytes) -> Any:
         return await Fetcher(guard, FetchLimits(seconds=9.0)).fetch(address)
 
 
-def _office(parts: Mapping[str, str]) -> bytes:
+def _office(parts: Mapping[str, str | bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
         for name, content in parts.items():
@@ -154,23 +153,28 @@ def _multiplying(depth: int) -> str:
     return f'{declared}<w:document xmlns:w="urn:w"><w:body>{text}</w:body></w:document>'
 
 
+def _pdf(objects: Sequence[bytes]) -> bytes:
+    """A file of these objects, of which the first is the catalogue."""
+    size, written = len(objects) + 1, b"%PDF-1.7\n"
+    table = b"xref\n0 %d\n0000000000 65535 f \n" % size
+    for number, content in enumerate(objects, 1):
+        table += b"%010d 00000 n \n" % len(written)
+        written += b"%d 0 obj%s\nendobj\n" % (number, content)
+    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (size, len(written))
+    return written + table + end
+
+
 def _pack_twice(size: int) -> bytes:
     """A PDF of one page, whose content was packed and packed again."""
     content = zlib.compress(zlib.compress(b"BT /F 9 Tf (word) Tj ET " * (size // 24)))
     head = b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n" % len(content)
     font = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
-    parts = [
+    return _pdf([
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R" + font + b">>",
         head + content + b"\nendstream",
-    ]
-    written = b"%PDF-1.7\n"
-    table = b"xref\n0 5\n0000000000 65535 f \n"
-    for number, part in enumerate(parts, 1):
-        table += b"%010d 00000 n \n" % len(written)
-        written += b"%d 0 obj" % number + part + b"\nendobj\n"
-    return written + table + b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(written)
+    ])  # fmt: skip
 
 
 def _references(count: int) -> bytes:
@@ -229,20 +233,13 @@ def _tables(count: int) -> bytes:
 
 def _one_page(times: int) -> bytes:
     """A PDF of so many pages, which are all the same one."""
-    objects = [
+    return _pdf([
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Count %d/Kids[%s]>>" % (times, b"3 0 R " * times),
         b"<</Type/Page/Parent 2 0 R/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
         b"<</Length 31>>stream\nBT /F 12 Tf 9 9 Td (word) Tj ET \nendstream",
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    written, places = b"%PDF-1.7\n", []
-    for number, content in enumerate(objects, 1):
-        places.append(len(written))
-        written += b"%d 0 obj%s\nendobj\n" % (number, content)
-    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % p for p in places)
-    end = b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(written)
-    return written + table + end
+    ])  # fmt: skip
 
 
 def _repeated(rows: int) -> bytes:

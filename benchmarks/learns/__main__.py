@@ -3,8 +3,8 @@
     python -m benchmarks.learns [--quick]
     python -m benchmarks.learns --full --keep FOLDER [--only PHASE] [--minutes N] [--model 0.5b]
         [--replicate N] [--arms NAME,...] [--sizes NAME=N,...] [--recipe FOLDER]
-        [--plot FILE] [--out FILE]
-    python -m benchmarks.learns --pool [FOLDER] [--plot FILE]
+        [--out FILE]
+    python -m benchmarks.learns --pool [FOLDER]
 
 A program scores every stage. A replicate goes through the phases `traces`, `sft`, `before`, `arms`
 and `test`, each of which goes on where it was ended, so that hours of work fit into many sittings:
@@ -36,11 +36,9 @@ from benchmarks.learns.hops import (
 from benchmarks.learns.replicates import (
     ARMS,
     Replicate,
-    draw_arms,
     kept_replicates,
     kind_of,
     pooled,
-    table_lines,
 )
 from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.memory.errors import RubricemError
@@ -67,13 +65,8 @@ async def work(plan: Plan, only: str | None, minutes: float | None) -> bool:
     return True
 
 
-def report(
-    replicates: Sequence[Replicate], done: bool, plot: Path, how: str, out: Path | None = None
-) -> None:
-    plot.parent.mkdir(parents=True, exist_ok=True)
-    draw_arms(replicates, plot)
+def report(replicates: Sequence[Replicate], done: bool, how: str, out: Path | None = None) -> None:
     values = pooled(replicates)
-    print("\n".join(table_lines(values)), flush=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, replicates[0].model_dump_json() + "\n")
@@ -97,7 +90,6 @@ def main() -> None:
     parser.add_argument("--sizes", default="", help="rounds=12,test=60 and the like")
     parser.add_argument("--recipe", type=Path, default=RECIPE, help="another's folder")
     parser.add_argument("--pool", type=Path, nargs="?", const=REPLICATES, metavar="FOLDER")
-    parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     if asked.pool:
@@ -107,7 +99,7 @@ def main() -> None:
         if len({*map(kind_of, found)}) > 1:
             parser.error("replicates of other models, sizes or recipes: pool them from folders")
         done = all(one.done for one in found)
-        report(found, done, asked.plot or asked.pool / "arms.svg", "all replicates so far")
+        report(found, done, "all replicates so far")
         return
     if asked.full and asked.keep is None:
         parser.error("--full takes hours and many sittings: name a folder with --keep")
@@ -129,7 +121,7 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
         f"replicate {number} of {asked.model}: at most {sizes.rounds} rounds of "
         f"{sizes.per_round} x {sizes.group} an arm"
     )
-    report([found], found.done, asked.plot or own / "arms.svg", how, out)
+    report([found], found.done, how, out)
 
 
 def arms_of(named: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What replicates of `learns --task hops` came to: guards of an arm, figures, intervals, the plot.
+"""What replicates of `learns --task hops` came to: guards of an arm, figures, intervals.
 
 A replicate is one seed's imitation and all arms that go on from it; `benchmarks.learns.hops` makes
 them. One is kept as a file with every answer, so that further ones are read together with it.
@@ -39,9 +39,8 @@ PAIRS = (
 )
 FIGURES = ("evidence", "f1", "valid", "refused", "searches")
 REWARD, ANSWER = "reward/mean", "reward/answer/mean"
-SHOWN = {"kl_reference": "divergence from imitation (nats a token)",
-         "surprise": "surprise, one sample of the entropy (nats a token)"}  # fmt: skip
-"""metrics of the rounds that are drawn, and their titles"""
+SHOWN = ("kl_reference", "surprise")
+"""metrics of the rounds: nats a token from the imitation; one sample of the entropy"""
 SPENT = ("seconds/wait", "seconds/train")
 LEFT, LIKELIER, LESS_LIKELY, FAR = 0.5, 0.1, 3.0, 1.0
 """guards: of the answers' first reward the least share, of the first surprise the least and the
@@ -289,67 +288,3 @@ def interval(name: str, table: Table) -> dict[str, Report]:
     low, high = np.quantile(total[count > 0] / count[count > 0], (0.025, 0.975))
     told = {"": np.nanmean(values), "_low": low, "_high": high}
     return {f"{name}{end}": round(float(value), 3) for end, value in told.items()}
-
-
-def table_lines(values: Mapping[str, Report]) -> list[str]:
-    """What `pooled` gave, for people: a line for each arm, then one for each pair of arms."""
-
-    def line(label: str, names: Iterable[str]) -> str:
-        cells = []
-        for name in names:
-            ends = " to ".join(f"{values.get(f'{name}_{end}')}" for end in ("low", "high"))
-            cells.append(f"{values[name]} ({ends})" if name in values else "-")
-        return f"{label:24}" + "".join(f"{cell:24}" for cell in cells).rstrip()
-
-    head = f"{'':24}" + "".join(f"{figure:24}" for figure in FIGURES).rstrip()
-    arms = (IMITATION, *(name for arm in ARMS for name in (arm + MIDDLE, arm)))
-    lines = [line(a, (f"{a}_{f}" for f in FIGURES)) for a in arms if f"{a}_f1" in values]
-    lines += [
-        line(f"{a} - {b}", (f"{f}_{a}_{b}" for f in FIGURES))
-        for a, b in PAIRS
-        if f"f1_{a}_{b}" in values
-    ]
-    told = [f"{arm} ended: {why}" for arm in ARMS if (why := values.get(f"{arm}_ended"))]
-    return [head, *lines, *told] if lines else told
-
-
-def draw_arms(replicates: Sequence[Replicate], path: Path) -> None:
-    """An SVG: the held-out reward of all arms by round, and what the rounds did to the policy."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "learns"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 1 + len(SHOWN), figsize=(13, 3.8))
-    for name in ARMS:
-        courses = [one.arms[name] for one in replicates if name in one.arms]
-        curves = [[(a.rounds, a.reward) for a in course.held_out] for course in courses]
-        curves_of = {axes[0]: curves}
-        for axis, metric in zip(axes[1:], SHOWN, strict=True):
-            curves_of[axis] = [list(enumerate(c.metrics[metric], start=1)) for c in courses]
-        for axis, found in curves_of.items():
-            curve = mean_curve(found)
-            # An arm that no replicate has keeps its colour, and no place among the names.
-            label = name if curve else "_"
-            axis.plot(curve.keys(), curve.values(), marker="o", markersize=4, label=label)
-    titles = ("mean reward of the held-out questions", *SHOWN.values())
-    for axis, title in zip(axes, titles, strict=True):
-        axis.set_xlabel("rounds")
-        axis.set_title(title, fontsize=9)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.grid(alpha=0.3)
-    if axes[0].get_legend_handles_labels()[0]:  # none before the first asking
-        axes[0].legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-
-
-def mean_curve(curves: Iterable[Iterable[tuple[int, float | None]]]) -> dict[int, float]:
-    """The mean at each place of the curves that have a value there."""
-    found: dict[int, list[float]] = {}
-    for place, value in (point for curve in curves for point in curve):
-        if value is not None:
-            found.setdefault(place, []).append(value)
-    return {place: statistics.fmean(found[place]) for place in sorted(found)}

@@ -48,9 +48,6 @@ def _cell(place: str, text: str) -> str:
     return f'<c r="{place}" t="inlineStr"><is>{told}</is></c>' if text else ""
 
 
-_LIGATURES = "\N{LATIN SMALL LIGATURE FI}\N{LATIN SMALL LIGATURE FL}\N{LATIN SMALL LIGATURE FFI}"
-
-
 def pdf(source: str) -> bytes:
     """Pages from lines: "page", "line X1 Y1 X2 Y2", "scan", "turned X Y text" and "X Y text".
 

@@ -17,12 +17,10 @@ from benchmarks.learns.replicates import (
     ArmCourse,
     HeldOutMeans,
     Replicate,
-    draw_arms,
     ending,
     interval,
     kept_replicates,
     pooled,
-    table_lines,
 )
 from rubricem.memory.schema import CitationSupport
 from tests.conftest import ROOT
@@ -142,15 +140,6 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert found["evidence_stages_imitation_high"] == 1.0
     assert found["f1_stages-middle_imitation"] == 0.25
     assert "f1_stages_answer" not in found, "what nobody was asked is left out"
-    shown = table_lines(found)
-    assert "stages - imitation      0.75 (0.5 to 1.0)" in "\n".join(shown)
-    assert [line.split()[0] for line in shown[1:4]] == ["imitation", "stages-middle", "stages"]
-    draw_arms(told, tmp_path / "arms.svg")
-    assert "<!-- sum -->" in (tmp_path / "arms.svg").read_text()
-    some = [one.model_copy(update={"arms": {"stages": one.arms["stages"]}}) for one in told]
-    draw_arms(some, tmp_path / "some.svg")
-    drawn = (tmp_path / "some.svg").read_text()
-    assert "<!-- stages -->" in drawn and "<!-- sum -->" not in drawn
 
 
 def test_an_interval_is_over_replicates_too():

@@ -6,12 +6,14 @@ import re
 import pytest
 
 from benchmarks.asked import Row
+from benchmarks.report import Value, met
 from benchmarks.unanswerable import (
+    LEAST,
+    MOST,
     QUESTIONS,
     Hops,
     figures,
     grade,
-    holds,
     hop_questions,
     says_missing,
     wrong_claims,
@@ -190,6 +192,7 @@ def test_figures_and_targets_by_hand() -> None:
     assert (values["handled_share"], values["wrong_claims_share"]) == (0.667, 0.333)
     assert (values["answerable_refused_share"], values["answerable_fact_share"]) == (0.5, 0.5)
     assert (values["handled_outside"], values["wrong_premise"]) == ("1 of 2", "0 of 1")
-    assert not holds(values)
-    met = {"handled_share": 0.8, "wrong_claims_share": 0.1, "answerable_refused_share": 0.05}
-    assert holds(met) and not holds(met | {"answerable_refused_share": None})
+    assert not met(values, LEAST, MOST)[1]
+    enough: dict[str, Value] = {**LEAST, **MOST}
+    assert met(enough, LEAST, MOST)[1]
+    assert not met(enough | {"answerable_refused_share": None}, LEAST, MOST)[1]

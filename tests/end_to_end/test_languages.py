@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.languages import folders, questions
+from benchmarks.languages import TOLD, folders, questions
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.rules import Pair, likely_finding
 from rubricem.agent.research.forced import ForcedDecoder
@@ -118,7 +118,7 @@ async def test_a_question_is_answered_from_a_folder_in_its_language(case: Told, 
 
 
 async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):
-    where, asked = folders(tmp_path / "texts"), questions(quick=False)
+    where, asked = folders(tmp_path / "texts"), questions(False, TOLD)
     tools = {code: Folder(Path(path), tmp_path / code) for code, path in where.items()}
     assert len(asked) == 28 and len(tools) == 7
     for question in asked:

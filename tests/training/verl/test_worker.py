@@ -79,7 +79,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     from transformers import Qwen2Config
 
     import rubricem.training.verl as engine
-    from benchmarks.rounds_server import serving_several
+    from benchmarks.rounds_server import serving
     from benchmarks.scripted_judge import buffer_of
     from tests.support.tiny import write_tokenizer
 
@@ -117,7 +117,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     with initialize_config_dir(str(folder), version_base=None):
         found = compose("ppo_trainer", overrides=told)
     OmegaConf.resolve(found)
-    with serving_several(0.0, 1) as (judge,):
+    with serving(0.0) as judge:
         for name, value in {
             "RUBRICEM_SOURCE": str(tmp_path / "docs"), "RUBRICEM_DATA_DIR": str(tmp_path / "data"),
             "RUBRICEM_MEMORY": "on", "RUBRICEM_MODEL": "judge", "RUBRICEM_BASE_URL": judge,
