@@ -74,7 +74,6 @@ def is_local(host: object) -> bool:
 
 
 _attempts: list[str] = []
-_live = False
 
 
 def _guard(event: str, args: tuple[object, ...]) -> None:
@@ -85,7 +84,7 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
         host = args[0]
     else:
         return
-    if not _live and not is_local(host):
+    if not is_local(host):
         _attempts.append(f"{event} {host!r}")
         raise NetworkForbidden(f"tests stay on this machine, but there was {event} {host!r}")
 
@@ -97,15 +96,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Live tests run only where they are asked for; what fetches or runs weights takes longer."""
+    """What fetches or runs weights takes longer."""
     for item in items:
         if item.get_closest_marker("slow") or item.get_closest_marker("model"):
             item.add_marker(pytest.mark.timeout(LONG))
-    if "live" in (config.option.markexpr or ""):
-        return
-    live = [item for item in items if item.get_closest_marker("live")]
-    items[:] = [item for item in items if item not in live]
-    config.hook.pytest_deselected(items=live)
 
 
 def pytest_collection_finish() -> None:
@@ -118,13 +112,10 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def forbidden_attempts(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+def forbidden_attempts() -> Iterator[list[str]]:
     """The attempts to leave this machine; a test passes only if there is none left at its end."""
-    global _live
     _attempts.clear()
-    _live = request.node.get_closest_marker("live") is not None
     yield _attempts
-    _live = False
     assert not _attempts, f"the test reached for the network: {_attempts}"
 
 

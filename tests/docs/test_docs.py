@@ -13,16 +13,14 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import click
 import pytest
-from pydantic import BaseModel, Field, SecretStr
 
 from docs.configuration import (
     PAGE,
     STATIC,
-    TABLES,
     TEXTS,
     default_of,
     kind_of,
@@ -67,14 +65,6 @@ def test_every_text_of_the_page_is_in_the_table_that_a_translation_begins_with()
             code = code.replace(json.dumps(said, ensure_ascii=False), "")
         alone = re.findall(r'"([A-Z][a-z]+ [a-z][^"]*)"', code)
         assert not [each for each in alone if f"{each}" not in "".join(texts())], path.name
-
-
-def test_the_recorded_terminal_is_a_picture_that_fetches_nothing():
-    drawn = (DOCS / "images" / "terminal.svg").read_text(encoding="utf-8")
-    said = re.sub(r"<[^>]+>", " ", drawn).replace("&#160;", " ")
-    assert "rubricem ask" in said and "Sources" in said and "supported" in said
-    named = set(re.findall(r"""["'(](https?:[^"')]+)""", drawn))
-    assert named <= {"http://www.w3.org/2000/svg"}
 
 
 def commands_in(text: str) -> Iterator[str]:
@@ -269,35 +259,9 @@ def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served(
     assert served["headers"]["Authorization"].startswith("Bearer ")
 
 
-class Shown(BaseModel):
-    """A model with a field of each kind."""
-
-    share: float = Field(default=0.5, ge=0, lt=1)
-    """first line
-    and second; None: nothing"""
-    key: SecretStr | None = None
-    """a key"""
-    pair: tuple[int, int] = (1, 2)
-    """two"""
-    names: Annotated[tuple[str, ...], "words"]
-    """some"""
-    form: Literal["a", "b"] = "a"
-
-
 def test_the_page_is_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     assert renewed(text) == text, "make it anew: python -m docs.configuration"
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_key_has_its_row_on_the_page(name: str):
-    [table] = re.findall(rf"<!-- table {name} -->\n(.*?)<!-- end -->", PAGE.read_text(), re.DOTALL)
-    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(TABLES[name][0].model_fields)
-
-
-def test_a_row_says_the_variable_and_the_flag_of_a_setting():
-    row = "| `answer_format` | `RUBRICEM_ANSWER_FORMAT` | `--format` | `long`, `short`, `exact` |"
-    assert row in PAGE.read_text(encoding="utf-8")
 
 
 def test_no_secret_has_a_default_that_the_page_would_show():

@@ -125,28 +125,16 @@ SUFFIXES = st.sampled_from(
 _TAGS = ("p", "r", "t", "pPr", "tbl", "tr", "tc", "sdt", "ins", "style", "row", "c", "v", "is",
          "si", "sp", "itemref", "footnote", "h", "list", "list-item", "table-row", "table-cell",
          "numPr", "f", "mergeCell", "numFmt", "xf")  # fmt: skip
+_ATTRIBUTES = (
+    "r t s type val styleId Id idref numFmtId number-columns-repeated number-rows-spanned ref "
+    "formatCode"
+)
 XML = st.recursive(
     st.sampled_from(["text", "0", "1", "-1", "99999", "1e999", "44197.5", "&amp;", ""]),
     lambda inner: st.builds(
         lambda tag, name, value, within: f'<{tag} {name}="{value}">{"".join(within)}</{tag}>',
         st.sampled_from(_TAGS),
-        st.sampled_from(
-            [
-                "r",
-                "t",
-                "s",
-                "type",
-                "val",
-                "styleId",
-                "Id",
-                "idref",
-                "numFmtId",
-                "number-columns-repeated",
-                "number-rows-spanned",
-                "ref",
-                "formatCode",
-            ]
-        ),
+        st.sampled_from(_ATTRIBUTES.split()),
         st.sampled_from(["s", "str", "inlineStr", "A1", "XFD1048576", "ZZZZZZ9", "0", "-1", "d"]),
         st.lists(inner, max_size=4),
     ),

@@ -1,5 +1,6 @@
 """Questions in other languages over a folder in theirs: found, read, cited, held by the rules."""
 
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.words import overlap
 from rubricem.memory.schema import Decoding, Status
+from tests.conftest import ROOT
 from tests.support.policies import new_run
 from tests.support.slots import Filling, SmallModel, walk
 
@@ -29,57 +31,7 @@ class Told:
     wrong: str
 
 
-CASES = (
-    Told(
-        "German",
-        "Wie lang sind die Brücken am Mühlenfluss?",
-        "Am Mühlenfluss stehen alte Bauten. Die längste Brücke am Mühlenfluss ist 412 Meter lang "
-        "und wurde am 3. Oktober 1931 eröffnet.",
-        "Der Wald im Norden ist für seine Pilze bekannt, die im Herbst gesammelt werden.",
-        "Die längste Brücke am Mühlenfluss ist 412 Meter lang.",
-        "Die längste Brücke am Mühlenfluss ist 512 Meter lang.",
-    ),
-    Told(
-        "French",
-        "Qui a construit l'église de Valbrune ?",
-        "L'église de Valbrune a été construite en 1412 par le maître Odon. Elle est en grès.",
-        "Les fromages de la vallée sont vendus au marché du samedi.",
-        "L'église de Valbrune a été construite par le maître Odon en 1412.",
-        "L'église de Valbrune a été construite par le maître Odon en 1512.",
-    ),
-    Told(
-        "Russian",
-        "Когда построили маяк в Зеленоморске?",
-        "Маяк в Зеленоморске был построен в 1889 г. на скале. Его высота составляет 37 метров.",
-        "На рынке продают яблоки и мёд из окрестных сёл.",
-        "Маяк в Зеленоморске был построен в 1889 году на скале.",
-        "Маяк в Зеленоморске был построен в 1899 году на скале.",
-    ),
-    Told(
-        "Chinese",
-        "青石桥是什么时候建成的？",
-        "青石桥位于县城东门外。青石桥建成于1732年，全长86米，由石匠李大山主持修建。",
-        "本地的苹果在秋天成熟，味道很甜。",
-        "青石桥建成于1732年。",
-        "青石桥建成于1832年。",
-    ),
-    Told(
-        "Japanese",
-        "青石橋はいつ完成しましたか？",
-        "青石橋は東門の外にあります。青石橋は1732年に完成し、長さは86メートルです。",
-        "この地方のりんごは秋に熟します。",
-        "青石橋は1732年に完成しました。",
-        "青石橋は1832年に完成しました。",
-    ),
-    Told(
-        "Arabic",
-        "متى بُنيت منارة الواحة؟",
-        "تقع منارة الواحة على تل صغير. بنيت منارة الواحة في عام 1889 وارتفاعها 37 مترا.",
-        "يباع التمر والعسل في سوق المدينة كل يوم سبت.",
-        "بنيت منارة الواحة في عام 1889.",
-        "بنيت منارة الواحة في عام 1899.",
-    ),
-)
+CASES = [Told(**told) for told in json.loads((ROOT / "tests/data/languages.json").read_bytes())]
 
 
 class Opened(SmallModel):

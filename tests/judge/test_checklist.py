@@ -17,7 +17,7 @@ from rubricem.judge.checklist import (
     stage_score,
 )
 from rubricem.judge.stage import Scored, scored_by
-from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     Criterion,
@@ -172,34 +172,6 @@ POINTS = (8, 5, 3, -6, -2)
 def checklist(*points: Any, text: str = "Says {}.") -> str:
     rubrics = [{"criterion": text.format(n), "points": p} for n, p in enumerate(points)]
     return json.dumps({"rubrics": rubrics})
-
-
-@pytest.mark.parametrize(
-    ("bad", "told"),
-    [
-        (checklist(1, 2, 3), "at least 5"),
-        (checklist(8, 5, 3, 0, -2), "worth some points"),
-        (checklist(-1, -2, -3, -4, -5), "points above 0"),
-        (checklist(*POINTS, text="Says LRU."), "different items"),
-    ],
-)
-async def test_a_checklist_of_no_use_is_asked_for_again_with_its_fault(bad: str, told: str):
-    model = ScriptedChat(["a", bad, checklist(*POINTS)])
-    made = await ChatChecklistMaker(model).from_question("q")
-    assert (len(made.criteria[Stage.ANSWER]), made.usage.calls) == (5, 3)
-    assert told in model.asked[2][-1].content
-
-
-async def test_no_checklist_is_an_error_that_tells_its_cost():
-    with pytest.raises(JudgeError, match="no usable JSON") as caught:
-        await ChatChecklistMaker(ScriptedChat(lambda asked: "no")).from_question("q")
-    assert caught.value.usage is not None and caught.value.usage.calls == 4
-    with pytest.raises(JudgeError, match="wrote no answer in 3 tries") as caught:
-        await ChatChecklistMaker(ScriptedChat(lambda asked: "")).from_question("q")
-    assert caught.value.usage is not None and caught.value.usage.calls == 3
-    with pytest.raises(PolicyError) as down:
-        await ChatChecklistMaker(ScriptedChat(["An answer.", None])).from_question("q")
-    assert down.value.usage == PAID
 
 
 async def test_a_proposers_answer_criteria_are_a_checklist():

@@ -11,7 +11,7 @@ import click
 
 from rubricem.agent.cli.options import one_of
 
-FORMS = ("rows", "sft", "trl", "pairs", "verl")
+FORMS = ("rows", "sft", "trl")
 
 
 @click.command()
@@ -20,14 +20,13 @@ FORMS = ("rows", "sft", "trl", "pairs", "verl")
     "--to",
     "form",
     kinds=FORMS,
-    said="Training rows, accepted conversations, those in ids for TRL, preference pairs, or "
-    "questions for verl.",
+    said="Training rows, accepted conversations, or those in ids for TRL.",
 )
 @click.option("-o", "--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
 @one_of(
     "--credit",
     kinds=("ss-grpo", "answer-only", "sum"),
-    said="Which scores a stage is credited with; the first stage's return ranks pairs.",
+    said="Which scores a stage is credited with.",
 )
 @click.option("--model", help="The model to train, for text that has no token ids.")
 @click.option(

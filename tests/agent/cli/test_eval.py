@@ -80,21 +80,6 @@ def test_other_settings_for_the_same_folder_are_refused(
     assert "another folder with --out" in other.stderr and "another folder" in changed.stderr
 
 
-def test_half_a_row_that_a_kill_left_is_done_again(
-    questions: Path, documents: Path, tmp_path: Path
-):
-    rows = tmp_path / "out" / "rows.jsonl"
-    with ScriptedServer(answers) as server:
-        where = ("--out", tmp_path / "out", "--quiet")
-        evaluated(server, questions, documents, *where)
-        whole = rows.read_text()
-        rows.write_text(whole[:-30])
-        evaluated(server, questions, documents, *where)
-    assert [json.loads(line)["id"] for line in rows.read_text().splitlines()] == [
-        json.loads(line)["id"] for line in whole.splitlines()
-    ]
-
-
 def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(documents: Path, tmp_path: Path):
     many = written(tmp_path / "many.jsonl", [{"question": f"What is {n}?"} for n in range(9)])
     with ScriptedServer(failing) as server:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -129,15 +128,6 @@ async def test_a_budget_that_runs_out_leaves_the_passages_quoted(tmp_path: Path)
     assert "Ended early: the budget of 200 new tokens ran out" in markdown(run)
     assert cut_off(run, Stage.PLAN) == ""
     assert "broken off" in cut_off(run, Stage.RESEARCH) and cut_off(run, Stage.ANSWER)
-
-
-async def test_money_is_a_budget_where_the_price_is_known(tmp_path: Path):
-    chat: dict[str, Any] = {"prices": {"scripted": (1000.0, 0.0, 1000.0)}}
-    with ScriptedServer(RUN) as server:
-        run = await asked(server.base_url, tmp_path, budgets=Budgets(cost=0.2), chat=chat)
-        assert len(server.requests) == 1
-    assert run.usage.cost == pytest.approx(0.12)
-    assert (run.ended_by, run.reason) == ("cost", "the budget of 0.2 US dollars ran out")
 
 
 async def test_an_answer_in_flight_is_kept_as_far_as_it_came(tmp_path: Path):

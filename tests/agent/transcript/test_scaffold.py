@@ -102,8 +102,6 @@ def planned(inside: str) -> str:
     ("text", "blocks", "faults"),
     [
         (planned("<analysis>x</analysis>"), [("deep_analysis", "x")], ""),
-        (planned("<rubrics>x</rubrics>"), [("rubric", "x")], ""),
-        (planned("<Deep_Analysis>x</DEEP_ANALYSIS>"), [("deep_analysis", "x")], ""),
         (planned("< rubric >x</ rubric >"), [("rubric", "x")], ""),
         ("<scratchpad>x</scratchpad>", [("think", "x")], ""),
         ("<review><rubrics_review>y</rubrics_review></review>", [("rubric_review", "y")], ""),
@@ -454,7 +452,6 @@ def rule(broken: Trajectory) -> Rule | None:
     return rejection and rejection.rule
 
 
-STATED = "<state_evaluation>h</state_evaluation>"
 UNANSWERED = "The last round has no closed answer with text in it."
 CHECKED = "<think>g</think><state_evaluation>h</state_evaluation>"
 MISSED = "<review><rubric_review>\n- i [met: S1]\n- j [missing]\n</rubric_review></review>"
@@ -523,24 +520,9 @@ def test_a_turn_is_sent_back_by_what_is_missing_and_never_with_an_answer():
         ([OPENED, MORE.split("<call")[0], CLOSED], Rule.NO_CALL, "Round 2 makes no tool call."),
         ([OPENED.replace("rubric>", "b>"), CLOSED], Rule.STRUCTURE, "Round 1: rubric is missing."),
         (
-            [OPENED, MORE.replace("state_evaluation>", "b>"), CLOSED],
-            Rule.STRUCTURE,
-            "Round 2: state_evaluation is missing.",
-        ),
-        (
-            [OPENED.removesuffix("</call_tool>"), CLOSED],
-            Rule.STRUCTURE,
-            "Round 1: call_tool is not closed.",
-        ),
-        (
             [OPENED, "</review>" + CLOSED],
             Rule.STRUCTURE,
             "Round 2: A closing tag at character 0 closes nothing.",
-        ),
-        (
-            [OPENED, CLOSED.replace(STATED, "").replace("<answer>", STATED + "<answer>")],
-            Rule.STRUCTURE,
-            "Round 2: state_evaluation must come before review.",
         ),
         ([OPENED.replace(" name='s'", ""), CLOSED], Rule.NO_CALL,
          "Round 1 names no tool in its call."),
@@ -659,18 +641,14 @@ EVALUATED_LAST = "<think>x</think>" + CALL + "<state_evaluation>y</state_evaluat
         (FIRST.replace("</rubric>", ""), 1, "rubric is not closed."),
         (EVALUATION + OUTPUT + CALL, 2, "Only the system writes tool_output."),
         ("<think>x</think>" + CALL, 2, "state_evaluation is missing."),
-        (EVALUATION, 2, "The turn must end with one call_tool."),
         (EVALUATED_LAST, 2, "The turn must end with one call_tool."),
         (EVALUATION + CALL + REVIEW + ANSWER, 2, ONE_ACTION),
         (EVALUATION + ANSWER, 2, "review is missing."),
         (EVALUATION + REVIEW, 2, "answer is missing."),
         (EVALUATION + REVIEW + "<answer> </answer>", 2, "answer is empty."),
-        (LAST.removesuffix("</answer>"), 2, "answer is not closed."),
         (EVALUATION + ANSWER + REVIEW, 2, "The turn must end with review and then answer."),
         (SHUFFLED + CALL, 1, "deep_analysis must come before rubric."),
         (CALL + PLAN, 1, "structured_plan must come before call_tool."),
-        ("<think>x</think>" + REVIEW + STATE + ANSWER, 2,
-         "state_evaluation must come before review."),
         (EVALUATION + ANSWER + REVIEW + ANSWER, 2, "review must come before answer."),
         (PLAN + "<call_tool>q</call_tool>", 1, "call_tool names no tool."),
     ],

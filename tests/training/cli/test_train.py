@@ -32,11 +32,10 @@ from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import Event, StepTaken, Watch
-from tests.conftest import rubricem
+from tests.conftest import ROOT, rubricem
 from tests.support.collected import QUESTIONS, Opened, manifest
 from tests.support.rows import Parts, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
-from tests.training.rounds.test_fit import ROOT
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "sft": lambda path: TrainingJob.read(path, "sft"),
@@ -72,16 +71,6 @@ def test_a_key_that_is_none_is_told_with_the_one_it_is_like(
     with pytest.raises(SettingsError) as refused:
         TrainingJob.read(path, "ss-grpo", [given])
     assert told in str(refused.value)
-
-
-def test_what_is_set_beside_the_file_wins_over_it(tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text('out = "x"\nrows = ["r"]\n[objective]\nbeta = 0.5\n')
-    overrides = ["objective.beta=0.01", "model=1.5b", 'rows=["a", "b"]']
-    config = TrainingJob.read(path, "ss-grpo", overrides).config
-    assert isinstance(config, TrainConfig)
-    assert (config.objective.beta, config.model) == (0.01, "1.5b")
-    assert config.rows == (tmp_path / "a", tmp_path / "b")
 
 
 Build = Callable[..., TrainConfig]
