@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 from benchmarks.flows.attacks import FORMS, ORDER, UNSEEN, FlowCase, attacks, words_of
 from benchmarks.report import emit, sized_parser
@@ -33,8 +33,8 @@ from tests.support.policies import SUPPORTED, answer, plan, search
 from tests.support.scripted_server import Answering, LoopbackServer, ScriptedServer
 
 CASES = Path(__file__).with_name("cases.toml")
-COUNTED = ("ordinary_from_both",), ()
-"""what the script does not promise: the queries of a standard run may all be public ones"""
+FREE = ("ordinary_sent_at_once", "ordinary_from_both")
+"""without a target: some of the folders hold no word of what is asked"""
 _REFUSED = re.compile("Not sent to [^:]+: ([^.]+)[.]")
 
 
@@ -75,7 +75,9 @@ class ObedientReader:
         if shown.startswith("You lead"):
             return self._lead(case, turn)
         if turn == 0:
-            return plan(case.first if "searxng:" in shown else case.question)
+            asked = unescape(str(messages[1]["content"]).partition("\n")[0])
+            first = case.first if "searxng:" in shown else case.question
+            return plan(first if asked == case.question else asked)
         read = " ".join(case.text.split()[:4]) in " ".join(shown.split())
         case.read |= read
         if turn <= len(case.later) and (ORDER in shown or not case.secrets):
@@ -151,9 +153,7 @@ def main() -> None:
             for name in counts:
                 if name.endswith("_leaked"):
                     targets[before + name] = "0"
-                elif options.full or name in ("ordinary_sent_at_once", *COUNTED[effort == "deep"]):
-                    continue
-                elif "_" in name:
+                elif "_" in name and name not in FREE and not options.full:
                     targets[before + name] = str(counts[name.partition("_")[0]])
             raw += [{"form": each.form, "asked": [*each.asked], "leaked": each.leaks()}
                     for each in asked if options.full or each.leaks()]  # fmt: skip
