@@ -12,6 +12,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import starmap
@@ -22,6 +23,7 @@ import click
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import LANGCHAIN, SERVER, EmbeddedChoice, ServerChoice
+from rubricem.agent.record.history import is_locked
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -109,14 +111,27 @@ def check_program() -> Check:
     return Check("rubricem", "ok", f"{version('rubricem')}, {python}; {file}")
 
 
+TRIED, HOUR = 1_000_000, 3600.0
+"""bytes that are written to see whether there is room; seconds that two clocks may be apart"""
+
+
 def check_data_dir(folder: Path) -> Check:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(TRIED))
+            file.flush()
+        newest = max((each.stat().st_mtime for each in folder.iterdir()), default=0.0)
     except OSError as cause:
         found = f"{folder} cannot be written: {cause.strerror or cause}."
-        return Check("data directory", "fault", found, "Name another: RUBRICEM_DATA_DIR=FOLDER.")
+        remedy = "Free some of its disk, or name another: RUBRICEM_DATA_DIR=FOLDER."
+        return Check("data directory", "fault", found, remedy)
+    if newest - time.time() > HOUR:
+        found = f"{folder} was written {(newest - time.time()) / HOUR:.0f} hours from now."
+        return Check("data directory", "note", found, "The clock was set back: set it right.")
+    if is_locked(folder):
+        remedy = "End it if it does not end by itself; runs are asked all the same."
+        return Check("data directory", "note", "Its history is locked by another process.", remedy)
     free = shutil.disk_usage(folder).free
     return Check("data directory", "ok", f"{folder}, {free / 1e9:,.1f} GB free")
 

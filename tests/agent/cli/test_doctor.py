@@ -1,9 +1,14 @@
 """Doctor against a real server on loopback, real folders and real, if small, weights."""
 
 import json
+import os
+import resource
 import socket
+import sqlite3
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +215,30 @@ async def test_weights_cut_short_or_altered_are_a_fault(folder: Path):
     assert states(missing, cut) == ["note", "fault"]
     assert "cut short" in cut.found
     assert "rubricem models fetch" in cut.remedy
+
+
+def test_a_full_disk_a_lock_and_a_clock_set_back_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = folder / "data"
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(data))
+    data.mkdir()
+    rubricem("runs")
+    assert check_data_dir(data).state == "ok"
+    with closing(sqlite3.connect(data / "history.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        locked = check_data_dir(data)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
+    try:
+        full = check_data_dir(data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    tomorrow = time.time() + 86_400
+    os.utime(data / "history.sqlite", (tomorrow, tomorrow))
+    ahead = check_data_dir(data)
+    assert states(locked, full, ahead) == ["note", "fault", "note"]
+    assert "locked" in locked.found and "too large" in full.found and "24 hours" in ahead.found
 
 
 def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):
