@@ -46,13 +46,10 @@ async def answer_here(
     from rubricem.agent.research.setup import ask_once
 
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
-    steering, person = Steering(), None
+    steering, (person, said) = Steering(), person_here(interrupts)
     here = sys.stdin.isatty() and sys.stderr.isatty() and setup.template.leads and not quiet
-    decides = setup.template.approve_plan or setup.template.clarify
-    if decides or setup.sources.asks:
-        person, said = person_here(interrupts)
-        if said and decides:
-            click.echo(said, err=True)
+    if said and (setup.template.approve_plan or setup.template.clarify):
+        click.echo(said, err=True)
     try:
         with interrupts.catch(), live_view(question, quiet=quiet, named=announced) as listener:
             running = interrupts.running()

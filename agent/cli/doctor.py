@@ -10,9 +10,11 @@ import asyncio
 import json
 import platform
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import starmap
@@ -23,7 +25,7 @@ import click
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import LANGCHAIN, SERVER, EmbeddedChoice, ServerChoice
-from rubricem.agent.record.history import is_locked
+from rubricem.agent.record.history import FILE_NAME as HISTORY
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
@@ -129,9 +131,13 @@ def check_data_dir(folder: Path) -> Check:
     if newest - time.time() > HOUR:
         found = f"{folder} was written {(newest - time.time()) / HOUR:.0f} hours from now."
         return Check("data directory", "note", found, "The clock was set back: set it right.")
-    if is_locked(folder):
-        remedy = "End it if it does not end by itself; runs are asked all the same."
-        return Check("data directory", "note", "Its history is locked by another process.", remedy)
+    try:
+        with closing(sqlite3.connect(f"file:{folder / HISTORY}?mode=rw", 1, uri=True)) as history:
+            history.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            found, remedy = "Another process locks its history.", "Runs are asked all the same."
+            return Check("data directory", "note", found, remedy)
     free = shutil.disk_usage(folder).free
     return Check("data directory", "ok", f"{folder}, {free / 1e9:,.1f} GB free")
 

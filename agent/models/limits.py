@@ -16,6 +16,7 @@ import math
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -161,21 +162,67 @@ def parse_wait(headers: Mapping[str, str], complaint: str = "") -> float | None:
     return None
 
 
+PERSON: ContextVar[str] = ContextVar("PERSON", default="")
+"""for whom this context works: a user of a server; "": whoever runs the program"""
+
+
+class Places:
+    """At most `limit` at once: the next one is of whoever has the fewest.
+
+    Of several places a user of a server has half at most, so that one is soon left for others.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._had = Counter[str]()
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    async def acquire(self) -> str:
+        """Whose place it is, once there is one; to be given back by `release`."""
+        person, turn = PERSON.get(), asyncio.get_running_loop().create_future()
+        self._waiting.append((person, turn))
+        self._give()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was given in the same moment
+                self.release(person)
+            raise
+        return person
+
+    def release(self, person: str) -> None:
+        self._had[person] -= 1
+        self._give()
+
+    def _give(self) -> None:
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+        most = max(self._limit // 2, 1)
+        able = [each for each in self._waiting if not each[0] or self._had[each[0]] < most]
+        if able and self._had.total() < self._limit:
+            person, turn = min(able, key=lambda each: self._had[each[0]])
+            self._had[person] += 1
+            turn.set_result(None)
+            self._give()
+
+
 class Limiter:
     """At most `limit` calls in flight, and none begun while the server wants a pause."""
 
     def __init__(self, limit: int) -> None:
-        self._places = asyncio.Semaphore(limit)
+        self._places = Places(limit)
         self._resumes_at = -math.inf
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """A place for one call; waits until one is free and no pause is in force."""
-        async with self._places:
+        person = await self._places.acquire()
+        try:
             # A pause may be prolonged while it is waited out.
             while (seconds := self._resumes_at - time.monotonic()) > 0:
                 await asyncio.sleep(seconds)
             yield
+        finally:
+            self._places.release(person)
 
     def pause(self, seconds: float) -> None:
         """Begin no call for so long; a pause never shortens a current one."""

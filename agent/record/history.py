@@ -265,19 +265,6 @@ def _usual(taken: Sequence[tuple[Any, ...]]) -> UsualCost:
     return UsualCost(len(taken), span(calls), span(tokens), span(seconds), cost, median)
 
 
-def is_locked(data_dir: Path) -> bool:
-    """Whether another process keeps the index from being written just now."""
-    path = data_dir / FILE_NAME
-    if not path.exists():
-        return False
-    try:
-        with closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        return error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-    return False
-
-
 def _open_database(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = sqlite3.connect(path, timeout=30, isolation_level=None)

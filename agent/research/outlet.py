@@ -25,7 +25,6 @@ from typing import Any, Literal
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.question import ALWAYS, NEVER, RUN, Found, Permission
-from rubricem.memory.errors import SourceError
 from rubricem.memory.language import WORD, language_of, sentences, words_in
 
 TOGETHER = 3
@@ -121,18 +120,14 @@ class Outlet:
             _Texts([*each.texts]) for each in (self.said, self.public, self.private)
         )
         made = Outlet(self.allows, said, public, private, lent=len(private.texts))
-        if not self.strange(question):
+        if not self.refusal(question, services):
             made.say(question)
-        elif services and all(self.allows(each, question) for each in services):
-            made.say(question)
-            made.lent = 0
+            made.lent *= not self.strange(question)
         return made
 
-    def check(self, question: str) -> None:
-        """Raises SourceError where what an investigation is asked may not leave."""
-        if strange := self.strange(question):
-            told = ", ".join(strange)
-            raise SourceError(f"Not asked of public services, since it tells {told}.", REMEDY)
+    def refusal(self, text: str, services: Sequence[str]) -> str:
+        """Why one of them may not be sent a text; "": all may."""
+        return next((why for each in services if (why := self.let_out(each, text)[1])), "")
 
     def let_out(self, service: str, text: str, *, address: bool = False) -> tuple[str, str]:
         """What may be sent, and "" or the reason why nothing may."""

@@ -47,7 +47,7 @@ from rubricem.agent.research.graph import (
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
-from rubricem.agent.sources.choice import reading_of, services
+from rubricem.agent.sources.choice import about, reading_of, services
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.sources.index import of_kind
 from rubricem.agent.transcript.events import (
@@ -73,7 +73,7 @@ from rubricem.agent.transcript.question import (
     ShownPlan,
     check_question,
 )
-from rubricem.memory.errors import RubricemError, StoreError
+from rubricem.memory.errors import RubricemError, SourceError, StoreError
 from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -133,8 +133,6 @@ class Researcher:
     """whether the web is searched; if not, only pages that the question names can be opened"""
     verifier: AnswerVerifier | None = None
     """None: citations are not checked"""
-    mixed: str = ""
-    """the private sources, where public services are asked as well"""
     outlet: Outlet | None = None
     """of an investigation: what it knows from its lead"""
 
@@ -263,18 +261,15 @@ class Researcher:
         assert isinstance(self.decoder, LeadDecoder), "nothing else leads"
         store = self.store.below(run.thread)
         question, kind = part.asked.question, part.asked.kind if run.parts.mixed else ""
-        tool, asks_others = of_kind(self.search_tool, kind), kind != PRIVATE
-        outlet = run.outlet.below(question, services(tool))
+        tool = of_kind(self.search_tool, kind)
         below = replace(
             self,
             decoder=self.decoder.investigator,
             search_tool=tool,
-            pages=self.pages if asks_others else None,
-            beyond=self.beyond and asks_others,
+            pages=None if kind == PRIVATE else self.pages,
             store=store,
             recaller=None,
-            mixed="",
-            outlet=outlet,
+            outlet=run.outlet.below(question, services(tool)),
             verifier=self.verifier and AnswerVerifier("mark", None),
         )
 
@@ -286,8 +281,8 @@ class Researcher:
                 if stop.is_set() or not must_go_on(ended):
                     listener(RunFinished(ended))
                     return ended
-            if kind == PUBLIC:
-                outlet.check(question)
+            if why := run.outlet.refusal(question, services(tool)):
+                raise SourceError(why)
             return await below.ask(ask, thread, listener, stop)
 
         return answer
@@ -414,8 +409,9 @@ class Researcher:
             outlet=self.outlet or Outlet(),
             restored=await asyncio.to_thread(self.store.is_restored, thread),
         )
-        if self.mixed:
-            told = f"what is read in {self.mixed} is kept out of queries to public services"
+        if run.parts.mixed:
+            private = "; ".join(about(of_kind(self.search_tool, PRIVATE)))
+            told = f"what is read in {private} is kept out of queries to public services"
             listener(SourceProgress(f"private and public sources: {told}"))
         self._runs[thread] = run
         return run

@@ -31,7 +31,7 @@ from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.outlet import Consents, Outlet
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.fetch import SENDING, Sending
-from rubricem.agent.sources.index import are_mixed, around
+from rubricem.agent.sources.index import around
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
@@ -231,7 +231,7 @@ class Run:
     def __post_init__(self) -> None:
         self.alone = self.alone or self.ask.question
         self.evidence, self.parts = Evidence(self.background), Inquiries(self.thread)
-        self.parts.mixed = are_mixed(self.search_tool)
+        self.parts.mixed = getattr(self.search_tool, "mixed", False)
         self._bytes_a_token, self._compared = MOST_BYTES_A_TOKEN, (0, 0)
         self.spending = Spending(self.ask.budgets)
         self.outlet.allows = self.consents.allows

@@ -323,7 +323,6 @@ async def open_researcher(
             choices=setup.choices,
             recaller=setup.open_recaller(model, tell),
             pages=setup.sources.open_pages(setup.stores.data_dir),
-            mixed=setup.sources.mixed,
             beyond=setup.sources.beyond,
             verifier=AnswerVerifier.choose(model, setup.verify, checker),
         )

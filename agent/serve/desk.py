@@ -28,7 +28,7 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from rubricem.agent.learning import lessons
-from rubricem.agent.models.limits import PAYER
+from rubricem.agent.models.limits import PAYER, PERSON, Places
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.record.conversations import NOTHING, Background, Conversation, ConversationStore
@@ -73,7 +73,7 @@ class Work:
     log: feed.EventLog
     began: datetime
     """when the question was asked"""
-    places: asyncio.Semaphore = field(repr=False)
+    places: Places = field(repr=False)
     """limits simultaneous runs"""
     model: PolicyChoice
     granted: Granted
@@ -90,7 +90,7 @@ class Work:
     def __post_init__(self) -> None:
         self.stop = asyncio.Event()
         self.steering = Steering(self.hear)
-        self._placed = False
+        self._placed: str | None = None
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """the current question to a person: its id, its kind, and the future of the decision"""
         self._coalescer = feed.Coalescer(self._tell)
@@ -114,14 +114,13 @@ class Work:
         self._coalescer.put("state", {"state": state})
 
     async def go(self) -> None:
-        await self.places.acquire()
-        self._placed = True
+        self._placed = await self.places.acquire()
         self.be("loading")
 
     def leave(self) -> None:
-        if self._placed:
-            self._placed = False
-            self.places.release()
+        if self._placed is not None:
+            self.places.release(self._placed)
+            self._placed = None
 
     def hear(self, event: Event) -> None:
         if threading.get_ident() == self._loops_thread:
@@ -453,7 +452,7 @@ class RunDesk:
         self.closing = asyncio.Event()
         """set when the server ends, so that watchers are let go"""
         self._first = shared or self
-        self._places = asyncio.Semaphore(self.capacity.running)
+        self._places = Places(self.capacity.running)
         if shared is not None:
             shared.users.append(self)
             self._places = shared._places
@@ -494,12 +493,13 @@ class RunDesk:
         """What this context does from now on is done for the desk's user, who pays for it."""
         REQUESTER.set(Requester(self.user))
         PAYER.set(self._ledger)
+        PERSON.set(self.user)
 
     async def adopt(self, settings: Settings) -> None:
         """Have other settings from the next question on, also for users; runs keep theirs."""
         first = Capacity(min(setup_of(settings).model.at_once, 64), self.capacity.waiting)
         if first != self.capacity:
-            self.capacity, self._places = first, asyncio.Semaphore(first.running)
+            self.capacity, self._places = first, Places(first.running)
         former = [desk.researchers for desk in (self, *self.users)]
         for desk in (self, *self.users):
             own = settings.model_copy(update={"data_dir": desk.settings.data_dir})
@@ -709,6 +709,7 @@ class RunDesk:
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(tell_to(work.hear))
         REQUESTER.set(requester := Requester(self.user))
+        PERSON.set(self.user)
         PAYER.set(work.granted)
         try:
             said = await self._ask(work, ask, setup)

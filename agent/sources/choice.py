@@ -168,23 +168,9 @@ class Sources:
                     raise _unknown(name)
 
     @property
-    def mixed(self) -> str:
-        """What of them is private, where others are public services; "": all are of one kind."""
-        names = [n for n in self.names if not is_beyond(n) and n != PYTHON]
-        names += [name for name, server in self.tool_servers.items() if not server.public]
-        return ", ".join(names) if self.asks_others else ""
-
-    @property
     def asks_others(self) -> bool:
         """Whether a run over them asks public services."""
         return self.beyond or any(server.public for server in self.tool_servers.values())
-
-    @property
-    def asks(self) -> bool:
-        """Whether a run over them may ask a person: before a tool that acts is called, or before
-        private text is sent.
-        """
-        return bool(self.tool_servers or self.mixed)
 
     @property
     def beyond(self) -> bool:

@@ -197,16 +197,9 @@ async def around(
     return list(passages)
 
 
-def are_mixed(tool: SearchTool) -> bool:
-    """Whether a part of it is private, and another one asks public services."""
-    return bool(getattr(tool, "mixed", False))
-
-
 def of_kind(tool: SearchTool, kind: str) -> SearchTool:
-    """The part of it that is of this kind; all of it for "", or if it is of one kind."""
-    if not (kind and are_mixed(tool)):
-        return tool
-    part: SearchTool = tool.of_kind(kind)  # type: ignore[attr-defined]
+    """The part of it that is of this kind; all of it for "", or if it has no parts."""
+    part: SearchTool = tool.of_kind(kind) if kind and hasattr(tool, "of_kind") else tool
     return part
 
 

@@ -352,7 +352,6 @@ class Equipped:
         made = Equipped(of_kind(self._search_tool, kind), servers, self._kept)
         made._connections = {name: self._connections[name] for name in servers}
         made.offers = {name: each for name, each in self.offers.items() if name in made.allowed}
-        made._missing = {n: since for n, since in self._missing.items() if n in servers}
         return made
 
     async def prepare(self) -> tuple[str, ...]:

@@ -180,7 +180,7 @@ class Inquiries:
 
     thread: str
     mixed: bool = False
-    """each is over one kind of sources"""
+    """each is over one kind of sources, since some are private and others ask public services"""
     by_name: dict[str, Inquiry] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
     """by name, what the lead was told"""

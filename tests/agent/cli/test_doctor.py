@@ -238,7 +238,7 @@ def test_a_full_disk_a_lock_and_a_clock_set_back_are_told(
     os.utime(data / "history.sqlite", (tomorrow, tomorrow))
     ahead = check_data_dir(data)
     assert states(locked, full, ahead) == ["note", "fault", "note"]
-    assert "locked" in locked.found and "too large" in full.found and "24 hours" in ahead.found
+    assert "locks" in locked.found and "too large" in full.found and "24 hours" in ahead.found
 
 
 def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):

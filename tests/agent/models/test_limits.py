@@ -4,8 +4,10 @@ import time
 import pytest
 
 from rubricem.agent.models.limits import (
+    PERSON,
     Endpoint,
     Limiter,
+    Places,
     Price,
     Retry,
     cost,
@@ -106,3 +108,34 @@ def test_cached_tokens_cost_their_own_price_and_no_price_is_no_cost_rather_than_
     assert cost(USAGE, Price(2.0, 0.5, 8.0)) == pytest.approx(1.2 + 0.2 + 1.6)
     assert cost(USAGE, Price(0.0, 0.0, 0.0)) == 0.0
     assert cost(USAGE, None) is None
+
+
+async def test_places_go_in_turns_by_person_and_no_user_has_more_than_half() -> None:
+    places, got = Places(4), list[str]()
+
+    async def work(person: str) -> None:
+        PERSON.set(person)
+        await places.acquire()
+        got.append(person)
+        await asyncio.sleep(0.01)
+        places.release(person)
+
+    eve = [asyncio.create_task(work("eve")) for _ in range(6)]
+    await asyncio.sleep(0)
+    assert got == ["eve"] * 2
+    others = [asyncio.create_task(work(name)) for name in ("", "", "ann")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    eve[3].cancel()
+    await asyncio.gather(*eve, *others, return_exceptions=True)
+    assert got[2:4] == ["", ""] and got[4] == "ann" and got.count("eve") == 5
+    PERSON.set("eve")
+    assert [await places.acquire() for _ in range(2)] == ["eve"] * 2
+    waits = asyncio.create_task(places.acquire())
+    await asyncio.sleep(0)
+    places.release("eve")
+    waits.cancel()  # in the moment in which it is given
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    async with asyncio.timeout(1):
+        await places.acquire()

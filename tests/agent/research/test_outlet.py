@@ -18,8 +18,9 @@ from rubricem.agent.research.deep.parts import Inquiry, reply_of_part
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.sources.choice import Combined, Sources
+from rubricem.agent.sources.choice import Combined
 from rubricem.agent.sources.fetch import SENDING, Outward, OutwardPages, Sending
+from rubricem.agent.sources.index import of_kind
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.tool_server import ToolServer
@@ -198,7 +199,6 @@ async def asked(
         "policy": ScriptedPolicy(lambda before, _: next(script)),
         "decoder": FreeDecoder(),
         "search_tool": Combined([FixedSearch([PRIVATE]), Outward(web)]),
-        "mixed": "notes",
         **parts,
     }
     researcher = Researcher(
@@ -217,7 +217,7 @@ async def test_a_run_says_so_searches_on_and_names_what_it_sent(tmp_path: Path):
     assert "Not sent to web" in read(run) and "Zebrafish" in read(run)
     assert "Sent to web, beside private sources" in markdown(run)
     said = [event.message for event in told if isinstance(event, SourceProgress)]
-    assert "private and public sources" in said[0] and "notes" in said[0]
+    assert "private and public sources" in said[0] and "search is kept out" in said[0]
     again = await asked(tmp_path, web, search("Zebrafish mergers"), search("mergers law"))
     assert len(web.queries) == 2 and again.sent == run.sent, "a resume asks nothing again"
     alone = await asked(tmp_path, web, thread="alone", search_tool=Outward(web))
@@ -237,7 +237,7 @@ async def test_what_private_sources_say_of_a_failure_is_private(tmp_path: Path):
 
 async def test_what_earlier_runs_and_lessons_told_is_private_where_they_were(tmp_path: Path):
     web, told = Web(), answer(SECRET)
-    alone: dict[str, Any] = {"search_tool": Outward(web), "mixed": ""}
+    alone: dict[str, Any] = {"search_tool": Outward(web)}
     await asked(tmp_path, web, told, thread="private")
     follow = await asked(tmp_path, web, told, thread="follow", earlier=("private",), **alone)
     assert follow.private and all(source.public for source in follow.sources)
@@ -372,7 +372,6 @@ async def led(folder: Path, web: Web, verdict: str = "", kind: str = "") -> tupl
                 Combined([notes, Outward(web)]),
                 RunStore(folder),
                 Ask(""),
-                mixed="notes",
             )
             ask = Ask(QUESTION, effort=Effort.DEEP, tool_calls=6)
             run = await researcher.ask(ask, "lead", person=person)
@@ -407,13 +406,20 @@ async def test_a_person_decides_what_a_lead_asks_in_public(tmp_path: Path, verdi
     assert ("orlivar" in web.queries) is bool(sent)
 
 
-def test_what_is_mixed_is_known_before_it_is_opened():
-    server = ToolServer(command="a", tools=("b",))
-    for names, servers, mixed in (
-        (("web", "python"), {}, ""),
-        (("docs",), {"wiki": server}, ""),
-        (("docs", "web", "history"), {}, "docs, history"),
-        (("web",), {"wiki": server}, "wiki"),
-        (("docs",), {"wiki": server.model_copy(update={"public": True})}, "docs"),
+def test_sources_and_tools_of_both_kinds_are_parted():
+    private = ToolServer(command="a", tools=("find",))
+    public = private.model_copy(update={"public": True})
+    for found, servers, parts in (
+        (Combined([Outward(Web())]), {"wiki": private}, ("", "web")),
+        (Combined([FixedSearch()]), {"wiki": public}, ("search", "")),
+        (Combined([FixedSearch(), Outward(Web())]), {"a": private, "b": public}, ("search", "web")),
+        (Combined([FixedSearch()]), {"wiki": private}, None),
+        (Combined([Outward(Web())]), {"wiki": public}, None),
     ):
-        assert Sources(names, tool_servers=servers).mixed == mixed
+        tools = Equipped(found, servers)
+        kinds = [of_kind(tools, kind) for kind in ("private", "public")]
+        assert tools.mixed is (parts is not None)
+        assert parts is None or tuple(each.name for each in kinds) == parts
+        held = [getattr(each, "allowed", frozenset()) for each in kinds]
+        assert parts is None or held[0].isdisjoint(held[1])
+        assert of_kind(tools, "") is tools
