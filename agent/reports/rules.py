@@ -1,10 +1,9 @@
 """What a claim's words, numbers and denials say about its support, without any model.
 
 A number, name or quotation that the source lacks, or a denial turned round, makes a claim
-unsupported, and a sentence of the source is supported; of all else the rules are not sure. How
-likely it is supported tells a logistic model of four features of the sentences that together have
-most of its words, fitted on claims labelled by people; it is blind to who did what to whom, and a
-free paraphrase can look unlikely to it.
+unsupported, and a sentence of the source is supported; of all else the rules are not sure. The
+share of its words in the sentences that together have most of them says where it is likely
+supported; that is blind to who did what to whom, and to a free paraphrase.
 
 Numbers count with their scale and unit, in digits or words; a name is an identifier, an acronym or
 a capitalised word that does not begin a sentence.
@@ -492,12 +491,6 @@ ENOUGH = 0.6
 """share of a clause's content words from which the evidence contains it"""
 TOO_FEW = 0.4
 """share of them below which it does not"""
-MOST_MISSING = 3
-WEIGHTS = (-3.32, 3.50, 1.81, 0.67, -1.96)
-"""of a constant and the features of `log_odds`: a logistic fit to labelled claims without a fault,
-of WiCE's development set (87, the half that thresholds may be tuned on) and of AttributionBench's
-(839), the sets weighted equally"""
-
 _CLAUSE = re.compile(
     r";|(?:,|(?<!\s))\s++(?:and|but|while|whereas)\s+|,\s+(?:which|who|so|or)\s+", re.I
 )
@@ -533,8 +526,7 @@ def likely_finding(pair: Pair) -> ClaimFinding:
     found = lexical_finding(pair)
     if found != ClaimFinding("unchecked") or pair.missing(pair.source):
         return found
-    likely = min(shares_of_clauses(pair)) >= TOO_FEW and log_odds(pair) >= 0
-    return ClaimFinding("supported") if likely else found
+    return ClaimFinding("supported") if min(shares_of_clauses(pair)) >= ENOUGH else found
 
 
 def _beside_words(claim: str, text: str) -> Iterator[str]:
@@ -546,42 +538,12 @@ def _beside_words(claim: str, text: str) -> Iterator[str]:
     return (part for i, part in enumerate(parts) if any(has[i : i + 3]))
 
 
-def log_odds(pair: Pair) -> float:
-    """Log-odds that the source supports a claim without a fault, by `WEIGHTS`.
-
-    The features, against title and evidence: shares, 0 to 1, of the claim's words in the best
-    sentence and of the worst clause's words in all; the logarithm of one plus the number of missing
-    words; the number of missing names.
-    """
-    claim, parts = _write_out_dates(pair.claim), _read(pair)
-    near = "\n".join(parts)
-    language = language_with(claim, near)
-    words = content_words(claim, language) - NEGATIONS
-    features = (
-        1.0,
-        max((shares(claim, part) for part in parts), default=0.0),
-        min(shares_of_clauses(pair)),
-        math.log1p(len(words - content_words(near, language))),
-        min(len(missing_names(claim, near)), MOST_MISSING),
-    )
-    return sum(weight * value for weight, value in zip(WEIGHTS, features, strict=True))
-
-
-def chance(odds: float) -> float:
-    """The probability in [0, 1] of log-odds."""
-    return 1 / (1 + math.exp(-odds))
-
-
 def shares_of_clauses(pair: Pair) -> list[float]:
     """For each clause the share of its words that title and evidence have."""
-    near = "\n".join(_read(pair))
-    return [shares(clause, near) for clause in clauses(_write_out_dates(pair.claim))]
-
-
-def _read(pair: Pair) -> list[str]:
-    """The sentences of the evidence, each with the title before it."""
-    found = evidence(_write_out_dates(pair.claim), _write_out_dates(pair.source.text))
-    return [f"{pair.source.title}\n{sentence}" for sentence in found]
+    claim, text = _write_out_dates(pair.claim), _write_out_dates(pair.source.text)
+    found = evidence(claim, text)
+    near = "\n".join([pair.source.title, *found]) if found else ""
+    return [shares(clause, near) for clause in clauses(claim)]
 
 
 @lru_cache(maxsize=64)

@@ -3,16 +3,14 @@
 A chat server is asked about a batch of claims per call and replies with verdicts as validated JSON;
 the rule that numbers, names and quotations must occur in the cited text overrides its reply, so no
 passage can talk the model out of it. From an embedded model the probability of "Yes" is read both
-ways and combined with the rules' log-odds; it is not asked about a pair that the rules find at
-fault or far from the passage. If the model fails or may not be called any more, the rules check
-instead, and the result says so.
+ways; it is not asked about a pair that the rules find at fault or far from the passage. If the
+model fails or may not be called any more, the rules check instead, and the result says so.
 
 The transcript is not changed: the result is stored beside it. Every model call goes through the
 run's journal. Another model than the policy's, or a checker of one's own, may check in its place.
 """
 
 import asyncio
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,10 +49,8 @@ from rubricem.agent.reports.rules import (
     LexicalChecker,
     Pair,
     bids,
-    chance,
     evidence,
     lexical_finding,
-    log_odds,
     shares_of_clauses,
     statements_of,
 )
@@ -95,13 +91,6 @@ CHARACTERS = 1200
 CLAIM_CHARACTERS = 800
 SAYS = "Does the passage say what the claim says?"
 SAYS_MORE = "Does the claim say anything that the passage does not say?"
-LEAST_ODDS = -1.5
-"""below these log-odds of the rules the model is not asked"""
-MODEL_WEIGHT, MODEL_LEAN = 1.8, -0.5
-"""weight of the difference of both log-odds of Yes, and bias: a logistic fit to the 1.5B's replies
-on 46 claims of WiCE's development set, from the half on which thresholds may be tuned; half of the
-fitted bias (-1.0) was as good there and doubts fewer claims that hold"""
-TINY = 1e-4
 SUPPORTED = 0.5
 
 
@@ -130,21 +119,21 @@ class ChoiceChecker:
         return Findings(tuple(found), bill.usage)
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
-        """The probability in [0, 1] that the passage says the claim, by rules and model together.
+        """How far the passage says the claim and no less, in [0, 1]; 0 if it has few of its words.
 
         On some texts a small model is biased to Yes, whatever it is asked. It is therefore asked
         the opposite as well, where its bias is the same and cancels in the difference.
         """
-        odds, usage = log_odds(pair), NO_USAGE
-        if odds < LEAST_ODDS:
-            return chance(odds), usage
+        if _idle(pair):
+            return 0.0, NO_USAGE
+        chances, usage = list[float](), NO_USAGE
         system, shown = Message("system", template("verify_choice")), question(pair)
-        for asked, sign in ((SAYS, 1), (SAYS_MORE, -1)):
+        for asked in (SAYS, SAYS_MORE):
             messages = [system, Message("user", f"{shown}{asked} Yes or No?")]
             yes, used = await chance_of_yes(self._reader, messages)
+            chances.append(yes)
             usage += used
-            odds += sign * MODEL_WEIGHT * math.log(max(yes, TINY) / max(1 - yes, TINY))
-        return chance(odds + MODEL_LEAN), usage
+        return (1 + chances[0] - chances[1]) / 2, usage
 
 
 def finding_at(pair: Pair, probability: float) -> ClaimFinding:
@@ -155,7 +144,7 @@ def finding_at(pair: Pair, probability: float) -> ClaimFinding:
         return ClaimFinding("supported")
     if probability >= SUPPORTED or (not whole and max(told) >= ENOUGH):
         return ClaimFinding("partial", IN_PART)
-    said = f"rules and model hold it {probability:.0%} likely that the source says this"
+    said = f"the model holds it {probability:.0%} likely that the source says this"
     return ClaimFinding("unsupported", said)
 
 
@@ -243,7 +232,7 @@ IDLE = "the claim stands without this source, which says nothing of it"
 
 
 def _idle(pair: Pair) -> bool:
-    """Whether a source among several shares too little with any part of the claim to hold it."""
+    """Whether a source shares too little with any part of the claim to hold it."""
     return max(shares_of_clauses(pair), default=0.0) < TOO_FEW
 
 

@@ -365,16 +365,12 @@ async def _open_page(run: Run, wanted: str) -> Found:
             note = f"This page holds the same text as {other}; the two count as one source."
             return reply_of([], note=note, copy_of=other)
         if sought and not number:
-            most = PAGES_WORTH * run.ask.passages
-            shown = nearest(passages, sought, run.ask.question, most)
-            cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
-            if run.decoding is Decoding.FREE:
-                told = run.evidence.shown([*run.sources])
-                new = unshown(passages, told) or passages
-                near = nearest(new, sought, run.ask.question, PIECES_READ)
-                shown = parts_around(passages, near, run.passage_words, told)
-                cut = f"These {len(shown)} parts of the page are nearest to the"
-            note = f"{cut} question." if len(shown) < len(passages) else ""
+            told = run.evidence.shown([*run.sources])
+            new = unshown(passages, told) or passages
+            near = nearest(new, sought, run.ask.question, PIECES_READ)
+            shown = parts_around(passages, near, run.passage_words, told)
+            cut = f"These {len(shown)} parts of the page are nearest to the question."
+            note = cut if len(shown) < len(passages) else ""
         else:
             first = int(number[1]) - 1 if number else _behind(source, passages)
             shown, last = read_on(passages, first, run.passage_words)

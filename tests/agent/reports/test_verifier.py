@@ -10,10 +10,9 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.reports.rules import ClaimFinding, Findings, Pair, chance, log_odds
+from rubricem.agent.reports.rules import ClaimFinding, Findings, Pair
 from rubricem.agent.reports.verifier import (
     CHARACTERS,
-    MODEL_LEAN,
     SAYS,
     SAYS_MORE,
     AnswerVerifier,
@@ -72,10 +71,10 @@ async def test_an_embedded_model_is_asked_both_ways_of_what_the_rules_leave_open
 
 
 @pytest.mark.parametrize("leaning", [0.05, 0.5, 0.95])
-async def test_a_model_that_says_yes_or_no_to_everything_changes_nothing(leaning: float):
+async def test_a_model_that_says_yes_or_no_to_everything_tells_nothing(leaning: float):
     pair = claim_pair("The cache grows without bound.")
     found, _ = await ChoiceChecker(GivenModel(leaning)).probability(pair)
-    assert found == pytest.approx(chance(log_odds(pair) + MODEL_LEAN))
+    assert found == pytest.approx(0.5)
 
 
 def test_of_a_long_passage_what_stands_around_the_closest_sentence_is_shown():
