@@ -156,7 +156,7 @@ def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYT
         return told.read()
 
 
-READERS_VERSION = 13
+READERS_VERSION = 14
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000
@@ -238,7 +238,7 @@ def find_files(root: Path, below: str = "") -> FolderFiles:
             if not stat.S_ISREG(state.st_mode):
                 continue
             location = (Path(below) / place / name).as_posix()
-            if kind := _unread_kind(path):
+            if kind := _unread_kind(path) if state.st_size else "empty file":
                 unread[kind] += 1
                 first = min(filter(None, (first, location)))
             else:

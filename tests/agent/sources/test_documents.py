@@ -117,6 +117,7 @@ async def test_what_is_not_read_is_counted_by_kind_in_one_line(
         (documents / name).write_bytes(b"\0\1\2")
     (documents / "program").write_bytes(b"\x7fELF\0\0")
     (documents / "README").write_text("Drones have no sting.\n")
+    (documents / "empty.md").touch()
     source = Folder(documents, tmp_path / "cache")
     assert [p.location for p in await source.search("sting", 1)] == ["README"]
     (read,) = source.problems
@@ -125,7 +126,7 @@ async def test_what_is_not_read_is_counted_by_kind_in_one_line(
     assert head == "read 3 files of documents"
     assert unread.rstrip(".").split(", ") == [
         "2 .7z (a .zip can be read)", "2 pictures", "2 programs", "1 .doc (a .docx can be read)",
-        "1 .odd",
+        "1 .odd", "1 empty file",
     ]  # fmt: skip
 
 

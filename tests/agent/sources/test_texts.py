@@ -123,11 +123,7 @@ def test_a_list_counts_from_its_first_number(name: str, content: str) -> None:
 def test_front_matter_may_be_toml_or_broken() -> None:
     toml = told("a.md", '+++\ntitle = "Trial"\ndate = 2023-05-17\ntags = ["a"]\n+++\n\nText.\n')
     assert toml.title == "Trial" and "2023-05-17" in text_of(toml)
-    for front in (
-        "% Trial\n% A. Lee\n% May\n",
-        '{\n"title": "Trial"}\n',
-        '---json\n{"title": "Trial"}\n---\n',
-    ):
+    for front in ("% Trial\n% A. Lee\n% May\n", '---json\n{"title": "Trial"}\n---\n'):
         other = told("d.md", f"{front}\nText.\n")
         assert other.title == "Trial" and text_of(other).endswith("Text.")
     broken = told("b.md", "---\ntitle: Trial: the third\nx: [\n---\n\nText.\n")

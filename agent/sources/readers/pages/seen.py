@@ -117,6 +117,7 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
     for frame in tree.xpath("descendant::iframe[@srcdoc]"):
         frame.tag, frame.text = "div", None
         frame[:] = filter(lambda inner: inner is not None, [html_tree(frame.get("srcdoc"))])
+    _tell_drawings(tree)
     _style_by_class(tree)
     empty([*tree.iter(*_UNSEEN.split())])
     for span in tree.iter("span"):
@@ -127,6 +128,15 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
     empty([e for e, kind in kinds if "note" not in kind])
     empty([e for e in tree.xpath(_STYLED) if _OUT_OF_SIGHT.search(e.get("style"))])
     return tree
+
+
+def _tell_drawings(tree: etree._Element) -> None:
+    """Leave what is written in drawings (SVG), in their place."""
+    for drawing in [*tree.iter("svg")]:
+        labels = filter(None, (" ".join(text_of(e).split()) for e in drawing.iter("text")))
+        if told := ", ".join(labels):
+            drawing.clear(keep_tail=True)
+            drawing.tag, drawing.text = "span", f" [drawing: {told}] "
 
 
 def _style_by_class(tree: etree._Element) -> None:

@@ -62,7 +62,8 @@ class Org(Markup):
             r"\|": self._table,
             r":(?:\s|\Z)": self._fixed,
             r"\[fn:([\w-]{1,40})\]\s+(.*)": self._note,
-            r"(?:[-+*]|(\d+[.)]))(?:\s+|\Z)(?:(\S.{0,200}?)\s+::(?:\s+|\Z))?(.*)": self._item,
+            r"(?:[-+*]|(\d+[.)]))(?:\s+|\Z)(?:\[@(\d+)\]\s+)?"
+            r"(?:(\S.{0,200}?)\s+::(?:\s+|\Z))?(.*)": self._item,
         }
 
     def _head(self, found: re.Match[str], indent: int) -> bool:
@@ -95,11 +96,11 @@ class Org(Markup):
         self.page.note(found[1], self.inline.told(" ".join((found[2], *map(str.strip, more)))))
 
     def _item(self, found: re.Match[str], indent: int) -> None:
-        if found[2]:
-            self.page.term(indent, self.inline.told(found[2]))
+        if found[3]:
+            self.page.term(indent, self.inline.told(found[3]))
         else:
-            self.page.item(indent, found[1] or "")
-        self.page.say(found[3], indent + 1)
+            self.page.item(indent, (found[2] or found[1]) if found[1] else "")
+        self.page.say(found[4], indent + 1)
 
     def _table(self, found: re.Match[str], indent: int) -> None:
         rows, headers = list[list[str]](), 0

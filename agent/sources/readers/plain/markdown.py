@@ -4,12 +4,11 @@ markdown-it-py reads it (1.4 s of the 2.4 that a dense megabyte takes, and linea
 notes, terms, formulas, superscripts and subscripts; what Obsidian and MDX add is told here.
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lxml.html import defs
@@ -17,7 +16,8 @@ from lxml.html import defs
 from rubricem.agent.sources.readers.document import Block, BlockKind, Document, Input, Section
 from rubricem.agent.sources.readers.pages.seen import TEX_BETWEEN
 from rubricem.agent.sources.readers.plain.data import load_yaml, told_lines
-from rubricem.agent.sources.readers.plain.writing import formula, sections_of, shown_formula
+from rubricem.agent.sources.readers.plain.rst import drawn_table
+from rubricem.agent.sources.readers.plain.writing import formula, sections_of, shown_formula, table
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -37,6 +37,7 @@ _LITERAL = re.compile(r"(?<=\d)\*{1,2}(?=\d)|(?<![^\s(])\*(?=\.\w)|<(?=([a-zA-Z]
 _KEPT = {ord("*"): "\ufdd0", ord("<"): "\ufdd1"}
 """what stands for such signs until the page is written"""
 _COMMENT = re.compile(r"%%[^%]{0,10000}%%|\{/\*[^*]{0,10000}\*/\}")
+_GRID, _DASHES = (re.compile(each) for each in (r"\+(?:[-=:]+\+)+\s*\Z", r"\s*--+(?:\s+--+)+\s*\Z"))
 _ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}\n]{0,200}\}[ \t]*$")
 _IMPORTS = re.compile(r"^(?:import|export)\s.*$\n?", re.M)
 _LONGEST_PARAGRAPH = 50_000
@@ -65,15 +66,11 @@ def read_markdown(given: Input) -> Document:
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """(the fields at the beginning, in YAML, TOML or JSON or after %, the text below them)."""
+    """(the fields at the beginning, in YAML or TOML or after %, the text below them)."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if found := _TITLED.match(text):  # as of Pandoc
         told = zip(("title", "author", "date"), found[0].split("\n"), strict=False)
         return {name: line[1:].strip() for name, line in told if line}, text[found.end() :]
-    if text[:2] == "{\n":  # as Hugo takes it, too
-        with suppress(ValueError):
-            fields, end = json.JSONDecoder().raw_decode(text)
-            return fields, text[end:]
     if not (found := _FRONT.match(text[:_LONGEST_FRONT])) or not found[2].strip():
         return {}, text
     try:
@@ -137,9 +134,40 @@ def _reader(*, linked: bool) -> "MarkdownIt":
         double_inline=True,
         renderer=lambda tex, options: formula(tex, display=options["display_mode"]),
     )
+    reader.block.ruler.before("table", "drawn", _drawn)
     reader.core.ruler.before("inline", "as_written", _as_written)
     reader.add_render_rule("fence", _fence)
     return reader
+
+
+def _drawn(state: Any, begin: int, end: int, silent: bool) -> bool:
+    """A table as Pandoc has it: drawn cell by cell, or in columns below or between dashes."""
+
+    def line(at: int) -> str:
+        return str(state.getLines(at, at + 1, state.blkIndent, False)) if at < end else ""
+
+    first, last = line(begin), begin + 1
+    grid, ruled = _GRID.match(first), _DASHES.match(first)
+    rule = first if ruled else line(begin + 1)
+    named = len(re.findall(r"\S(?:\s{2,}|\s*\Z)", first)) > 1
+    if not (grid or (_DASHES.match(rule) and (ruled or named))):
+        return False
+    while line(last).strip():
+        last += 1
+    lines = [line(at) for at in range(begin, last)]
+    if grid:
+        lines = [each.replace(":", "-") if _GRID.match(each) else each for each in lines]
+        page = drawn_table(lines, state.md.renderInline)
+    elif ruled and not _DASHES.match(lines[-1]):
+        return False
+    else:
+        starts = [found.start() for found in re.finditer("-+", rule)]
+        told = [each for each in lines if not _DASHES.match(each)]
+        rows = ([each[a:b].strip() for a, b in pairwise([*starts, None])] for each in told)
+        page = table(([*map(state.md.renderInline, row)] for row in rows), int(not ruled))
+    state.push("html_block", "", 0).content = page
+    state.line = last
+    return True
 
 
 def _fence(renderer: Any, tokens: Any, at: int, *given: Any) -> str:

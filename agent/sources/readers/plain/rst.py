@@ -7,7 +7,7 @@ not know, as most of Sphinx's, is lost.
 
 import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from textwrap import dedent
 
@@ -242,10 +242,15 @@ class Rst(Markup):
         empty = (n for n in range(start, len(self.lines)) if not self.lines[n].strip())
         ends = (n for n in empty if grid or (n > start + 1 and {*self.lines[n - 1]} <= {*"= "}))
         self.at = next(ends, len(self.lines))
-        lines = [line[indent:] for line in self.lines[start : self.at]]
-        rows, headers = (_grid if grid else _columns)(first, lines)
-        told = [[self.inline.told(text) for (text,) in row] for row in rows if row]
-        self.page.add(table(told, headers or None), indent)
+        lines = [first, *(line[indent:] for line in self.lines[start : self.at])]
+        self.page.add(drawn_table(lines, self.inline.told), indent)
+
+
+def drawn_table(lines: list[str], inline: Callable[[str], str]) -> str:
+    """A table in HTML that is drawn in columns or, as its first line has a +, cell by cell."""
+    rows, headers = (_grid if lines[0][0] == "+" else _columns)(lines[0], lines[1:])
+    told = [[inline(text) for (text,) in row] for row in rows if row]
+    return table(told, headers or None)
 
 
 _Cells = list[list[str]]

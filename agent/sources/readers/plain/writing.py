@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import count
 from textwrap import dedent
@@ -19,9 +20,8 @@ def formula(tex: str, *, display: bool = False) -> str:
     return f'<math display="block"><mtext>{told}</mtext></math>' if display else told
 
 
-def shown_formula(tex: str) -> str:
-    """One that stands by itself."""
-    return formula(tex, display=True)
+shown_formula = partial(formula, display=True)
+"""one that stands by itself"""
 
 
 def plain(text: str) -> str:
