@@ -129,7 +129,7 @@ def confirm(question: str, yes: bool) -> bool:
     """The answer of the person at the terminal; SettingsError if there is none to ask."""
     if not (yes or sys.stdin.isatty()):
         raise SettingsError(
-            f"There is no terminal to ask at: {question}", "Say --yes, if you are sure."
+            f"There is no terminal to ask at: {question}", "Add --yes if you are sure."
         )
     return yes or click.confirm(question)
 

@@ -125,7 +125,7 @@ class AttemptError(Exception):
 
     def final(self, tries: int = 1, spent: Usage = NO_USAGE) -> PolicyError:
         """The error of a call whose last try it was."""
-        times = f", also at try {tries}" if tries > 1 else ""
+        times = f", after {tries} tries" if tries > 1 else ""
         error = PolicyError(f"{self}{times}", self.remedy, spent)
         error.away, error.kind = self.away, self.kind
         return error

@@ -421,7 +421,7 @@ class Pair:
         beside = [self.missing(source) for source in self.beside]
         for kind, term in self.missing(self.source):
             if (names or kind != "name") and all((kind, term) in missing for missing in beside):
-                return f'the {kind} "{term}" does not stand in the source'
+                return f'the {kind} "{term}" is not in the source'
         return ""
 
     def missing(self, source: Source) -> list[tuple[str, str]]:

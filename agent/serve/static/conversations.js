@@ -247,7 +247,7 @@ function marked(text, sought) {
 function nothing({ q, tag }) {
   return q || tag ? empty(t("Nothing was found"), t("No question or report holds all of these words.")) : empty(
     t("No conversations yet"),
-    t("Ask a question, and it will stand here."),
+    t("Ask a question, and it appears here."),
     el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
   );
 }

@@ -41,7 +41,7 @@ async function load(pickers, place, chosen, signal) {
       place,
       chosen[0]
         ? chosen.filter(Boolean).map((run) => column(run, runs, signal))
-        : empty(t("Choose a run"), t("Its scores will stand here.")),
+        : empty(t("Choose a run"), t("Its scores appear here.")),
     );
   } catch (error) {
     if (error.name !== "AbortError") replace(place, failure(error));

@@ -301,7 +301,7 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
 @pytest.mark.parametrize(
     ("script", "told", "remedy"),
     [
-        ([CUT] * 4, "broke off in the middle of a reply, also at try 4", "server's log"),
+        ([CUT] * 4, "broke off in the middle of a reply, after 4 tries", "server's log"),
         ([""] * 4, "sent an empty reply", ""),
         (
             [Reply("", reasoning="hm " * 9, finish="length")],
@@ -309,7 +309,7 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
             "max_tokens",
         ),
         ([Reply("no", finish="content_filter")], "content filter", ""),
-        ([Fault(429)] * 4, "limits its callers (429), also at try 4", "fewer calls"),
+        ([Fault(429)] * 4, "limits its callers (429), after 4 tries", "fewer calls"),
         ([Fault(429, "You exceeded your current quota", "insufficient_quota")], "no quota", ""),
         ([Fault(500, "CUDA out of memory")] * 4, "failed: CUDA out of memory", ""),
         ([Fault(500, body="")] * 4, "failed: for no reason that it tells (500)", ""),

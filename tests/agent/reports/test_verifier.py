@@ -61,7 +61,7 @@ async def test_an_embedded_model_is_asked_both_ways_of_what_the_rules_leave_open
     model = GivenModel(lambda shown: 0.2 if SAYS_MORE in shown else 0.9)
     claims = (UNBOUNDED, "It holds 128 calls.", "It holds 256 calls.", "Zebras gallop by night.")
     found = await ChoiceChecker(model).check([claim_pair(claim) for claim in claims])
-    fault = ClaimFinding("unsupported", 'the number "256" does not stand in the source')
+    fault = ClaimFinding("unsupported", 'the number "256" is not in the source')
     assert found.each[:3] == (ClaimFinding("supported"), ClaimFinding("supported"), fault)
     assert found.each[3].verdict == "unsupported"
     assert (found.usage.calls, found.usage.prompt_tokens) == (4, sum(map(len, model.read)))
