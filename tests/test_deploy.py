@@ -2,14 +2,17 @@
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 import yaml
 
@@ -17,6 +20,7 @@ from rubricem.agent.cli import main
 from rubricem.agent.cli.serve import PORT
 from rubricem.agent.settings import PREFIX, Settings
 from tests.conftest import ROOT
+from tests.support.waiting import free_port, wait_for
 
 DEPLOY = ROOT / "deploy"
 IMAGE = (DEPLOY / "Dockerfile").read_text()
@@ -61,6 +65,8 @@ def test_the_image_copies_what_there_is_and_is_let_to_see_it():
     copied += ["README.md", "LICENSE"]
     seen = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert [path for path in copied if not (ROOT / path).exists() or f"!{path}" not in seen] == []
+    # As the Makefile does: what the lock leaves out on purpose is not asked for.
+    assert "pip install --no-deps --require-hashes -r constraints-ask.txt\n" in IMAGE
 
 
 def test_the_composition_serves_loopback_alone_with_a_search_and_a_model_by_profile():
@@ -93,6 +99,87 @@ def test_a_linter_that_is_installed_finds_nothing(tmp_path: Path, tool: str, com
     )
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+class Stages:
+    """The image's stages, each in a folder over Debian in the place of its base: no registry."""
+
+    def __init__(self, where: Path, debian: Path) -> None:
+        self.where, self.debian = where, debian
+        self.root, self.env, self.place, self.user = where, dict[str, str](), "/", "0:0"
+
+    def build(self) -> None:
+        for line in re.sub(r"\\\n\s*|^#.*\n", "", IMAGE, flags=re.M).splitlines():
+            word, _, rest = line.partition(" ")
+            match word:
+                case "FROM":
+                    self.begin(rest.partition(" AS ")[2] or "last")
+                case "ENV":
+                    named = shlex.split(rest.replace("$PATH", self.env["PATH"]))
+                    self.env |= dict(each.split("=", 1) for each in named)
+                case "WORKDIR":
+                    self.place = rest
+                    (self.root / rest[1:]).mkdir(parents=True, exist_ok=True)
+                case "COPY":
+                    self.copy(rest)
+                case "USER":
+                    self.user = f"{rest}:{rest}"
+                case "RUN":
+                    assert self.run("sh", "-ec", rest).wait() == 0, line
+
+    def begin(self, name: str) -> None:
+        self.root, self.place = self.where / name, "/"
+        subprocess.run(["cp", "-a", self.debian, self.root], check=True)
+        for file in ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"):
+            shutil.copy(Path("/", file), self.root / file)
+        (self.root / "usr/bin/python").symlink_to("python3")
+        self.env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp", "LANG": "C.UTF-8"}
+        self.env |= {name: held for name, held in os.environ.items() if name in PASSED_ON}
+
+    def copy(self, asked: str) -> None:
+        *names, to = asked.split()
+        start = ROOT
+        if names[0].startswith("--from="):
+            start = self.where / names.pop(0).removeprefix("--from=")
+        for name in names:
+            target = self.root / Path(self.place, to).relative_to("/")
+            subprocess.run(["cp", "-a", start / name.lstrip("/"), target], check=True)
+
+    def run(self, *command: str) -> subprocess.Popen[bytes]:
+        """A command in the present stage, as its user."""
+        told = [f"{name}={held}" for name, held in self.env.items()]
+        inside = ["env", "-i", "-C", self.place, *told, *command]
+        return subprocess.Popen(["chroot", f"--userspec={self.user}", self.root, *inside])
+
+
+PASSED_ON = {"PIP_CERT", "HTTPS_PROXY", "https_proxy"}
+DEBOOTSTRAP = ("debootstrap", "--variant=minbase", "--include=python3,python3-venv,ca-certificates")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path):
+    if shutil.which("debootstrap") is None or os.geteuid():
+        pytest.skip("debootstrap is not installed, or this is not root")
+    debian = tmp_path / "debian"
+    subprocess.run([*DEBOOTSTRAP, "bookworm", debian], check=True, stdout=subprocess.DEVNULL)
+    stages = Stages(tmp_path, debian)
+    stages.build()
+    (entry,) = json.loads(re.findall(r"^ENTRYPOINT (.*)$", IMAGE, re.M)[0])
+    port = free_port()
+    server = stages.run(entry, "serve", "--host", "127.0.0.1", "--port", str(port))
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+    finally:
+        server.terminate()
+        server.wait()
+    assert (stages.root / "data/serve-token").stat().st_uid == int(stages.user.partition(":")[0])
+
+
+def answers(address: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(address, trust_env=False).is_success
+    return False
 
 
 @pytest.mark.parametrize("file", ["rounds.sbatch", "rounds.yaml"])
