@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
@@ -288,7 +288,7 @@ def _provenance(item: BankItem) -> Iterator[tuple[str, str]]:
     yield "written", f"{held.written_at:%Y-%m-%d %H:%M} UTC"
     yield "origin", " ".join((held.origin, one_line(item.edited_by, 40)))
     yield "replaces", one_line(held.replaces, 40)
-    yield "run", one_line(held.trajectory_id, 80)
+    yield "run", one_line(_run_of(held.trajectory_id), 80)
     yield "policy", one_line(f"{held.policy} {held.policy_version}", 160)
     yield "judge", one_line(f"{held.judge} {held.judge_version}", 160)
     stages = zip(Stage, held.stage_scores, strict=False)
@@ -299,6 +299,15 @@ def _provenance(item: BankItem) -> Iterator[tuple[str, str]]:
     yield "", one_line(parts.justification, 400) if parts else ""
     mean = "" if item.mean_score is None else f", mean score {item.mean_score:.2f}"
     yield "recalled by", pluralise(item.recalled, "run") + mean
+
+
+def _run_of(trajectory_id: str) -> str:
+    """The name of the run, under which other commands know it, if it is still there."""
+    for path in (load_settings().data_dir / "runs").glob("*/trajectory.json"):
+        with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+            if f'"id":"{trajectory_id}"' in file.read(200):
+                return path.parent.name
+    return trajectory_id
 
 
 def _score(score: float | None) -> str:
@@ -328,10 +337,12 @@ async def _edit_in_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
 async def _keep_edit(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
     """The new version in the bank; None where the words are those that it has."""
     from rubricem.agent.learning.reflect import Parsed
+    from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS
 
     parsed = Parsed.of(written)
     if parsed.fault:
-        raise SettingsError(parsed.fault, "Write both blocks, each once and between its own tags.")
+        tags = " and ".join(f"<{tag}>...</{tag}>" for tag in (RUBRICS, TAKEAWAYS))
+        raise SettingsError(parsed.fault, f"Write both blocks, each once: {tags}.")
     clean, told = screen_edit(item.reflection, parsed.rubrics, parsed.takeaways)
     for line in told:
         click.echo(f"warning: {one_line(line)}", err=True)

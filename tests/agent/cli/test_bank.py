@@ -25,9 +25,12 @@ def test_a_reflection_is_shown_with_where_it_comes_from_and_its_versions(data: P
     told = {"policy": "qwen", "policy_version": "1f2e", "judge": "judge", "judge_version": "r3"}
     held = put(data, reflection("old"), reflection("new", **told, **scored))
     asyncio.run(held.note_use("run-7", ["new"]))
+    (data / "runs" / "heaps").mkdir(parents=True)
+    (data / "runs" / "heaps" / "trajectory.json").write_text('{"schema_version":1,"id":"run-1"}')
     shown = bank("show", "ne").stdout
     for said in (
-        "run-1", "qwen 1f2e", "judge r3", "plan 0.50, research -, review 0.25, answer 1.00",
+        "run          heaps", "qwen 1f2e", "judge r3",
+        "plan 0.50, research -, review 0.25, answer 1.00",
         "specificity 0.80", "It is exact.", "2026-01-02 03:04 UTC", "1 run", "Pitfalls: guessing",
         "- read the source",
     ):  # fmt: skip
