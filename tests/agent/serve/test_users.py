@@ -129,21 +129,20 @@ def log_in(browser: httpx.Client, token: str) -> None:
     browser.headers["X-Rubricem-Key"] = reply.json()["key"]
 
 
-async def test_why_a_run_failed_names_no_folder_of_the_server_to_others(
+async def test_why_a_question_is_refused_names_no_folder_of_the_server_to_others(
     server: Asking, tmp_path: Path
 ):
     shutil.rmtree(tmp_path / "documents")
     for name in ("anna", ""):
-        run = asked(server, name, QUESTION)
+        refused = server.ask(name, "POST", "/api/runs", {"question": QUESTION})
+        assert refused.status_code == 422 and "There is no folder" in refused.text
+        assert (str(tmp_path) in refused.text) is (name == "")
         chat = {"messages": [{"role": "user", "content": QUESTION}]}
         told = [server.ask(name, "POST", "/v1/chat/completions", chat).text]
         token = f"Bearer {server._tokens[name]}"
         async with client(server._address, Authorization=token) as tools:
             failed = await tools.call_tool("research", {"question": QUESTION})
         told.append(failed.model_dump_json())
-        for path in (f"/{run}", f"/{run}/report", f"/{run}/events", ""):
-            page = server.ask(name, "GET", f"/api/runs{path}").text
-            assert "There is no folder" in page and (str(tmp_path) in page) is (name == "")
         for text in told:
             assert "There is no folder 'FOLDER'" in text and str(tmp_path) not in text
 
