@@ -220,7 +220,7 @@ QUOTA = Fault(429, "You exceeded your current quota", code="insufficient_quota")
     [
         (["yes"], ("scripted",), None, ""),
         (["yes"], None, "scripted", ""),
-        (["yes"], None, None, "(404)"),
+        (["yes"], None, None, "lists no models"),
         (["yes"], (), None, "lists no models"),
         ([Fault(401, "no such key")], ("scripted",), None, "refused the API key (401)"),
         ([QUOTA], ("scripted",), None, "has no quota left (429)"),
@@ -249,7 +249,7 @@ def test_runs_in_progress_end_as_they_began_and_users_get_the_new_model(
     assert owner.change(base_url=model.base_url, source=[str(notes)]).status_code == 200
     users = Users(owner.desk.settings.data_dir)
     anna = Owner(owner.url, owner.desk, users.put("anna", UserBudget()))
-    assert anna.ask("GET", "status").json()["model"] == ""
+    assert anna.ask("GET", "status").json()["model"] == model.base_url
     slow = owner.ask("POST", "runs", {"question": f"{QUESTION} slowly"}).json()["run"]
     former = owner.desk.researchers
     with ScriptedServer(reply, ("newer",)) as other:
