@@ -227,8 +227,8 @@ def linear_office(element: etree._Element, level: int = 0) -> str:
             told.append(linear_office(child, level + 1))
             parts[name] = _joined((parts[name], told[-1]))
     if tag == "d":
-        signs = (parts.get(f"@{name}", sign) for name, sign in _FENCES.items())
-        return _fenced(*signs, told)
+        begin, signs, end = (parts.get(f"@{name}", sign) for name, sign in _FENCES.items())
+        return _fenced(begin, signs, end, told)
     if tag in ("m", "mr", "eqArr"):
         return (", " if tag == "mr" else "; ").join(map(str.strip, told))
     return _OFFICE[tag](parts) if tag in _OFFICE else _joined(told)
