@@ -316,7 +316,7 @@ class OpenAIRuns:
                 yield ""
             for event in told:
                 if line := _line_of(event.name, event.data):
-                    yield hide(line)
+                    yield hide(prose(line)) + "\n"
 
     async def answer(self, work: Work) -> Answer:
         """The result of an ended run. Raises PolicyError for a failed one."""

