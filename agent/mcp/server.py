@@ -127,8 +127,7 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
                 "status": trajectory.status.value,
                 "reason": trajectory.reason,
                 "citations": [
-                    {**asdict(c), "claim": prose(c.claim), "quote": c.quote, "why": c.reason}
-                    for c in answer.citations
+                    {**asdict(c), "quote": c.quote, "why": c.reason} for c in answer.citations
                 ],
                 "sources": [
                     {"number": number, **source.model_dump()}

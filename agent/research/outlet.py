@@ -116,9 +116,8 @@ class Outlet:
 
     def below(self, question: str, services: Sequence[str]) -> "Outlet":
         """That of an investigation by these services: it knows what its question may tell of."""
-        said, public, private = (
-            _Texts([*each.texts]) for each in (self.said, self.public, self.private)
-        )
+        kinds = self.said, self.public, self.private
+        said, public, private = (_Texts([*each.texts]) for each in kinds)
         made = Outlet(self.allows, said, public, private, lent=len(private.texts))
         if not self.refusal(question, services):
             made.say(question)
@@ -134,9 +133,7 @@ class Outlet:
         if not self.private.texts or self.allows(service, text):
             return text, ""
         if address:
-            known = (place for kind in (self.said, self.public) for place in kind.texts)
-            held = any(normal(text) in addresses_in(each) for each in known)
-            return text, "" if held else "Its address stands in no public text."
+            return text, "" if self._is_told(text) else "Its address stands in no public text."
         if strange := self.strange(text):
             told = ", ".join(strange)
             return text, f"Not sent to {service}, since private text was read: {told}. {REMEDY}"
@@ -161,11 +158,17 @@ class Outlet:
         digits = "".join(_DIGITS.get(w, "".join(filter(str.isdigit, w))) for w in written)
         shown = self.said.numbers() | self.public.numbers()
         found += [n for n in self.private.numbers() - shown if n in digits]
+        found += [each for each in addresses_in(text) if not self._is_told(each)]
         if not found:
             together = self._together(words_in(text, code) - plain, code)
             joined = dict.fromkeys(word for word in written if words_in(word, code) & together)
             found = [" with ".join(joined)] if joined else []
         return list(dict.fromkeys(found or ([] if written else ["signs"])))
+
+    def _is_told(self, address: str) -> bool:
+        """Whether the whole address stands in text that may leave."""
+        known = (text for kind in (self.said, self.public) for text in kind.texts)
+        return any(normal(address) in addresses_in(each) for each in known)
 
     def _stands(self, word: str) -> bool:
         """Whether a word with digits stands in text that may leave as it is written here."""

@@ -130,6 +130,16 @@ def test_an_address_leaves_if_the_question_or_public_text_has_it():
         assert bool(outlet.let_out("the web", address, address=True)[1]) is held
 
 
+def test_an_address_put_together_of_public_words_does_not_leave():
+    outlet = read_both()
+    outlet.public.texts.append("See https://rules.example/mergers for one, two and three.")
+    address = "https://rules.example/one/three"
+    assert address in outlet.strange(f"What does {address} say?")
+    assert not outlet.strange("What does https://rules.example/mergers say?")
+    below = outlet.below(f"What does {address} say?", ["web"])
+    assert below.let_out("the web", address, address=True)[1]
+
+
 @contextmanager
 def guarded(outlet: Outlet) -> Iterator[Sending]:
     token = SENDING.set(sending := Sending(outlet.let_out))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -308,3 +309,45 @@ def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
     assert "--day-cost" in rubricem("users", "add", "ben", "--day-cost", "0", code=2).stderr
     rubricem("users", "rm", "anna")
     assert "no user" in refusal("users", "rm", "anna")
+
+
+@pytest.mark.parametrize(("people", "each"), [(4, 3), pytest.param(20, 10, marks=pytest.mark.slow)])
+def test_a_hostile_user_holds_up_neither_the_owner_nor_others(
+    tmp_path: Path, people: int, each: int
+):
+    """Its runs never end, and take every place that it gets; one of the others has 2,000 tokens."""
+    with ScriptedServer(reply) as model:
+        settings = run_settings(tmp_path, model, concurrency=4)
+        settings.data_dir.mkdir()
+        users = Users(settings.data_dir)
+        tokens = {f"p{n}": users.put(f"p{n}", UserBudget()) for n in range(people)} | {"": OWN}
+        tokens["p1"] = users.put("p1", UserBudget(day_tokens=2000))
+        app = create_app(RunDesk(settings), Security(token=OWN, users=users))
+        with serving_http(app) as address:
+            server = Asking(address, users, tokens)
+
+            def begun(name: str, question: str) -> str:
+                reply = server.ask(name, "POST", "/api/runs", json={"question": question})
+                assert reply.status_code in (201, 429 if name == "p1" else 201), reply.text
+                return str(reply.json().get("run", ""))
+
+            def seconds(numbers: range) -> float:
+                began = time.monotonic()
+                for number in numbers:
+                    asked(server, "", f"{QUESTION} {number}")
+                return time.monotonic() - began
+
+            asked(server, "", "What is it?")
+            alone = seconds(range(4))
+            hostile = [begun("p0", f"Does {n} go on forever?") for n in range(each)]
+            beside = seconds(range(4, 8))
+            names = [f"p{n}" for n in range(1, people)]
+            runs = [(name, begun(name, f"What of {n}?")) for n in range(each) for name in names]
+            for name, run in runs:
+                ended = run and server.ask(name, "GET", f"/api/runs/{run}/events").text
+                assert name == "p1" or "finished" in ended
+            spent = server.spent("p1").tokens
+            for run in hostile:
+                server.ask("p0", "POST", f"/api/runs/{run}/stop")
+    assert spent <= 2000 + 400, "one call"
+    assert beside <= 1.5 * alone, (beside, alone)
