@@ -102,8 +102,8 @@ audit: $(VENV)/tools.stamp
 	@$(VENV)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r constraints.txt $(ARGS)
 
 sbom: $(VENV)/tools.stamp
-	@PYTHONWARNINGS=ignore $(VENV)/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml \
-	  --output-reproducible -o $(or $(OUT),sbom.json) constraints.txt
+	@cat constraints.txt constraints-torch.txt | PYTHONWARNINGS=ignore $(VENV)/tools/bin/cyclonedx-py \
+	  requirements --pyproject pyproject.toml --output-reproducible -o $(or $(OUT),sbom.json) -
 
 question:
 	@[[ -n "$${QUESTION//[[:space:]]/}" ]] || \
