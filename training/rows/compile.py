@@ -25,16 +25,14 @@ from rubricem.agent.learning.scoring import checked_by_rules, support_of
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import Renders, end_of_turn, response_ids
 from rubricem.agent.reports.cited import Cited, cited_answer
-from rubricem.agent.research.free import search_on, system_prompt, user_message
+from rubricem.agent.research.free import system_prompt, user_message
 from rubricem.agent.settings.door import is_embedded
 from rubricem.agent.transcript.question import Ask
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
     Rule,
-    ScaffoldDocument,
     find_violation,
     is_sent_back,
-    missing_items,
     parse,
     stage_spans,
     template,
@@ -237,7 +235,6 @@ def _unsupported(trajectory: Trajectory, stricter: Collection[Rule]) -> Rule | N
 
 _EVALUATION = "<state_evaluation>"
 _FOUND = re.compile(r"^\[(\d+)\] .* \((S\d+)\)$", re.M)
-_REVIEWED = re.compile(r"(?<=</review>)\n(?=<call_tool)")
 
 
 def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
@@ -252,11 +249,6 @@ def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
         if trajectory.answer_format is AnswerFormat.EXACT:
             text = text.replace(f"\n{EXACT_LINE}", "\n")
         output = "".join(s.text for s in segments if s.author is Author.TOOL)
-        text, *call = _REVIEWED.split(text, maxsplit=1)
-        if call:
-            document = parse(text)
-            turns.append((text, search_on(document)))
-            text = _search_on(document, *call)
         turns.append((text, output and f"\n{output}"))
     user = user_message(Ask(trajectory.question, trajectory.answer_format))
     sides = [(said, own) for turn in turns for said, own in zip(turn, (True, False), strict=True)]
@@ -274,12 +266,6 @@ def _with_thought(written: str, tool_output: str) -> str:
     else:
         thought = "The search brought nothing new."
     return f"<think>{thought}</think>\n{tag}{rest}"
-
-
-def _search_on(document: ScaffoldDocument, call: str) -> str:
-    missing = "; ".join(missing_items(document))
-    evaluated = f"{_EVALUATION}Missing: {missing}</state_evaluation>"
-    return f"<think>The review names what is missing.</think>\n{evaluated}\n{call}"
 
 
 NOTHING_WRITTEN = "nothing of it has ids"

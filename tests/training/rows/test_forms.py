@@ -82,7 +82,7 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     for flags, kept, why in (
         (["--best"], "3 runs", "3 dropped: another of its group has a higher return"),
         (["--min-return", "0.2"], "3 runs", "3 dropped: its return is below --min-return"),
-        (["--min-support", "0.5"], "3 reflections", "6 dropped: its support is below"),
+        (["--min-support", "0.5"], "3 reflections", "6 dropped: none of its claims can be checked"),
     ):
         done = export(opened.run.folder, "--to", "sft", *flags, "--out", str(out))
         assert f"{kept})" in done.stdout and why in done.stdout, done.stdout
