@@ -337,18 +337,19 @@ class OpenAIChat:
             try:
                 return await self._http.stream("/chat/completions", body)
             except AttemptError as refused:
-                if is_no_model(refused.status, refused.complaint):
-                    known: list[str] = []
-                    with suppress(AttemptError):
-                        known = await self._http.model_names()
-                    raise self._server.no_model(refused.status, known) from None
                 if refused.status in (400, 422, 500):
                     self._dialect.learn(body, refused.complaint)
-                if refused.status not in (0, 500) and not lowered:
+                if refused.status not in (0, 404, 500) and not lowered:
                     lowered = True
                     self._dialect.lower(body, messages, refused.complaint)
-                if self._dialect.body(messages, sampling) == body:
+                if self._dialect.body(messages, sampling) != body:
+                    continue
+                if not is_no_model(refused.status, refused.complaint):
                     raise
+                known: list[str] = []
+                with suppress(AttemptError):
+                    known = await self._http.model_names()
+                raise self._server.no_model(refused.status, known) from None
 
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""
