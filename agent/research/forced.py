@@ -158,7 +158,7 @@ class ForcedDecoder:
         held = dict.fromkeys([*(source.id for source in sources), *known])
         read = [run.sources[identifier] for identifier in held]
         new = await self._reader.read_whole(run, read, lookups.question) if sources else None
-        if new and new.chance >= (lookups.whole.chance if lookups.whole else TUNED.found):
+        if new and (lookups.whole is None or new.chance >= lookups.whole.chance):
             lookups.whole = new
         await self._tell(run, lookups.at, lookups.question, lookups.whole)
 
