@@ -10,6 +10,7 @@ its kind, and copies of one text, in whatever format, are one source.
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -389,7 +390,14 @@ class CachedDocument:
 
     @property
     def text(self) -> str:
-        return "\n\n".join(text for _, text in self.passages)
+        return "\n\n".join(map(_unnumbered, self.passages))
+
+
+def _unnumbered(passage: Sequence[str]) -> str:
+    """The text of a passage without the number of its page, if it begins or ends with that."""
+    heading, text = passage
+    number = heading.rpartition(" ")[2]
+    return re.sub(rf"\A{number}\b|\b{number}\Z", "", text) if number.isdigit() else text
 
 
 def _job(file: FoundFile) -> Job:

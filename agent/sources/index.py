@@ -63,7 +63,7 @@ SAME = 0.85
 
 
 def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
-    """The first `limit` passages, skipping near duplicates of earlier ones."""
+    """The first `limit` passages, skipping near duplicates of earlier ones, with their numbers."""
     kept: list[Passage] = []
     seen: list[tuple[frozenset[str], int]] = []
     for passage in passages:
@@ -75,7 +75,8 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
             # Of n shared words both have count + len(other) - n: a union is slower to make.
             shared = SAME / (1 + SAME) * (count + len(other))
             # Bits are seldom shared by so many as words would be, and compared in no time.
-            if (bits & its_bits).bit_count() + lost >= shared and len(found & other) >= shared:
+            alike = (bits & its_bits).bit_count() + lost >= shared and len(found & other) >= shared
+            if alike and not any(map(str.isdigit, "".join(found ^ other))):
                 break
         else:
             kept.append(passage)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import nsmallest
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from rubricem.agent.sources.fetch import normal
 from rubricem.memory.language import apart
@@ -109,8 +109,9 @@ def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) ->
 
     Such are the html, docx and md of one text. A copy has no word and no number of its own, and
     most of its runs of words are in the other; a new version of a text, or a form filled in anew,
-    is none. A plain text beside a page of its name is what the page was made from: it may have
-    words of its own, those of its markup, but no number. `text_of`: the text of a document.
+    is none. A plain text beside a page of its name is what the page was made from, and a PDF was
+    printed of either: it may have words of its own, those of its markup, or that a line's end
+    broke, but no number. `text_of`: the text of a document.
     """
     alike = defaultdict[int, list[str]](list)
     for location in sorted(prints):
@@ -141,20 +142,29 @@ _PLAIN, _MADE = (".txt", ".text", ".adoc", ".rst"), (".html", ".htm", ".xhtml")
 
 
 def _made_from(locations: Iterable[str], text_of: Callable[[str], str]) -> dict[str, str]:
-    """The plain texts of which a page of the same name holds the most: location -> the page."""
-    pages = {stem: at for at in locations for stem, end in [_ending(at)] if end in _MADE}
+    """The texts and prints of which a page of the same name holds the most: location -> it."""
+    ended = [(at, *_ending(at)) for at in locations]
+    pages = {stem: at for kind in (_PLAIN, _MADE) for at, stem, end in ended if end in kind}
     found = dict[str, str]()
-    for location in locations:
-        stem, end = _ending(location)
-        if end not in _PLAIN or (page := pages.get(stem)) is None:
+    for location, stem, end in ended:
+        page = pages.get(stem, location)
+        if end not in (*_PLAIN, ".pdf") or page == location:
             continue
         plain, made = text_of(location), text_of(page)
         runs = shingles(plain)
         inside = len(runs & shingles(made)) >= _RENDERED * len(runs)
-        told = {word for word in _words(plain) if any(map(str.isdigit, word))}
-        if len(runs) >= LEAST and inside and told <= _words(made):
+        if len(runs) >= LEAST and inside and _has_numbers(plain, made):
             found[location] = page
     return found
+
+
+def _has_numbers(plain: str, made: str) -> bool:
+    """Whether each number of a text stands in the other beside a word that it has here, too."""
+    words, others = (["", *_WORD.findall(apart(t.casefold())), ""] for t in (plain, made))
+    held = frozenset(pairwise(others))
+    beside = zip(words, words[1:], words[2:], strict=False)
+    numbers = ((a, n, b) for a, n, b in beside if any(map(str.isdigit, n)))
+    return all((a, n) in held or (n, b) in held for a, n, b in numbers)
 
 
 def _ending(location: str) -> tuple[str, str]:

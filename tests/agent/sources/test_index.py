@@ -172,9 +172,13 @@ def test_a_word_counts_as_often_as_it_stands_in_a_text_of_few_words_too(tmp_path
 
 
 def test_of_two_near_duplicates_the_first_is_kept() -> None:
-    texts = ["Return the sum of all items.", "Return the sum of all items", "Something else."]
+    said = (
+        "Of the items of a list that it was given it returns the sum and a mean, at most {} of it."
+    )
+    texts = [said.format(5), said.format("5") + " ", "Something else.", said.format(7)]
     passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
-    assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
+    kept = [p.title for p in without_near_duplicates(passages, 5)]
+    assert kept == ["0", "2", "3"], "what differs in a number says something else"
 
 
 def part(place: str, text: str, location: str = "pump.md") -> Passage:

@@ -68,17 +68,18 @@ def test_what_is_no_copy_is_a_source_of_its_own(passages: list[tuple[Passage, st
     assert [source.id for source in numbered] == ["S1", "S2"]
 
 
-def test_a_page_is_kept_and_the_plain_text_that_it_was_made_from_is_its_copy():
+def test_a_page_is_kept_and_the_plain_text_and_the_print_of_it_are_its_copies():
     body = " ".join(
         f"Option {n} keeps the reflog for some days before it is pruned." for n in "abcdef"
     )
     texts = {
         "git-gc.txt": f"include::config.txt[] linkgit:git-prune[1] {body}",
         "git-gc.html": f"{body} See git-prune(1), gc.auto is 6700. {body.upper()} and more.",
+        "git-gc.pdf": f"{body} See git-prune(1), gc.auto is 6700. {body.upper()} and_more.",
+        "old.pdf": f"{body} In version 3.",
         "old.txt": f"{body} In version 1.",
         "old.html": f"{body} In version 2.",
     }
     prints = {name: print_of(text) for name, text in texts.items()}
     copies = copies_among(prints, texts.__getitem__)
-    assert copies.get("git-gc.txt") == "git-gc.html"
-    assert "old.txt" not in copies and "old.html" not in copies
+    assert copies == dict.fromkeys(("git-gc.txt", "git-gc.pdf"), "git-gc.html")
