@@ -35,9 +35,9 @@ from tests.judge.test_evidence import Recording, long_group, sight
 from tests.support.values import QUESTION
 
 SUBJECTS = Path(__file__).parent / "data" / "judged" / "subjects.json"
-UNSEEN = SUBJECTS.with_name("unseen.json"), SUBJECTS.with_name("unseen_more.json")
-"""10 subjects each in freer words. Errors on the first had been seen when what is told was last
-narrowed; the second were written after that had been planned, and before any was measured"""
+SETS = {"": "subjects", "unseen_": "unseen", "more_": "unseen_more", "third_": "unseen_third"}
+"""20 subjects, and 10, 10 and 8 in freer words. Each set was written before anything was measured
+on it, and was seen when what is told was narrowed after it"""
 Subject = Mapping[str, Any]
 HONEST, WINDOW = 10, 131_072
 """sound runs of a subject; tokens of the judge's context"""
@@ -338,9 +338,10 @@ async def shown(window: int) -> tuple[float, float, int]:
 
 
 async def measure() -> dict[str, Value]:
-    sets = [json.loads(p.read_text(encoding="utf-8")) for p in (SUBJECTS, *UNSEEN)]
-    subjects, values = sets[0], dict[str, Value]()
-    for before, each in zip(("", "unseen_", "unseen_more_"), sets, strict=True):
+    files = {before: SUBJECTS.with_name(f"{name}.json") for before, name in SETS.items()}
+    sets = {before: json.loads(p.read_text(encoding="utf-8")) for before, p in files.items()}
+    subjects, values = sets[""], dict[str, Value]()
+    for before, each in sets.items():
         found = {**await faults_seen(each), **false_alarms(each)}
         values |= {before + name: value for name, value in found.items()}
     eight, model = [Draft(subjects[0], member).run() for member in range(8)], Reader()
@@ -356,11 +357,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the same: nothing takes long")
     parser.parse_args()
     values = asyncio.run(measure())
-    sets = ("", "unseen_", "unseen_more_")
     least = {"faults_seen": 0.9, "shown_own_128k": 0.95, "shown_cited_128k": 1.0}
-    least |= {f"{each}faults_seen_by_one_who_understands": 0.9 for each in sets}
-    most = {f"{each}sound_runs_lowered": 0.0 for each in sets} | {"calls_of_eight": 9}
-    most |= {f"{each}false_alarms": 0.01 for each in sets}
+    least |= {f"{each}faults_seen_by_one_who_understands": 0.9 for each in SETS}
+    most = {f"{each}sound_runs_lowered": 0.0 for each in SETS} | {"calls_of_eight": 9}
+    most |= {f"{each}false_alarms": 0.01 for each in SETS}
     how = "a scripted judge; tokens are characters / 4"
     emit("judged", values, *met(values, least, most), how)
 
