@@ -33,12 +33,9 @@ def test_a_number_with_a_name_or_a_quotation_that_stand_nowhere_and_a_mistaken_c
     "claim",
     [
         "Eight years later 172 fewer were employed",
-        "Some 85,300 tons passed, or 85.3 thousand",
         "Its people were Welsh, and three of them foremen",
         'They call it "the old mill" there',
         'They "shall never see [it] again on this shore"',
-        "The wage of 22.2 pence was 5,328 pence in a year of 240 days",
-        "Hardly anybody was left",
         "The four wages and heads add up to 292.7, a mean of 73.175",
     ],
 )
@@ -55,11 +52,9 @@ BARE = BARE.model_copy(update={"title": "Of passes"})
 @pytest.mark.parametrize(
     ("claim", "cited", "verdict"),
     [
-        ("Water boils at 197.87 F or 365.3 K there", FEET, "unchecked"),
         ("It was closed in 1934", BARE, "unchecked"),
         ("From 1934 on Elsa Rudin sold tickets there", BARE, "unsupported"),
         ("At 197.87 \u00b0F, or after 31.25 kWh, water boils there", FEET, "unchecked"),
-        ("He was sold to Elsa Rudin in 1934", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", HOF, "unchecked"),
         ("It may be sold as “cheese from our own valley”", BARE, "unsupported"),
     ],
