@@ -52,7 +52,7 @@ from rubricem.agent.serve import (
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.operating import LogLevel, log_to
+from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, reply_of
 from rubricem.agent.serve.security import (
     GUARDED,
@@ -84,6 +84,8 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
     `results`: additional folders with collected or trained runs to show.
     """
+    tally = ServerCounts()
+    desk.on_end = tally.run_ended
     own = UserApps(desk, security)
     app = _app_of(
         desk,
@@ -97,7 +99,7 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     )
     app.add_middleware(own.dispatching)
     app.add_middleware(Guard, security=security)
-    app.include_router(operating.router(desk))
+    app.include_router(operating.router(own.desks, tally))
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)

@@ -17,7 +17,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -50,7 +50,6 @@ from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import LocalModel, Stage, Status, Trajectory
 from rubricem.memory.text import one_line, storable
 
-RUNS = logging.getLogger("rubricem.runs")
 WorkState = Literal["waiting", "loading", "running", "asking", "ended"]
 STATES: tuple[WorkState, ...] = ("waiting", "loading", "running", "asking")
 
@@ -451,11 +450,13 @@ class RunDesk:
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
         """set when the server ends, so that watchers are let go"""
+        self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
+        """called for each ended run with its key, its status, and its trajectory if there is one"""
         self._first = shared or self
         self._places = Places(self.capacity.running)
         if shared is not None:
             shared.users.append(self)
-            self._places = shared._places
+            self.on_end, self._places = shared.on_end, shared._places
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["RunDesk"]:
@@ -722,7 +723,7 @@ class RunDesk:
             said = [feed.end_event(Status.FAILED.value, error.told())]
         except Exception as error:
             # Nobody awaits this task: a fault that is not told here is told nowhere.
-            RUNS.error("run %s", work.run, exc_info=error)
+            logging.getLogger(__name__).error("run %s", work.run, exc_info=error)
             said = [feed.end_event(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.leave()
@@ -732,7 +733,7 @@ class RunDesk:
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
         work.end()
-        RUNS.info("run %s ended: %s, %.1f s", work.run, work.outcome["status"], work.seconds)
+        self.on_end(work.run, str(work.outcome["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)
 

@@ -1,9 +1,10 @@
-"""For whoever operates the server: health, and the log.
+"""For whoever operates the server: health, metrics, and the log.
 
     /healthz       200 while the process answers
     /readyz        200 while runs can be begun and kept, else 503 with what prevents it
+    /metrics       counts in Prometheus' text format, behind the token
 
-These need no token. A log has addresses without their queries, never a header or a body,
+The first two need no token. A log has addresses without their queries, never a header or a body,
 and every key of the settings is removed from it, whoever wrote the line.
 """
 
@@ -11,21 +12,35 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import IO, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
-from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.desk import STATES, RunDesk
+from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import printable
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 OURS = ("rubricem", "uvicorn")
 """loggers that the level applies to: at `debug` other libraries would log whole requests"""
 ACCESS = "uvicorn.access"
+RUNS = logging.getLogger("rubricem.runs")
 
 
 class LogFormatter(logging.Formatter):
@@ -65,6 +80,51 @@ def hide(secrets: Collection[str]) -> None:
             handler.formatter.hidden |= set(secrets)
 
 
+SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+
+
+class ServerCounts:
+    """Counts of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._info = Info("rubricem", "Version and model.", registry=registry)
+        self._live = Gauge("rubricem_runs", "Runs at work.", ["state"], registry=registry)
+        self._ended = Counter("rubricem_runs_ended", "Ended runs.", ["status"], registry=registry)
+        self._seconds = Histogram(
+            "rubricem_run_seconds", "What ended runs took.", registry=registry, buckets=SECONDS
+        )
+        self._tokens = Counter("rubricem_tokens", "Of ended runs.", ["kind"], registry=registry)
+        self._cost = Counter("rubricem_cost_dollars", "Of ended runs, if known.", registry=registry)
+        self._calls = Counter("rubricem_tool_calls", "Searches and other calls.", registry=registry)
+        ProcessCollector(registry=registry)
+
+    def run_ended(self, run: str, status: str, ended: Trajectory | None) -> None:
+        self._ended.labels(status).inc()
+        if ended is None:
+            RUNS.info("run %s ended: %s", run, status)
+            return
+        used = ended.usage
+        self._seconds.observe(ended.seconds)
+        self._tokens.labels("prompt").inc(used.prompt_tokens)
+        self._tokens.labels("completion").inc(used.completion_tokens)
+        self._cost.inc(used.cost or 0.0)
+        self._calls.inc(ended.tool_calls)
+        RUNS.info("run %s ended: %s, %.1f s", run, status, ended.seconds)
+
+    def exposition(self, desks: Collection[RunDesk]) -> bytes:
+        """All counts in Prometheus' text format; `desks`: the server's own first."""
+        main = next(iter(desks))
+        model = main.researchers.policy
+        named = printable(str(model.name if model else main.setup.model.name))
+        self._info.info({"version": version("rubricem"), "model": named})
+        live = [work.state for desk in desks for work in desk.live.values()]
+        for state in STATES:
+            self._live.labels(state).set(live.count(state))
+        return generate_latest(self.registry)
+
+
 SPARE = 64 << 20
 
 
@@ -86,7 +146,8 @@ def hindrances(desk: RunDesk) -> dict[str, str]:
     return found
 
 
-def router(desk: RunDesk) -> APIRouter:
+def router(desks: Mapping[str, RunDesk], tally: ServerCounts) -> APIRouter:
+    """The routes of one server; `desks` by the names of their users, the server's own first."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")
@@ -95,8 +156,12 @@ def router(desk: RunDesk) -> APIRouter:
 
     @routes.get("/readyz")
     async def ready() -> Response:
-        found = await asyncio.to_thread(hindrances, desk)
+        found = await asyncio.to_thread(hindrances, desks[""])
         status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
         return JSONResponse({"ready": not found, "hindrances": found}, status)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(tally.exposition(desks.values()), media_type=CONTENT_TYPE_LATEST)
 
     return routes

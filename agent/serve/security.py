@@ -33,12 +33,14 @@ KEY_HEADER = "X-Rubricem-Key"
 """with what a login gave the page beside the cookie: the page's storage is of its port alone"""
 COOKIE, BOUND = "rubricem", "__Host-"
 """a browser takes a cookie whose name begins so by TLS alone, from this very host"""
-GUARDED = ("/api/", "/v1/", "/mcp")
+GUARDED = ("/api/", "/v1/", "/mcp", "/metrics")
 """what is neither a static file nor a health check"""
 PROGRAMS = ("/v1/", "/mcp")
 """used by programs that do not send our header; their bodies are JSON, which no form sends"""
 OPEN = ("/api/login",)
 """allowed without the token"""
+OWNERS = ("/metrics",)
+"""only for the server's own token"""
 OWNER = ""
 USER = "rubricem.user"
 """of a request's scope: the name of its user, `OWNER` for whoever runs the server"""
@@ -137,6 +139,8 @@ class Security:
                 "or send it as Authorization: Bearer."
             )
             raise RequestRefused(401, "This server requires its token.", remedy)
+        if who and path.startswith(OWNERS):
+            raise forbidden("Only whoever runs the server may do this.", "Ask them for it.")
         return OWNER if path in OPEN else who or OWNER
 
     def _check_host(self, host: str) -> None:

@@ -1,4 +1,4 @@
-"""What whoever runs the server sees: probes, addresses, and a log without keys."""
+"""What whoever runs the server sees: probes, counts, addresses, and a log without keys."""
 
 import io
 import logging
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from rubricem.agent.serve.operating import log_to
+from tests.support import pages
 from tests.support.pages import PATIENCE, begun_server, website
 
 
@@ -22,19 +24,36 @@ def logged() -> Iterator[io.StringIO]:
     logging.basicConfig(level=level, handlers=handlers, force=True)
 
 
-def test_probes_need_no_token_and_addresses_do(tmp_path: Path):
-    with (
-        website(tmp_path, token="right-token") as site,
-        httpx.Client(base_url=site.url, timeout=PATIENCE) as http,
-    ):
-        assert http.get("/healthz").json() == {"alive": True}
-        assert http.get("/readyz").json() == {"ready": True, "hindrances": {}}
-        assert http.get("/api/openapi.json").status_code == 401
-        http.headers["Authorization"] = "Bearer right-token"
-        schema = http.get("/api/openapi.json").json()
-        (tmp_path / "data").rename(tmp_path / "away")
-        ready = http.get("/readyz")
-        (tmp_path / "away").rename(tmp_path / "data")
+def counted(text: str) -> dict[str, float]:
+    """Every sample by its name and labels."""
+    return {
+        "".join([sample.name, *map(str, sample.labels.values())]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_probes_need_no_token_and_counts_and_addresses_do(tmp_path: Path):
+    with website(tmp_path, token="right-token") as site:
+        known = {"Authorization": "Bearer right-token"}
+        with httpx.Client(base_url=site.url, timeout=PATIENCE) as http:
+            assert http.get("/healthz").json() == {"alive": True}
+            assert http.get("/readyz").json() == {"ready": True, "hindrances": {}}
+            for path in ("/metrics", "/api/openapi.json"):
+                assert http.get(path).status_code == 401
+            http.headers = {**known, "X-Rubricem": "1"}
+            run = http.post("/api/runs", json={"question": pages.QUESTION}).json()["run"]
+            with http.stream("GET", f"/api/runs/{run}/events") as events:
+                assert "finished" in events.read().decode()
+            found = counted(http.get("/metrics").text)
+            schema = http.get("/api/openapi.json").json()
+            (tmp_path / "data").rename(tmp_path / "away")
+            ready = http.get("/readyz")
+            (tmp_path / "away").rename(tmp_path / "data")
+    assert found["rubricem_runs_ended_totalfinished"] == 1
+    assert found["rubricem_tokens_totalprompt"] > 0 == found["rubricem_runsrunning"]
+    assert found["rubricem_run_seconds_count"] == found["rubricem_run_seconds_bucket+Inf"] == 1
+    assert found["process_resident_memory_bytes"] > 1e6
     assert {"get", "patch", "delete"} <= set(schema["paths"]["/api/runs/{run}"])
     assert ready.status_code == 503 and "data directory" in ready.json()["hindrances"]
 

@@ -89,14 +89,18 @@ def asked(server: Asking, name: str, question: str) -> str:
     return run
 
 
-def test_everybody_has_runs_of_their_own(server: Asking):
+def test_everybody_has_runs_of_their_own_and_the_owner_the_counts_of_all(server: Asking):
     annas = asked(server, "anna", f"Anna asks: {QUESTION}")
     asked(server, "", f"The owner asks: {QUESTION}")
     assert [len(server.runs(name)) for name in ("", "anna", "ben")] == [1, 1, 0]
     for method, path in (("GET", ""), ("GET", "/report"), ("GET", "/export/md"), ("DELETE", "")):
         assert server.ask("ben", method, f"/api/runs/{annas}{path}").status_code == 404
         assert server.ask("", method, f"/api/runs/{annas}{path}").status_code == 404
+    assert [server.ask(n, "GET", "/metrics").status_code for n in ("", "anna")] == [200, 403]
     assert server.ask("anna", "GET", "/api/status").json()["user"] == "anna"
+    assert (
+        'rubricem_runs_ended_total{status="finished"} 2.0' in server.ask("", "GET", "/metrics").text
+    )
     chat = {"model": "rubricem", "messages": [{"role": "user", "content": QUESTION}]}
     assert server.ask("anna", "POST", "/v1/chat/completions", json=chat).status_code == 200
     assert [len(server.runs(name)) for name in ("", "anna")] == [1, 2]
