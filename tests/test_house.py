@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from benchmarks.house import PACKAGE, ROOMS, House, budget_of, circles, measure, surface
 from tests.conftest import ROOT
 
-EXTRAS = ("browser", "embedders", "local", "mcp", "memory", "train", "verl")
+EXTRAS = ("browser", "embedders", "local", "mcp", "memory", "otel", "train", "verl")
 AGENT = (
     ("agent.cli", "agent.chat"), ("agent.serve",), ("agent.mcp",), ("agent.library",),
     ("agent.settings",), ("agent.evaluate",), ("agent.learning",), ("agent.research",),

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.models.tracing import untold
+from rubricem.agent.models.tracing import trace_run
 from rubricem.agent.record.conversations import NOTHING, background_in
 from rubricem.agent.record.history import usual_cost
 from rubricem.agent.reports.report import markdown
@@ -158,7 +158,8 @@ class Researcher:
         None: plans are approved unseen; `steering` has what they tell a lead meanwhile. If the
         policy or a store fails, the trajectory is FAILED with the reason.
         """
-        with untold():
+
+        async def answer() -> Trajectory:
             run = await self._start(thread or new_thread(), ask, listener, stop)
             run.consents.attended = person is not None and not isinstance(person, Nobody)
             try:
@@ -172,8 +173,10 @@ class Researcher:
                     raise
             finally:
                 self._release(run)
-        assert run.ended is not None, "the graph ends with a node that keeps it"
-        return run.ended
+            assert run.ended is not None, "the graph ends with a node that keeps it"
+            return run.ended
+
+        return await trace_run(answer, self.policy.name)
 
     async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""
