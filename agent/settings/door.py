@@ -115,8 +115,8 @@ def named_sources(settings: Settings) -> dict[str, str]:
     if missing := [n for n in settings.source if n.startswith(COLLECTION) and n not in sets]:
         near = get_close_matches(missing[0], sets, 1)
         meant = f"Did you mean {near[0]}? " if near else ""
-        known = f"There is {', '.join(sets)}: see" if sets else "Write it into"
-        remedy = f"{meant}{known} [collections] of {FILE_NAME}."
+        where = f"There is {', '.join(sets)}: see" if sets else "Write it into"
+        remedy = f"{meant}{where} [collections] of {FILE_NAME}."
         raise SettingsError(f"There is no collection {missing[0]!r}.", remedy)
     uploads, found = settings.data_dir / UPLOADS, dict[str, str]()
     for name in dict.fromkeys(settings.source):
