@@ -123,9 +123,9 @@ def named_sources(settings: Settings) -> dict[str, str]:
         for part in sets.get(name, (name,)):
             upload = part.removeprefix(UPLOADED)
             place = part if upload == part else str(uploads / upload)
-            known = found.get(place)
-            told = f"{known} and {name}" if known else f"{redact(part)} of the collection {name}"
-            found[place] = told if name in sets and known != "" else ""
+            before = found.get(place)
+            told = f"{before} and {name}" if before else f"{redact(part)} of the collection {name}"
+            found[place] = told if name in sets and before != "" else ""
     return found
 
 

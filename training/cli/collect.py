@@ -26,6 +26,8 @@ class CollectConfig(GroupsConfig):
     """what holds the question"""
     limit: int | None = Field(default=None, ge=1)
     """questions at most; None: all"""
+    held_out: float = Field(default=0.0, ge=0, lt=1)
+    """share of the questions that is never collected, by the hash of their text"""
     step_size: int = Field(default=4, ge=1, le=4096)
     """questions in a step; rubrics and bank change between steps"""
     teacher: bool = False
@@ -106,7 +108,7 @@ def collect(
     given = {"out": out, "judge": judge, "group_size": group_size, "limit": limit}
     config = read_config(questions, overrides, given, flags)
     settings, options = _options(config)
-    asked = select_questions(config.questions, config.column, config.limit)
+    asked = select_questions(config.questions, config.column, config.held_out, config.limit)
     folder = RunDirectory(config.out)
 
     async def collect_all(interrupts: Interrupts) -> None:

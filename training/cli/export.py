@@ -11,7 +11,7 @@ import click
 
 from rubricem.agent.cli.options import one_of
 
-FORMS = ("rows", "sft", "trl")
+FORMS = ("rows", "sft", "trl", "pairs", "verl")
 
 
 @click.command()
@@ -20,13 +20,14 @@ FORMS = ("rows", "sft", "trl")
     "--to",
     "form",
     kinds=FORMS,
-    said="Training rows, accepted conversations, or those in ids for TRL.",
+    said="Training rows, accepted conversations, those in ids for TRL, preference pairs, or "
+    "questions for verl.",
 )
 @click.option("-o", "--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
 @one_of(
     "--credit",
     kinds=("ss-grpo", "answer-only", "sum"),
-    said="Which scores a stage is credited with.",
+    said="Which scores a stage is credited with; the first stage's return ranks pairs.",
 )
 @click.option("--model", help="The model to train, for text that has no token ids.")
 @click.option(

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
+from rubricem.agent.models.limits import Price
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.research.researcher import Researcher
@@ -47,6 +48,7 @@ from rubricem.training.collect.directory import (
     group_name,
     thread_of,
 )
+from rubricem.training.collect.expected import estimate, expected
 from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold, ask_under
@@ -145,6 +147,8 @@ class Collector:
     """what collects groups in other processes; None: this process does"""
     fresh: bool = False
     """the questions are a fresh batch of a larger curriculum, which this run does not know"""
+    prices: tuple[Price | None, Price | None] = (None, None)
+    """of the policy and of the judge"""
     tell: Callable[[str], None] = lambda line: None
     before_put: Callable[[], Awaitable[None]] | None = None
     """awaited before a reflection enters the bank"""
@@ -169,6 +173,9 @@ class Collector:
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
         self._pace = Pace(sum(sizes[:finished]), sum(sizes))
+        if left := sum(sizes[finished:]):
+            taken = expected(manifest, self.rollouts.template, left)
+            self.tell(estimate(taken, *self.prices))
         telling = asyncio.create_task(self._tell_progress())
         try:
             for step, batch in list(enumerate(batches))[finished:]:

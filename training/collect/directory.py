@@ -1,6 +1,6 @@
 """One collecting run on disk: its settings, what is finished, and the results of every step.
 
-    manifest.json, questions.jsonl      written once, as the run begins
+    manifest.json, questions.jsonl, held_out.jsonl      written once, as the run begins
     journal.jsonl           every finished call of a model or tool
     runs/THREAD/            each rollout, stored as by `rubricem ask`
     steps/NNN/*.json        the finished parts of a step
@@ -137,6 +137,7 @@ class RunDirectory:
         self,
         manifest: Manifest,
         questions: Sequence[Question],
+        held_out: Sequence[Question] = (),
         known: Collection[str] = (),
     ) -> None:
         """Write down what is collected, or go on with the same; another run is refused.
@@ -152,6 +153,8 @@ class RunDirectory:
                     "Continue with its original options, or name another --out.",
                 )
         else:
+            if held_out:
+                write_atomically(self.folder / "held_out.jsonl", _lines(held_out))
             write_atomically(self.folder / "questions.jsonl", _lines(questions))
             write_atomically(self.folder / "manifest.json", manifest.model_dump_json(indent=1))
         self._cut_uncommitted()

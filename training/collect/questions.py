@@ -2,7 +2,7 @@
 
 A file is lines of text, JSONL or Parquet (the extra `data`); `Question` has its columns, and others
 are ignored. Duplicates are found by their text, ignoring spaces, case and compatibility forms
-(NFKC).
+(NFKC). A question is held out by the hash of that text: in every run with at least the same share.
 
 A window of a `Curriculum` is K batches of new questions, then the same K batches again: first with
 what similar questions taught, then with what they taught themselves (RubricEM, arXiv:2605.10899,
@@ -10,6 +10,7 @@ section 3.4 and appendix D, with K = 3). A step's batch follows from its number 
 """
 
 import codecs
+import hashlib
 import json
 import random
 import unicodedata
@@ -49,20 +50,25 @@ class Selection(Value):
 
     read: int
     filtered: int = 0
-    """not asked, by a limit"""
+    """not asked, by a limit; runs of earlier versions also had filters"""
     duplicates: int
+    held_out: int
+    filters: tuple[str, ...] = ()
+    held_out_share: float = 0.0
 
     def sentence(self) -> str:
-        asked = self.read - self.filtered - self.duplicates
+        asked = self.read - self.filtered - self.duplicates - self.held_out
         return (
             f"{pluralise(self.read, 'question')} read, {self.filtered} over the limit, "
-            f"{pluralise(self.duplicates, 'duplicate')} dropped, {asked} asked"
+            f"{pluralise(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
+            f"{asked} asked"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
     questions: tuple[Question, ...]
+    held_out: tuple[Question, ...] = ()
     selection: Selection | None = None
 
 
@@ -157,8 +163,10 @@ def _question(fields: Mapping[str, Any], number: int, column: str) -> Question:
     )
 
 
-def select_questions(named: str | Path, column: str = COLUMN, limit: int | None = None) -> Selected:
-    """What is asked of a file, at most `limit`."""
+def select_questions(
+    named: str | Path, column: str = COLUMN, held_out: float = 0.0, limit: int | None = None
+) -> Selected:
+    """What is asked of a file, at most `limit`; `held_out` is a share from 0 to below 1."""
     read = read_questions(named, column)
     found: dict[str, Question] = {}
     for question in read:
@@ -169,9 +177,22 @@ def select_questions(named: str | Path, column: str = COLUMN, limit: int | None 
             f"{times} questions of {named} have the id {name!r}.",
             "Give each one of its own; without any, the row's number is used.",
         )
-    asked = tuple(found.values())[:limit]
-    filtered, duplicates = len(found) - len(asked), len(read) - len(found)
-    return Selected(asked, Selection(read=len(read), filtered=filtered, duplicates=duplicates))
+    kept = [question for text, question in found.items() if not is_held_out(text, held_out)]
+    held = [question for text, question in found.items() if is_held_out(text, held_out)]
+    asked = kept[:limit]
+    selection = Selection(
+        read=len(read),
+        filtered=len(kept) - len(asked),
+        duplicates=len(read) - len(found),
+        held_out=len(held),
+        held_out_share=held_out,
+    )
+    if not asked:
+        raise SettingsError(
+            f"No question of {named} is left to ask: {selection.sentence()}.",
+            "Hold out a smaller share.",
+        )
+    return Selected(tuple(asked), tuple(held), selection)
 
 
 def normal(question: str) -> str:
@@ -194,6 +215,11 @@ def apart_from(
     if left_out := len(found) - len(left):
         tell(f"{left_out} {what} are held out, and not trained on")
     return left
+
+
+def is_held_out(normal_text: str, share: float) -> bool:
+    digest = hashlib.sha256(normal_text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import socket
 import sys
 import tempfile
@@ -303,15 +304,17 @@ async def connect(workers: int) -> AsyncIterator[Any]:
     if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
         yield begun
         return
-    if not (address := os.environ.get("RAY_ADDRESS")):
+    folder, address = None, os.environ.get("RAY_ADDRESS")
+    if not address:
         for name, value in (*_LOCAL.items(), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
             os.environ.setdefault(name, value)
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        folder = tempfile.mkdtemp(prefix="ray-")
+    try:
         ray = import_extra("ray", "ray")
         try:
             await asyncio.to_thread(_init, ray, workers, address, folder)
         except Exception as error:  # of a node that is too slow to start Ray raises a bare one
-            doing = f"reached at {address}" if address else "started here"
+            doing = "started here" if folder else f"reached at {address}"
             raise SettingsError(
                 f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
                 "Collect without ray_workers, or name a running cluster in RAY_ADDRESS.",
@@ -320,13 +323,17 @@ async def connect(workers: int) -> AsyncIterator[Any]:
             yield ray
         finally:
             await asyncio.to_thread(ray.shutdown)
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _init(ray: Any, workers: int, address: str | None, folder: str) -> None:
-    # Little more than Ray's minimum of memory for objects.
-    here = {"address": "local", "num_cpus": workers, "num_gpus": 0, "_temp_dir": folder,
-            "include_dashboard": False, "object_store_memory": 80 * 2**20}  # fmt: skip
-    where: dict[str, Any] = {"address": address} if address else here
+def _init(ray: Any, workers: int, address: str | None, folder: str | None) -> None:
+    where: dict[str, Any] = {"address": address}
+    if folder:
+        # Little more than Ray's minimum of memory for objects.
+        where = {"address": "local", "num_cpus": workers, "num_gpus": 0, "_temp_dir": folder,
+                 "include_dashboard": False, "object_store_memory": 80 * 2**20}  # fmt: skip
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():  # Ray itself would try for a quarter of an hour
         socket.create_connection((host, int(port)), 10.0).close()

@@ -149,7 +149,7 @@ async def open_collector(
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
-        run.begin(manifest, asked.questions, (*CHOICES, *SHAPING, *SHOWN))
+        run.begin(manifest, asked.questions, asked.held_out, (*CHOICES, *SHAPING, *SHOWN))
         # As many groups as could fill the judge's server; None: they share the rollouts' places.
         size = 1 if judged_by.embedded else options.group_size
         groups = None if setup.model.embedded else math.ceil(judged_by.at_once / size)
@@ -157,6 +157,8 @@ async def open_collector(
             run=run, rollouts=researcher, gate=gate, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             at_once=setup.model.at_once,
+            prices=(getattr(getattr(opened.policy, "model", None), "price", None),
+                    getattr(model, "price", None)),
             judged_at_once=groups,
         )  # fmt: skip
         if setup.memory != "off":

@@ -149,7 +149,7 @@ class Learner:
 
     def _batches(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> list[Batch]:
         """This rank's parts of those rows of a window that have a gradient."""
-        window = window_weights(rows)
+        window = window_weights(rows, self.config.objective)
         parts = self.ranks.share(cut(moving, self.config.micro_batch, self.room))
         self._rows_at_once = max(map(len, parts))
         self._widest = max(len(part) * max(len(row.ids) for row in part) for part in parts)

@@ -232,8 +232,13 @@ def check_table(values: Any, kind: type[Table], name: str) -> Table:
             f"{fault['msg'].removeprefix('Value error, ')}{_suggest(fault, kind)}"
             for fault in error.errors()
         )
-        told = f"It may set {', '.join(kind.model_fields)}; docs/configuration.md has their values."
-        raise SettingsError(f"{name} is wrong: {faults}.", told) from error
+        tables = {".".join(map(str, f["loc"][:-1])): _table_of(f, kind) for f in error.errors()}
+        known = {at if table else "": table or kind for at, table in tables.items()}
+        told = (
+            f"{f'[{at}]' if at else 'It'} may set {', '.join(table.model_fields)}."
+            for at, table in known.items()
+        )
+        raise SettingsError(f"{name} is wrong: {faults}.", " ".join(told)) from error
 
 
 @cache
@@ -253,9 +258,21 @@ def _suggest(fault: Any, kind: type[BaseModel]) -> str:
     name = str(fault["loc"][-1])
     if name in retired():
         return f" (it is gone: {retired()[name][0]})"
-    known = (*kind.model_fields, *(BESIDE if issubclass(kind, EngineConfig) else ()))
+    if (table := _table_of(fault, kind)) is None:
+        return ""
+    known = (*table.model_fields, *(BESIDE if issubclass(table, EngineConfig) else ()))
     near = get_close_matches(name, known, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _table_of(fault: Any, kind: type[BaseModel]) -> type[BaseModel] | None:
+    """The model of the table that a fault stands in, within one of this kind; None: in none."""
+    for table in map(str, fault["loc"][:-1]):
+        found = kind.model_fields[table].annotation if table in kind.model_fields else None
+        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+            return None
+        kind = found
+    return kind
 
 
 def check_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:

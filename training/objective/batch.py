@@ -5,52 +5,87 @@ ids[t], as in `TrainRow`; ids[t] is predicted by the model's output at t - 1. No
 needed, and none may be given: with causal attention no real token sees the padding on the right.
 
 The weight of each token in a window's loss is known before the window is cut into batches. A window
-is all the rows of one optimizer step, over all micro-batches and ranks. With W a row's own weight,
+is all the rows of one optimizer step, over all micro-batches and ranks. With o an objective, W a
+row's own weight, and `size` the divisor of the aggregation,
 
-    weight of a token = W / trained tokens of its objective    for the clipped term, and imitation
-    share of a token  = 1 / trained tokens of the window       for the divergence
+    token-mean     size = N_o             trained tokens of o
+    sequence-mean  size = M_o * n         rows of o with a trained token, trained tokens of this one
 
-so that the loss is a plain sum over tokens, and does not depend on how a window is cut. The longest
-stage counts most (DAPO).
+    weight of a token = W / size                  for the clipped term, and for imitation
+    share of a token  = 1 / size over all objectives together    for the divergence
+
+so that the loss is a plain sum over tokens, and does not depend on how a window is cut.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rubricem.memory.errors import SettingsError
+from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
+
+
+class Sizes(NamedTuple):
+    """The sizes of a window, or of one of its objectives."""
+
+    rows: int
+    """with a trained token"""
+    tokens: int
+    """that are trained"""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowWeights:
-    """The trained tokens of a window, by objective, and the weights of its tokens by them."""
+    """The sizes of a window, and the weights of its tokens by them."""
 
-    tokens: Mapping[Objective, int]
+    config: ObjectiveConfig
+    objectives: Mapping[Objective, Sizes]
+    whole: Sizes
 
     def weights(self, row: TrainRow) -> Tensor:
         """(len(ids),) float32, 0 where not trained; those of a window's objective sum to 1."""
-        return row.weight * _mean(row, self.tokens[row.objective])
+        return row.weight * self._mean(row, self.objectives[row.objective])
 
     def shares(self, row: TrainRow) -> Tensor:
         """(len(ids),) float32, 0 where not trained; a window's sum to 1."""
-        return _mean(row, sum(self.tokens.values()))
+        return self._mean(row, self.whole)
+
+    def _mean(self, row: TrainRow, sizes: Sizes) -> Tensor:
+        mask = torch.tensor(row.loss_mask, dtype=torch.float32)
+        own = sum(row.loss_mask)
+        by_row = self.config.aggregation == "sequence-mean"
+        return mask / (sizes.rows * own if by_row else sizes.tokens) if own else mask
 
 
-def _mean(row: TrainRow, tokens: int) -> Tensor:
-    return torch.tensor(row.loss_mask, dtype=torch.float32) / max(tokens, 1)
+def window_weights(
+    rows: Sequence[TrainRow], config: ObjectiveConfig | None = None
+) -> WindowWeights:
+    """The weights of a window's tokens; `rows` are all of the window, on all ranks.
+
+    Raises SettingsError for `bypass` with a row that needs the ratio to the policy before the
+    update.
+    """
+    settings = config or ObjectiveConfig()
+    unsuited = next((row for row in rows if row.recompute_logprobs), None)
+    if settings.importance == "bypass" and unsuited is not None:
+        raise SettingsError(
+            f"bypass forms the ratio to what the sampler computed, and row {unsuited.id} was "
+            "sampled under another prompt.",
+            "Set importance to truncate.",
+        )
+    kinds = {row.objective for row in rows}
+    parts = {kind: _sizes([row for row in rows if row.objective == kind]) for kind in kinds}
+    return WindowWeights(settings, parts, _sizes(rows))
 
 
-def window_weights(rows: Sequence[TrainRow]) -> WindowWeights:
-    """The weights of a window's tokens; `rows` are all of the window, on all ranks."""
-    tokens = Counter[Objective]()
-    for row in rows:
-        tokens[row.objective] += sum(row.loss_mask)
-    return WindowWeights(tokens)
+def _sizes(rows: Sequence[TrainRow]) -> Sizes:
+    counts = [sum(row.loss_mask) for row in rows]
+    return Sizes(sum(map(bool, counts)), sum(counts))
 
 
 @dataclass(frozen=True)

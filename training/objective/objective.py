@@ -7,10 +7,11 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
     loss = sum of ( -c * w * L(r, A) + beta * s * k3 )
     L(r, A) = min(r * A, clip(r, 1 - low, 1 + high) * A)
 
-- r = exp(logprobs - old) is the ratio to the policy before the update, recomputed by
+- decoupled: r = exp(logprobs - old) is the ratio to the policy before the update, recomputed by
   the trainer (PPO, arXiv:1707.06347, as in GRPO, arXiv:2402.03300), and w = exp(old - behaviour)
   corrects per token for the difference between that policy and the sampler: truncated at 2
   (TIS). For a row sampled under another prompt w is 1;
+- bypass: r = exp(logprobs - behaviour), the ratio to the sampler, and w = 1;
 - k3 = exp(ref - logprobs) - (ref - logprobs) - 1 estimates the divergence from a reference.
 
 Positions that are not trained are filled with 0 before any arithmetic, so that no value there
@@ -94,8 +95,8 @@ def clipped_objective(
 
     `logprobs`, `old` and `reference` are (B, T); only the first gets a gradient. `old` is of the
     policy before the window's first update, recomputed by the trainer; None in the pass before
-    that update, where `logprobs` serve as `old`. Raises SettingsError for a beta without a
-    reference.
+    that update, where `logprobs` serve as `old`. `config` must be the one with which the window
+    weights of the batch were made. Raises SettingsError for a beta without a reference.
     """
     settings = config or ObjectiveConfig()
     if settings.beta and reference is None:
@@ -113,8 +114,8 @@ def clipped_objective(
 def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     """The weighted negative log-likelihood (nats) of a batch's trained tokens.
 
-    loss = sum of -c * logprobs; with rows of weight 1 the mean over the window's tokens.
-    `logprobs` is (B, T).
+    loss = sum of -c * logprobs; under token-mean, with rows of weight 1, this is the mean over
+    the window's tokens. `logprobs` is (B, T).
     """
     surprise = -_mask_out(logprobs, batch.mask)
     loss = (batch.weights * surprise).sum()
@@ -155,8 +156,9 @@ class ClippedTerms:
         new = _mask_out(logprobs, batch.mask)
         before = new.detach() if old is None else _mask_out(old, batch.mask).detach()
         behaviour = torch.where(batch.sampled, batch.behaviour, before)
-        ratio = _bounded_exp(new - before)
-        importance = _bounded_exp(before - behaviour).clamp(max=LARGEST_IMPORTANCE)
+        ratio = _bounded_exp(new - (behaviour if config.importance == "bypass" else before))
+        weight = _bounded_exp(before - behaviour).clamp(max=LARGEST_IMPORTANCE)
+        importance = torch.ones_like(weight) if config.importance == "bypass" else weight
         held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
         clipped = torch.minimum(ratio * batch.advantages, held * batch.advantages)
         start = None if reference is None else _mask_out(reference, batch.mask).detach()
@@ -233,8 +235,10 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
         "surprise": -terms.new,
         "importance": terms.importance,
         "importance_square": terms.importance**2,
-        "importance_truncated": _bounded_exp(terms.old - terms.behaviour) > LARGEST_IMPORTANCE,
     }
+    if config.importance == "truncate":
+        weight = _bounded_exp(terms.old - terms.behaviour)
+        signals["importance_truncated"] = weight > LARGEST_IMPORTANCE
     if terms.divergence is not None:
         signals["kl_reference"] = terms.divergence
     ledger.sum("tokens", torch.ones_like(terms.new), mask)

@@ -24,14 +24,8 @@ from rubricem.training.extras import in_thread
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session, settle
-from rubricem.training.rows.credit import (
-    NO_RATIO,
-    SAMPLE,
-    Compiled,
-    RowRule,
-    longer_than,
-    trainable,
-)
+from rubricem.training.objective.objective_config import READ_BY_IMITATION
+from rubricem.training.rows.credit import NO_RATIO, Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import RowsDone, StepTaken, Watch
 
@@ -59,7 +53,7 @@ async def train(
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
     a step gives no finite gradient, RunStopped at `stop`.
     """
-    unread = sorted(config.objective.model_fields_set)
+    unread = sorted(config.objective.model_fields_set - READ_BY_IMITATION)
     if method == "sft" and unread:
         raise SettingsError(
             f"imitation makes no use of {', '.join(f'objective.{name}' for name in unread)}, "
@@ -129,6 +123,12 @@ def _take_steps(
             f"The training was interrupted; its first {done} of {total} steps are saved.",
             by_person=True,
         )
+
+
+SAMPLE = (
+    "Sample from vLLM or llama.cpp, which return the ids that they sample; what another "
+    "server wrote can be imitated: rubricem train sft."
+)
 
 
 def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:

@@ -30,7 +30,7 @@ from rubricem.training.local.local_config import (
     read_toml,
 )
 from rubricem.training.rows.compile import SWITCHED, compile_rows, write_rows
-from rubricem.training.rows.credit import NO_IDS, SAMPLE, Compiled, RowRule, row_rule
+from rubricem.training.rows.credit import Compiled, RowRule, row_rule
 
 TABLE = "rounds"
 CHANGEABLE = {
@@ -167,9 +167,7 @@ class TrainingJob:
             why = _list_dropped(every) or "no step is finished, or none has a rollout"
             raise SettingsError(
                 f"no rollout of the runs gives a row for {method}: {why}.",
-                SAMPLE
-                if NO_IDS in every.dropped
-                else "Collect more, or groups whose stages are scored differently.",
+                "Collect more, or groups whose stages are scored differently.",
             )
         return config.model_copy(update={"rows": tuple(files)})
 
@@ -197,6 +195,11 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
     engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
+    if rounds.scaffold is not None and engine.objective.importance == "bypass":
+        raise SettingsError(
+            "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
+            'Set importance to "truncate".',
+        )
     return TrainingJob(engine, rounds, rule)
 
 

@@ -191,10 +191,6 @@ def row_rule(credit: str | Sequence[Sequence[float]] = "ss-grpo") -> RowRule:
 
 
 NO_IDS = "it has no token ids"
-SAMPLE = (
-    "Sample from vLLM or llama.cpp, which return the ids that they sample; what another "
-    "server wrote can be imitated: rubricem train sft."
-)
 NO_RATIO = "retokenised or forced"
 NO_SPREAD = "its group differs at no stage that is known of it"
 UNJUDGED = "it was not judged"

@@ -2,7 +2,8 @@
 
 A conversation is trained as in RubricEM (arXiv:2605.10899, appendix B.2): system prompt, question,
 turns of the assistant; what it did not write stands between in the role `tool`, out of the loss.
-For TRL the same is written in ids with labels. verl is given questions.
+For TRL the same is written in ids with labels. verl is given questions. A preference pair is of
+each group the runs with the highest and the lowest return of their first stage, `MARGIN` apart.
 """
 
 import asyncio
@@ -26,8 +27,12 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Curriculum, Question
 from rubricem.training.rows.compile import (
     NO_MODEL,
+    ChatMessage,
+    Demonstration,
     ExportedConversation,
+    JudgedGroup,
     Results,
+    Standing,
     accepted_reflections,
     each_encoded,
     free_prompt,
@@ -35,8 +40,58 @@ from rubricem.training.rows.compile import (
     reflection_shown,
     write_rows,
 )
-from rubricem.training.rows.credit import NO_IDS, SAMPLE, UNSCORED, RowRule, row_rule
+from rubricem.training.rows.credit import NO_IDS, SS_GRPO, UNSCORED, RowRule, row_rule
 from rubricem.training.rows.row import TrainRow
+
+MARGIN = 0.1
+TOO_FEW = "fewer than two of the group have a return"
+TOO_NEAR = "its best and worst are nearer than the margin"
+LESS_SUPPORTED = "its best is less supported than its worst"
+OTHER_PROMPT = "its best and worst had different prompts"
+
+
+class PreferencePair(Versioned):
+    schema_version: int = 1
+    id: str
+    prompt: tuple[ChatMessage, ...]
+    chosen: tuple[ChatMessage, ...]
+    """assistant and tool by turns"""
+    rejected: tuple[ChatMessage, ...]
+    chosen_value: float
+    rejected_value: float
+    chosen_trajectory: str
+    rejected_trajectory: str
+    question_id: str
+    step: int
+    judge: str
+    rubric_version: str
+    policy: str
+    policy_version: str
+
+
+def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePair | str:
+    values = rule.dependence.group_returns(group.judgements)[:, 0]
+    if np.count_nonzero(~np.isnan(values)) < 2:
+        return TOO_FEW
+    best, worst = int(np.nanargmax(values)), int(np.nanargmin(values))
+    if values[best] - values[worst] < MARGIN:
+        return TOO_NEAR
+    chosen, rejected = (group.rollouts.trajectories[place] for place in (best, worst))
+    better, worse = (support_of(checked_by_rules(run)) for run in (chosen, rejected))
+    if better is not None and worse is not None and better < worse:
+        return LESS_SUPPORTED
+    shown, beside = Demonstration.of(chosen), Demonstration.of(rejected)
+    if shown.opening() != beside.opening():
+        return OTHER_PROMPT
+    judged = group.judgements[best]
+    return PreferencePair(
+        id=group.record.id, prompt=shown.opening(), chosen=shown.turns(), rejected=beside.turns(),
+        chosen_value=float(values[best]), rejected_value=float(values[worst]),
+        chosen_trajectory=chosen.id, rejected_trajectory=rejected.id,
+        question_id=group.record.question_id, step=group.record.step,
+        judge=judged.judge if judged else "", rubric_version=group.record.rubric_version,
+        policy=chosen.policy, policy_version=chosen.policy_version,
+    )  # fmt: skip
 
 
 class TokenRow(Versioned):
@@ -120,19 +175,23 @@ def _write_verl(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     return len(listed)
 
 
-Form = Literal["rows", "sft", "trl"]
+Form = Literal["rows", "sft", "trl", "pairs", "verl"]
 NAMES: dict[Form, str] = {
     "rows": "rows.jsonl",
     "sft": "sft.jsonl",
     "trl": "trl.jsonl",
+    "pairs": "pairs.jsonl",
+    "verl": "verl.parquet",
 }
 UNJUDGED, NOT_BEST = "it has no return", "another of its group has a higher return"
 LOW, DOUBTED = "its return is below --min-return", "its support is below --min-support"
 UNCHECKED = "none of its claims can be checked"
 REMEDIES = {
-    NO_IDS: SAMPLE,
+    NO_IDS: "Name the model to train by --model.",
     NO_MODEL: "Name it by --model.",
     UNSCORED: "`rubricem runs show` says why.",
+    TOO_NEAR: "Rank by another --credit.",
+    TOO_FEW: "Rank by another --credit, or collect larger groups with a judge.",
     "rejected by the rule citation": "Leave out --rule citation.",
     "rejected by the rule support": "Leave out --rule support.",
     "rejected by the rule all-support": "Leave out --rule all-support.",
@@ -149,46 +208,62 @@ class ExportOptions:
     min_support: float | None = None
     best: bool = False
 
-    def reason(self, run: Trajectory, value: float, best: float) -> str:
-        """Why a run of this return is not imitated, whose group has this best; "" if it is."""
+    def reason(self, found: Standing, best: float) -> str:
+        """Why a run is not to be imitated, whose group's best return is given; "" if it is."""
         if self.best or self.min_return is not None:
-            if np.isnan(value):
+            if found.value is None:
                 return UNJUDGED
-            if self.best and value != best:
+            if self.best and found.value != best:
                 return NOT_BEST
-            if self.min_return is not None and value < self.min_return:
+            if self.min_return is not None and found.value < self.min_return:
                 return LOW
         if self.min_support is None:
             return ""
-        if (support := support_of(checked_by_rules(run))) is None:
+        if found.support is None:
             return UNCHECKED
-        return DOUBTED if support < self.min_support else ""
+        return DOUBTED if found.support < self.min_support else ""
 
 
-def left_out_of(run: RunDirectory, options: ExportOptions, rule: RowRule) -> dict[str, str]:
-    """Why runs are left out that the options leave out, by their names."""
-    left_out = dict[str, str]()
+def standings(
+    run: RunDirectory, options: ExportOptions, rule: RowRule
+) -> tuple[dict[str, Standing], dict[str, str]]:
+    """How each run came out, and why those are left out that the options leave out."""
+    found, left_out = dict[str, Standing](), dict[str, str]()
     for group in judged_groups(run):
         values = rule.dependence.group_returns(group.judgements)[:, 0]
         best = float(np.nanmax(values)) if not np.isnan(values).all() else np.nan
-        for one, value in zip(group.rollouts.trajectories, values, strict=True):
-            if reason := options.reason(one, float(value), best):
+        for one, judged, value in zip(
+            group.rollouts.trajectories, group.judgements, values, strict=True
+        ):
+            scores = [stage.score for stage in judged.stages] if judged else []
+            found[one.id] = Standing(
+                question_id=group.record.question_id,
+                score=scores[-1] if scores else None,
+                value=None if np.isnan(value) else float(value),
+                support=support_of(checked_by_rules(one)),
+                stages=tuple(scores),
+            )
+            if reason := options.reason(found[one.id], best):
                 left_out[one.id] = reason
-    return left_out
+    return found, left_out
 
 
 def conversations(
     run: RunDirectory, options: ExportOptions, rule: RowRule, system: str
 ) -> Iterator[ExportedConversation | str]:
     """What is imitated of the runs, and the reflections on them that were accepted."""
-    left_out = left_out_of(run, options, rule)
+    found, left_out = standings(run, options, rule)
     known = dict[str, Trajectory]()
     for one in run.trajectories():
         known[one.id] = one.model_copy(update={"segments": (), "sources": ()})
-        yield left_out.get(one.id) or ExportedConversation.of(one, options.rules, system)
+        talk = left_out.get(one.id) or ExportedConversation.of(one, options.rules, system)
+        if not isinstance(talk, str):
+            talk = talk.model_copy(update=dict(found.get(one.id, Standing())))
+        yield talk
     for name, each in accepted_reflections(run):
         shown = reflection_shown(each)
-        yield ExportedConversation.shown(known[each.trajectory_id], name, shown, "reflection")
+        made = ExportedConversation.shown(known[each.trajectory_id], name, shown, "reflection")
+        yield made.model_copy(update={"score": each.score.total if each.score else None})
 
 
 async def export_run(
@@ -200,11 +275,16 @@ async def export_run(
     """
     run, path = RunDirectory(folder), out or folder / NAMES[form]
     system, rule = free_prompt(run.manifest()), row_rule(options.credit)
-    if form == "sft":
+    if form == "verl":
+        told = [f"{write_verl(path, run.questions())} questions"]
+    elif form == "sft":
         told = _write_values(path, conversations(run, options, rule, system), "conversations")
+    elif form == "pairs":
+        pairs = (preference_pair(group, rule) for group in judged_groups(run))
+        told = _write_values(path, pairs, "pairs")
     else:
         imitate = form == "trl"
-        left_out = left_out_of(run, options, rule) if imitate else {}
+        left_out = standings(run, options, rule)[1] if imitate else {}
         results = each_encoded(
             run, options.model, rule, options.rules, imitate, options.weights_dir, left_out
         )

@@ -65,7 +65,9 @@ def scripted(body: dict[str, Any], number: int) -> Scripted:
         listed = [{"id": i, "justification": "good", **parts} for i in dict.fromkeys(ids)]
         return json.dumps({"reviews": listed})
     if "tool_output" in messages[-1]:
-        return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
+        held = re.search(r'<snippet id="S1">.*?\n([^\n]*\.)\n</snippet>', messages[-1], re.S)
+        kept = f' <cite id="S1">{held[1]}</cite>' if held else ""
+        return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.{kept}')
     return plan()
 
 
@@ -102,7 +104,7 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert done.exit_code == 0, done.output
     assert "1 group in 1 step, 4 rollouts: 4 finished" in done.stdout
     assert "2 reflections, 1 accepted" in done.stdout
-    assert "rollouts: 8 calls, " in done.stdout
+    assert "it may take rollouts: 16 calls" in done.stderr and "rollouts: 8 calls, " in done.stdout
     assert "mean support of 4 answers: " in done.stdout
     assert "s000-q000-r3: finished, 1 search" in done.stderr
     run = RunDirectory(folder / "run")
@@ -188,18 +190,23 @@ def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(f
     ]  # fmt: skip
 
 
-def test_what_is_asked_and_what_is_dropped_is_kept_with_the_run(folder: Path):
+def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run(folder: Path):
     lines = [f"What is {n}?" for n in range(8)]
     (folder / "questions.txt").write_text("\n".join([*lines, "WHAT is  0?"]))
     with ScriptedServer(scripted) as server:
-        done = collect(folder, server, "--judge", "none", "--group-size", "1", "--limit", "2")
+        chosen = ("held_out=0.5", "--limit", "2")
+        done = collect(folder, server, "--judge", "none", "--group-size", "1", *chosen)
         other = collect(folder, server, "--judge", "none", "--group-size", "1")
     assert done.exit_code == 0, done.output
     run = RunDirectory(folder / "run")
     selection = run.manifest().selection
-    assert selection is not None and (selection.duplicates, selection.filtered) == (1, 6)
+    assert selection is not None and selection.duplicates == 1
+    held = (folder / "run" / "held_out.jsonl").read_text().splitlines()
     asked = {question.question for question in run.questions()}
-    assert len(asked) == 2 and asked == {each.question for each in run.trajectories()}
+    assert 0 < len(held) < 7 and selection.held_out == len(held)
+    assert len(run.questions()) == 2 and selection.filtered == 8 - len(held) - 2
+    assert asked.isdisjoint(json.loads(line)["question"] for line in held)
+    assert asked == {trajectory.question for trajectory in run.trajectories()}
     assert other.exit_code == 2 and "another list of questions, selection" in other.stderr
 
 

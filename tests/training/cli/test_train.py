@@ -73,6 +73,16 @@ def test_a_key_that_is_none_is_told_with_the_one_it_is_like(
     assert told in str(refused.value)
 
 
+def test_what_is_set_beside_the_file_wins_over_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('out = "x"\nrows = ["r"]\n[objective]\nbeta = 0.5\n')
+    overrides = ["objective.beta=0.01", "model=1.5b", 'rows=["a", "b"]']
+    config = TrainingJob.read(path, "ss-grpo", overrides).config
+    assert isinstance(config, TrainConfig)
+    assert (config.objective.beta, config.model) == (0.01, "1.5b")
+    assert config.rows == (tmp_path / "a", tmp_path / "b")
+
+
 Build = Callable[..., TrainConfig]
 
 

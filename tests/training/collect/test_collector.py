@@ -50,7 +50,7 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
     for _, thread, score in opened.reflecting.seen:
         assert score == pytest.approx({"r0": 0.0, "r1": 0.1}[thread[-2:]])
     assert {g.reflected for g in groups} <= {t.id for t in runs}
-    with pytest.raises(StoreError, match="in use"):
+    with pytest.raises(StoreError, match="a run that goes on"):
         opened.run.journal()
     policy = opened.policy
     assert isinstance(policy, ScriptedPolicy)

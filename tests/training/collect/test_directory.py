@@ -33,6 +33,17 @@ def commit(run: RunDirectory, step: int) -> None:
     )
 
 
+def test_what_is_committed_is_read_back(run: RunDirectory):
+    commit(run, 0)
+    assert list(run.trajectories()) == [ONE, TWO]
+    assert list(run.groups()) == [RECORD]
+    assert list(run.judgements()) == [judgement(ONE, [0.5] * 4)]
+    assert [c.trajectory_id for c in run.reflections()] == ["one"]
+    assert run.questions() == list(QUESTIONS)
+    group = RECORD.group({t.id: t for t in run.trajectories()})
+    assert (group.trajectories, group.failures) == ((ONE, TWO), RECORD.failures)
+
+
 def test_lines_of_a_step_that_was_not_committed_are_neither_read_nor_kept(run: RunDirectory):
     (run.folder / "groups.jsonl").write_text(RECORD.model_dump_json() + "\n")
     assert list(run.groups()) == []

@@ -16,6 +16,8 @@ from rubricem.training.collect.questions import (
     Curriculum,
     Question,
     Selection,
+    is_held_out,
+    normal,
     read_questions,
     select_questions,
 )
@@ -110,7 +112,7 @@ def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path)
     )
     assert [q.question for q in selected.questions] == ["What is one?", "What is two?"]
     assert [q.id for q in selected.questions] == ["0", "2"], "called by its row"
-    assert selected.selection == Selection(read=4, filtered=0, duplicates=2)
+    assert selected.selection == Selection(read=4, filtered=0, duplicates=2, held_out=0)
 
 
 @pytest.mark.parametrize("rows", [({"id": "a"}, {"id": "a"}), ({"id": 1}, {})])
@@ -122,6 +124,30 @@ def test_questions_that_are_called_alike_are_refused(
         select_questions(rows_file(tmp_path, *named))
     repeated = [{"id": "a", "question": "What is one?"}] * 2
     assert len(select_questions(rows_file(tmp_path, *repeated)).questions) == 1
+
+
+def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Path):
+    rows = [{"question": f"What is {n}?"} for n in range(400)]
+    whole = select_questions(rows_file(tmp_path, *rows), held_out=0.1)
+    part = select_questions(rows_file(tmp_path, *rows[::-2]), held_out=0.1)
+    more = select_questions(rows_file(tmp_path, *rows), held_out=0.3)
+    held = {q.question for q in whole.held_out}
+    assert 20 <= len(held) <= 60, "some 40 of 400"
+    assert held.isdisjoint(q.question for q in whole.questions)
+    assert len(whole.questions) + len(held) == 400
+    assert {q.question for q in part.held_out} == held & {r["question"] for r in rows[::-2]}
+    assert held < {q.question for q in more.held_out}
+    assert whole.selection is not None
+    assert (whole.selection.held_out, whole.selection.held_out_share) == (len(held), 0.1)
+
+
+def test_the_hash_of_a_known_question_stays_what_it_is():
+    # sha256("what is one?") begins 50 b7, 0.315 of the way.
+    share = 0x50B7 / 0x10000
+    assert normal(" What  is ONE?\n") == "what is one?"
+    assert is_held_out("what is one?", share + 0.001)
+    assert not is_held_out("what is one?", share - 0.001)
+    assert not is_held_out("what is one?", 0.0)
 
 
 def parquet_of(tmp_path: Path, **columns: Sequence[Any]) -> str:

@@ -64,6 +64,9 @@ async def test_a_checkpoint_travels_with_its_base_and_opens_by_peft_alone(
     trained = await train(config_of(here, base, [row(0)]), "sft", quiet)
     model = AutoPeftModelForCausalLM.from_pretrained(trained.checkpoint, gguf_file="tiny.gguf")
     assert any("lora_A" in name for name, _ in model.named_parameters())
+    card = (trained.checkpoint / "README.md").read_text()
+    assert card.startswith("---\nbase_model: ") and 'library_name: "peft"' in card
+    assert str(tmp_path) not in card.splitlines()[-1]
     here.rename(there)
     moved = there / trained.checkpoint.relative_to(here)
     assert str(tmp_path) not in (moved / "checkpoint.json").read_text()
@@ -136,6 +139,16 @@ def test_what_is_no_decoder_is_refused(tmp_path: Path) -> None:
         load_base(tmp_path)
     with pytest.raises(SettingsError, match="no decoder"):
         row_limit(engine(), tmp_path, 10**9)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "opt", "phi"])
+def test_other_architectures_learn(tmp_path: Path, kind: str) -> None:
+    more = {"word_embed_proj_dim": 32, "ffn_dim": 48} if kind == "opt" else {}
+    base = folder_of(tmp_path / "base", kind, **more)
+    for settings in ({"rank": 4}, {"adaptation": "full"}):
+        learner = load_learner(engine(**settings), base, ALONE)
+        first = learner.sft_step([row(0)], 0.01)["loss"]
+        assert learner.sft_step([row(0)], 0.01)["loss"] < first
 
 
 def test_a_model_without_linear_layers_is_trained_whole(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.training.local.logprobs import batch_logprobs
 from rubricem.training.objective.batch import Batch, WindowWeights, window_weights
 from rubricem.training.objective.objective import LossMetrics, clipped_objective
-from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.objective.objective_config import Aggregation, ObjectiveConfig
 from rubricem.training.rows.row import Objective, TrainRow
 from tests.support.objective import Bigrams, row
 
@@ -112,11 +112,29 @@ def test_batch_without_a_trained_token_gives_every_weight_a_gradient_of_zero() -
 A = row((1.0, 1.0, 1.0, 1.0), name="a", stages=(0, 1, 1, 1))
 B = row((1.0, 9.0, 1.0), name="b", stages=(0, 1, 3), mask=(1, 0, 1))
 C = row((1.0,), name="c", objective="reflect")
+CONFIGS = {
+    "token-mean": ObjectiveConfig(),
+    "sequence-mean": ObjectiveConfig(aggregation="sequence-mean"),
+}
 
 
 def trained(values: Tensor, of: TrainRow) -> list[float]:
     assert not values[torch.tensor(of.loss_mask) == 0].any()
     return values[torch.tensor(of.loss_mask) == 1].tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "of_a", "of_b"),
+    [
+        ("token-mean", [1 / 6] * 4, [1 / 6] * 2),
+        ("sequence-mean", [1 / 8] * 4, [1 / 4] * 2),
+    ],
+)
+def test_weights_by_hand(aggregation: Aggregation, of_a: list[float], of_b: list[float]) -> None:
+    window = window_weights([A, B], CONFIGS[aggregation])
+    assert trained(window.weights(A), A) == pytest.approx(of_a)
+    assert trained(window.weights(B), B) == pytest.approx(of_b)
+    assert window.shares(A).equal(window.weights(A)), "one objective is the whole window"
 
 
 def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() -> None:
@@ -125,7 +143,6 @@ def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() 
     alone = window_weights([A, B])
     assert trained(window.weights(A), A) == pytest.approx([1 / 6] * 4)
     assert window.weights(A).equal(alone.weights(A)), "whether or not others are trained beside it"
-    assert alone.shares(A).equal(alone.weights(A)), "one objective is the whole window"
     assert trained(window.weights(C), C) == pytest.approx([1.0])
     assert trained(window.weights(judged), judged) == pytest.approx([0.5 / 2] * 2)
     for one in (A, B, C, judged):
@@ -135,7 +152,7 @@ def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() 
 def test_divergence_is_one_mean_over_the_tokens_of_all_objectives() -> None:
     rows = [row((0.0,), name="p"), row((0.0, 0.0, 0.0), name="q", objective="reflect")]
     config = ObjectiveConfig(beta=0.1)
-    batch = Batch.collate(rows, window_weights(rows))
+    batch = Batch.collate(rows, window_weights(rows, config))
     new = torch.zeros(2, 4)
     half = new + math.log(0.5)
     half[0] = 0.0  # the policy's one token has not moved; the reflection's three have
@@ -146,9 +163,10 @@ def test_divergence_is_one_mean_over_the_tokens_of_all_objectives() -> None:
 
 def test_rows_without_a_trained_token_count_nowhere() -> None:
     silent = A.model_copy(update={"id": "s", "loss_mask": (0,) * 5})
-    with_it, without = window_weights([A, B, silent]), window_weights([A, B])
-    assert with_it.weights(A).equal(without.weights(A))
-    assert not with_it.weights(silent).any() and not with_it.shares(silent).any()
+    for config in CONFIGS.values():
+        with_it, without = window_weights([A, B, silent], config), window_weights([A, B], config)
+        assert with_it.weights(A).equal(without.weights(A))
+        assert not with_it.weights(silent).any() and not with_it.shares(silent).any()
 
 
 def mixed() -> list[TrainRow]:
@@ -194,9 +212,13 @@ def computed(
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(cut: str) -> None:
-    config, rows = ObjectiveConfig(beta=0.1), mixed()
-    window = window_weights(rows)
+@pytest.mark.parametrize("aggregation", CONFIGS)
+def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(
+    aggregation: Aggregation, cut: str
+) -> None:
+    config = CONFIGS[aggregation].model_copy(update={"beta": 0.1})
+    rows = mixed()
+    window = window_weights(rows, config)
     loss, gradient, metrics = computed([Batch.collate(rows, window)], config)
     parts = CUTS[cut](rows, window)
     assert len(parts) > 2

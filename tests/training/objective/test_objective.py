@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
+from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.objective.batch import Batch, window_weights
 from rubricem.training.objective.objective import (
     ClippedTerms,
@@ -42,7 +43,10 @@ NAN = float("nan")
 def objective(
     of: TrainRow, new: Tensor, old: Tensor | None, ref: Tensor | None = None, **settings: Any
 ) -> ObjectiveResult:
-    return clipped_objective(Batch.collate([of]), new, old, ref, ObjectiveConfig(**settings))
+    config = ObjectiveConfig(**settings)
+    return clipped_objective(
+        Batch.collate([of], window_weights([of], config)), new, old, ref, config
+    )
 
 
 def alike(*advantages: float, p: tuple[float, ...]) -> TrainRow:
@@ -84,6 +88,11 @@ CASES: dict[str, dict[str, Any]] = {
         "loss": -(0.5 + 2.0) / 2, "gradient": [-0.25, -1.0],
         "told": {"importance_truncated": 0.5, "sampler_gap_max": math.log(4),
                  "ess": 2.5**2 / (2 * (0.25 + 4))},
+    },
+    "bypass forms the ratio to the sampler and clips there": {
+        "a": (1, 1), "p": (0.4, 0.5), "new": (0.44, 0.9), "old": (0.9, 0.9),
+        "settings": {"importance": "bypass"},
+        "loss": -(1.1 + 1.2) / 2, "gradient": [-1.1 / 2, 0.0],
     },
     "the divergence from the reference pulls by 1 - ref / new": {
         "a": (0, 0), "p": (0.5, 0.25), "new": (0.5, 0.25), "ref": (0.25, 0.25),
@@ -129,6 +138,16 @@ def test_untrained_tokens_get_a_gradient_of_exactly_zero_whatever_stands_there()
     assert all(math.isfinite(value) for value in result.metrics.report().values())
 
 
+def test_tool_tokens_move_no_weight_of_a_policy() -> None:
+    """The ids are 6, 2, 7, 3, of which 7 alone is trained: it is predicted from the 2 before."""
+    of, policy = row((9.0, 1.0, 9.0), mask=(0, 1, 0)), Bigrams(0)
+    batch = Batch.collate([of])
+    assert batch.ids.tolist() == [[6, 2, 7, 3]]
+    clipped_objective(batch, policy(batch)).loss.backward()
+    assert policy.table.grad is not None
+    assert policy.table.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [2]
+
+
 def test_what_was_drawn_at_a_lower_temperature_moves_logits_as_at_that_one() -> None:
     """Six tokens as often as they are drawn at 0.7, against the true gradient there."""
     temperature, advantages = 0.7, torch.tensor([1.0, -0.5, 2.0, 0.3, -1.0, 0.1])
@@ -160,6 +179,19 @@ def test_imitation_is_the_mean_negative_log_likelihood() -> None:
     assert gradient(result, new) == [-0.5, -0.5]
     half = Batch.collate([row((1.0, 1.0), objective="sft", weight=0.5)])
     assert imitation_objective(half, logs(0.5, 0.5)).loss.item() == pytest.approx(math.log(2) / 2)
+
+
+def test_token_logprobs_equal_the_log_softmax_in_value_and_gradient() -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(2, 5, 11, requires_grad=True)
+    ids = torch.randint(0, 11, (2, 5))
+    expected = torch.log_softmax(logits, dim=-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    found = token_logprobs(logits, ids)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(2, 5)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), logits)
+    (got,) = torch.autograd.grad((found * weights).sum(), logits)
+    torch.testing.assert_close(got, wanted)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +235,14 @@ def test_an_objective_tells_what_it_adds_to_the_loss() -> None:
     assert told["surprise"] == pytest.approx(-(3 * math.log(0.5) + math.log(0.9)) / 4)
 
 
+def test_parts_add_up_to_means_by_tokens_sums_and_peaks() -> None:
+    one = LossMetrics({"tokens": 1.0, "x": 4.0, "s": 2.0}, {"x": 1.0}, {"x": 4.0})
+    other = LossMetrics({"tokens": 3.0, "x": 2.0, "y": 6.0}, {"x": 3.0, "y": 3.0}, {"x": 1.0})
+    told = (one + other).report()
+    assert told == {"tokens": 4.0, "s": 2.0, "x": 1.5, "y": 2.0, "x_max": 4.0}
+    assert (LossMetrics() + one).report() == one.report()
+
+
 def test_effective_samples_are_counted_over_the_window_and_not_averaged() -> None:
     parts = [
         LossMetrics({"importance": w, "importance_square": w * w},
@@ -235,16 +275,29 @@ def rows() -> tuple[TrainRow, TrainRow]:
     return found[0], found[1]
 
 
+def loss(of: TrainRow, new: torch.Tensor, old: torch.Tensor, **config: Any) -> ObjectiveResult:
+    settings = ObjectiveConfig(**config)
+    return clipped_objective(
+        Batch.collate([of], window_weights([of], settings)), new, old, None, settings
+    )
+
+
 def test_unscaffolded_is_formed_to_the_old_policy_computed_without_the_scaffold():
     row, _ = rows()
     assert row.ids == (1, 5) and row.scaffolded_prompt == (1, 2)
     assert row.recompute_logprobs
-    told = objective(row, logs(AFTER), logs(WITHOUT))
+    told = loss(row, logs(AFTER), logs(WITHOUT))
     # pi(o|q) / pi_old(o|q) = 0.44 / 0.4, and the gap to the sampler weighs nothing.
     assert told.loss.item() == pytest.approx(-1.1, rel=1e-4)
     report = told.metrics.report()
     assert (report["importance"], report["scaffold_gap"]) == (1.0, pytest.approx(math.log(2)))
     assert "sampler_gap" not in report and "kl_behaviour" not in report
+
+
+def test_bypass_is_refused_where_the_sampler_saw_another_prompt():
+    with pytest.raises(SettingsError, match="was sampled under another prompt") as told:
+        loss(rows()[0], logs(AFTER), logs(WITHOUT), importance="bypass")
+    assert "importance to truncate" in told.value.remedy
 
 
 def trl_loss(batch: Batch, logprobs: tuple[Tensor, ...], config: ObjectiveConfig) -> Tensor:
@@ -256,6 +309,7 @@ def trl_loss(batch: Batch, logprobs: tuple[Tensor, ...], config: ObjectiveConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     new, old, ref = logprobs
+    bypass = config.importance == "bypass"
     tokens = float(batch.tokens)
     weight = ClippedTerms.of(batch, old, None, None, config).importance
     inputs = {
@@ -266,7 +320,7 @@ def trl_loss(batch: Batch, logprobs: tuple[Tensor, ...], config: ObjectiveConfig
         "tool_mask": batch.mask[:, 1:].long(),
         "advantages": (batch.advantages * batch.weights * weight * tokens)[:, 1:],
         "num_items_in_batch": torch.tensor(tokens),
-        "old_per_token_logps": old[:, 1:],
+        "old_per_token_logps": (batch.behaviour if bypass else old)[:, 1:],
         "ref_per_token_logps": ref[:, 1:],
     }
     logs = (new[:, 1:], torch.zeros_like(new)[:, 1:], None)
@@ -284,7 +338,12 @@ def trl_loss(batch: Batch, logprobs: tuple[Tensor, ...], config: ObjectiveConfig
     return loss
 
 
-@pytest.mark.parametrize("settings", [{"beta": 0.3}, {"beta": 0.3, "clip": (0.1, 0.3)}])
+@pytest.mark.parametrize("settings", [
+    {"beta": 0.3},
+    {"beta": 0.3, "clip": (0.1, 0.3)},
+    {"beta": 0.3, "clip": (0.1, 0.3), "importance": "bypass"},
+    {"aggregation": "sequence-mean"},
+])  # fmt: skip
 def test_five_steps_by_trls_own_loss_are_those_of_ours(settings: dict[str, Any]) -> None:
     rows = [
         row((1.0, -0.5, 2.0, 0.3), name="a", behaviour=(-1.0, -2.0, -0.5, -2.5), mask=(1, 0, 1, 1),
@@ -293,7 +352,7 @@ def test_five_steps_by_trls_own_loss_are_those_of_ours(settings: dict[str, Any])
         row((1.5, 1.0, -2.0), name="c", objective="reflect", behaviour=(-2.2, -1.0, -3.0)),
     ]  # fmt: skip
     config = ObjectiveConfig(**settings)
-    batch = Batch.collate(rows, window_weights(rows))
+    batch = Batch.collate(rows, window_weights(rows, config))
     ends = []
     for by_trl in (False, True):
         policy, start = Bigrams(1), Bigrams(1)

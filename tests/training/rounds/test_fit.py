@@ -4,6 +4,7 @@ Imitation, SS-GRPO with reflections, RuscaRL, RULER and RM-R1 train from one fil
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,14 +159,18 @@ def sampled(one: TrainRow) -> TrainRow:
     return one.model_copy(update={"behaviour_logprobs": tuple(-4.8 * on for on in one.loss_mask)})
 
 
-async def test_one_file_of_rows_trains_by_every_method(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
+async def test_one_file_of_rows_trains_by_every_method(
+    tiny: Path, tmp_path: Path, aggregation: str
+) -> None:
     kinds = {"ss-grpo": ss_grpo(), "ruscarl": ruscarl(), "ruler": await ruler(), "rm-r1": rm_r1()}
     assert {name: len(rows) for name, rows in kinds.items()} == {
         "ss-grpo": 4, "ruscarl": 2, "ruler": 2, "rm-r1": 2,
     }  # fmt: skip
     imitated = [row(n) for n in range(2)]
     every = [*imitated, *(sampled(one) for rows in kinds.values() for one in rows)]
-    config = config_of(tmp_path, tiny, every, batch=100)
+    settings: dict[str, Any] = {"batch": 100, "objective": {"aggregation": aggregation}}
+    config = config_of(tmp_path, tiny, every, **settings)
     gradient = await train(config, "ss-grpo", quiet)
     (step,) = gradient.steps
     assert step["rows"] == 10 and gradient.dropped == {"sft rows": 2}

@@ -23,7 +23,7 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rounds import both_updates, usable
+from rubricem.training.rounds.rounds import both_updates, lag_of, usable
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import Compiled, RowRule, identity
 from tests.support.collected import candidate, judgement
@@ -101,6 +101,13 @@ def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted
     cut = usable(found, 0, 12)
     assert [(len(r.ids), r.cut_tokens) for r in cut.rows] == [(12, 12)] * 3
     assert rows_numbers(cut, RoundRows())["rows/cut"] == 3
+
+
+def test_the_lag_goes_by_the_version_that_the_policy_names():
+    sampled = [0, 0, 1, 2]
+    assert lag_of(["a", "a", "b", "c"], sampled, 3, 3) == 1
+    assert lag_of(["a", "a", "b", "b"], sampled, 3, 3) == 2, "it still is the one after one update"
+    assert lag_of(["a", "a", "a", "a"], sampled, 3, 4) == 4
 
 
 def test_advantages_and_staleness_are_of_the_rows_that_are_trained():

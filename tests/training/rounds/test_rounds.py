@@ -7,6 +7,9 @@ happened.
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,7 @@ from rubricem.training.collect.gate import RunStopped
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.row import TrainRow
+from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
 from tests.support.collected import (
@@ -116,6 +120,24 @@ def calls(address: str) -> int:
     with urlopen(address.removesuffix("/v1") + "/count") as reply:
         counted: int = json.load(reply)["calls"]
     return counted
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_rounds_by_rays_workers_end_as_those_of_one_process(
+    tmp_path: Path, server: str, minilm: Path
+):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    lines, made = [], []
+    for name, more in (("one", {}), ("ray", {"ray_workers": 2})):
+        (tmp_path / name).mkdir()
+        assert go_on(on_server(tmp_path / name, server, rounds=2, **more), None)
+        lines.append(metrics(tmp_path / name / "out"))
+        made.append(calls(server))
+    assert made[1] == 2 * made[0]
+    for name in ("round", "rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean",
+                 "judge/calls", "reflection/score/mean"):  # fmt: skip
+        assert [line.get(name) for line in lines[1]] == [line.get(name) for line in lines[0]], name
 
 
 @pytest.mark.model
@@ -216,6 +238,23 @@ def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path, sample
     assert [line["staleness/max"] for line in metrics(out)] == [0, 0]
     gap = max(line["sampler_gap"] for line in metrics(out))
     assert gap < (1e-4 if sampler == "torch" else 0.1), "torch trains what it samples"
+
+
+def go_on(path: Path, seconds: float | None) -> bool:
+    """Run the command in a process; True if it came to its end before it was killed."""
+    kept = {n: os.environ[n] for n in ("HOME", "RUBRICEM_WEIGHTS_DIR") if n in os.environ}
+    command = [*COMMAND, "train", "ss-grpo", str(path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**ENVIRONMENT, **kept}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            said = process.communicate(timeout=seconds)[0].decode()
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return False
+    assert process.returncode == 0, said
+    return True
 
 
 TURNS = 8

@@ -139,6 +139,8 @@ LINEAR = {**ROUNDS, "scaffold": "linear"}
         ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "half"}}, "scaffold: Input should be 'lin"),
         ("ss-grpo", {"rounds": {**LINEAR, "scaffold_decay": "linear"}}, "fades by a sigmoid"),
         ("ss-grpo", {"rounds": LINEAR, "scaffold_ratio": "scaffolded"}, "formed without the scaff"),
+        ("ss-grpo", {"rounds": LINEAR, "objective": {"importance": "bypass"}},
+         "saw a scaffold that the rows have not"),
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(

@@ -26,6 +26,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.objective.batch import window_weights
+from rubricem.training.rows.compile import retokenise
 from rubricem.training.rows.credit import (
     CREDITS,
     NO_IDS,
@@ -47,6 +48,7 @@ from rubricem.training.rows.credit import (
     trainable,
 )
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import ONE, TWO, candidate, group, judgement, policy_segment, rollout
 
 TOOL = Author.TOOL
@@ -216,6 +218,19 @@ class Characters:
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
+
+
+async def test_text_of_a_chat_server_gets_ids_but_never_a_ratio():
+    plain = [s.model_copy(update={"token_ids": None, "logprobs": None}) for s in ONE.segments]
+    chat = ONE.model_copy(update={"segments": tuple(plain)})
+    assert token_sequence(chat.segments) is None
+    tokens = token_sequence((await retokenise(chat, Characters())).segments)
+    assert tokens is not None and not tokens.sampled
+    answered = b"\3<tool_response>\nt\n</tool_response>"
+    assert bytes(tokens.ids) == b"\0squestionab" + answered + b"cd"
+    assert [chr(i) for i, own in zip(tokens.ids, tokens.written, strict=True) if own] == list(
+        "abcd"
+    )
 
 
 def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_with():

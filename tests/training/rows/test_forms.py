@@ -1,6 +1,8 @@
 """`rubricem export` on a run: every form, read back, and what is told of it.
 
 Conversations for imitation: what is accepted, what each message holds, where no loss stands.
+
+Preference pairs: the best and the worst of a group, and the groups that have none.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
     CitationCheck,
+    Judgement,
     Segment,
     Stage,
     Trajectory,
@@ -27,18 +30,24 @@ from rubricem.training.rounds.fit import read_rows
 from rubricem.training.rows.compile import (
     Demonstration,
     ExportedConversation,
+    JudgedGroup,
     imitation_row,
 )
+from rubricem.training.rows.credit import RowRule, identity
 from rubricem.training.rows.forms import (
+    LESS_SUPPORTED,
+    TOO_FEW,
+    TOO_NEAR,
+    PreferencePair,
     TokenRow,
-    write_verl,
+    preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
 from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
 from tests.support.rows import policy_rows
 from tests.support.values import BOUND, source, trajectory
-from tests.training.rows.test_credit import ONE, TWO, Characters, rollout
+from tests.training.rows.test_credit import ONE, TWO, Characters, group, rollout
 
 
 def export(run: Path, *arguments: str) -> Result:
@@ -77,7 +86,8 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     runs = [c for c in made if c.kind == "run"]
     assert f"{len(made)} conversations ({len(made) - 6} reflections, 6 runs)" in done.stdout
     assert {c.trajectory for c in runs} == {t.id for t in opened.run.trajectories()}
-    assert {c.question for c in runs} == {q.question for q in opened.run.questions()}
+    assert {c.question_id for c in runs} == {q.id for q in opened.run.questions()}
+    assert all(c.score == c.stages[-1] and c.question and c.support is None for c in runs)
     assert [c.loss_mask for c in made if c.kind == "reflection"] == [(0, 0, 1)] * 3
     for flags, kept, why in (
         (["--best"], "3 runs", "3 dropped: another of its group has a higher return"),
@@ -86,14 +96,22 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     ):
         done = export(opened.run.folder, "--to", "sft", *flags, "--out", str(out))
         assert f"{kept})" in done.stdout and why in done.stdout, done.stdout
+    assert export(opened.run.folder, "--to", "verl").exit_code == 0
     datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
-    path = str(tmp_path / "verl.parquet")
-    write_verl(Path(path), opened.run.questions())
+    path = str(opened.run.folder / "verl.parquet")
     asked = list(datasets.Dataset.from_parquet(path, cache_dir=str(tmp_path / "cache")))
     assert [one["prompt"][0]["content"] for one in asked] == [
         question.question for question in opened.run.questions()
     ]
     assert {"data_source", "reward_model", "extra_info"} <= asked[0].keys()
+
+
+def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    done = export(run, "--to", "pairs", "--credit", "answer-only")
+    assert done.stdout.splitlines()[:2] == ["1 pairs", f"1 dropped: {TOO_FEW}"]
+    (pair,) = (read(line, PreferencePair) for line in lines(run / "pairs.jsonl"))
+    assert (pair.chosen_trajectory, pair.chosen_value) == ("two", 0.75)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +128,7 @@ def test_what_does_not_belong_to_a_groups_place_is_told(
     run = committed(tmp_path / "run")
     path = run / f"{name}.jsonl"
     path.write_text(path.read_text().replace(written, altered))
-    done = export(run)
+    done = export(run, "--to", "pairs")
     assert done.exit_code == 1 and told in done.stderr
 
 
@@ -216,6 +234,55 @@ def test_citations_are_looked_at_where_it_is_asked_for():
     doubted = Verification(mode="mark", checker="a model", checks=(check,))
     checked = run(held).model_copy(update={"verification": doubted})
     assert ExportedConversation.of(checked, [Rule.SUPPORT]) == "rejected by the rule support"
+
+
+MEMBERS = [rollout("one"), rollout("two"), rollout("three")]
+
+
+def judged(*scores: list[float | None], members: list[Trajectory] | None = None) -> JudgedGroup:
+    chosen = (members or MEMBERS)[: len(scores)]
+    record = GroupRecord(
+        id="s000-q000", step=2, question_id="q7", question="q", rubric_version="1-abc",
+        trajectories=tuple(t.id for t in chosen),
+    )  # fmt: skip
+    each: list[Judgement] = [judgement(t, s) for t, s in zip(chosen, scores, strict=True)]
+    return JudgedGroup(record, group(*chosen), tuple(each))
+
+
+def pair(*arguments: object, **more: object) -> PreferencePair:
+    made = preference_pair(*arguments, **more)  # type: ignore[arg-type]
+    assert isinstance(made, PreferencePair), made
+    return made
+
+
+def test_the_best_and_the_worst_by_the_return_of_their_first_stage():
+    # 0.5 + 0.4 * 0.5 + 0.6 * 0.5 + 0.8 * answer: 1.0 + 0.8 * answer
+    made = pair(judged([0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.5]))
+    assert (made.chosen_trajectory, made.rejected_trajectory) == ("two", "one")
+    assert (made.chosen_value, made.rejected_value) == (pytest.approx(1.8), pytest.approx(1.2))
+    assert (made.id, made.step, made.question_id, made.judge) == ("s000-q000", 2, "q7", "fake")
+    assert [m.content for m in made.prompt] == ["s", "question"]
+    assert made.chosen[0].role == "assistant" and made.chosen[0].content == "ab"
+    assert [m.role for m in made.chosen] == ["assistant", "tool", "assistant"]
+
+
+def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
+    some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
+    assert pair(some).rejected_trajectory == "two"
+    assert preference_pair(some, RowRule(dependence=identity())) == TOO_NEAR
+    assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
+    assert preference_pair(judged()) == TOO_FEW
+    assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR
+
+
+def test_the_better_of_a_pair_is_no_less_supported_than_the_worse():
+    """As a judge without support scored them: the first cites what its source does not say."""
+    texts = ('<cite id="S1">It "never drops a call, however many it holds".</cite>',
+             '<cite id="S1">If maxsize is None the cache grows without bound.</cite>')  # fmt: skip
+    wrong, right = (run(text).model_copy(update={"id": text[-30:]}) for text in texts)
+    high, low = [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.2]
+    assert preference_pair(judged(high, low, members=[wrong, right])) == LESS_SUPPORTED
+    assert pair(judged(low, high, members=[wrong, right])).chosen_trajectory == right.id
 
 
 def test_groups_of_two_files_that_are_called_alike_are_two(tmp_path: Path):
