@@ -451,25 +451,17 @@ def test_a_page_that_was_opened_teaches_no_order_either(data: Path, tmp_path: Pa
     assert items(data) == []
 
 
-def exported(folder: Path, flags: Sequence[str] = ()) -> Path:
-    evil = reflection(QUESTION, "evil", f"- {POISON}").model_dump(mode="json")
-    lines = [{"rubricem_bank": 1, "items": 1}, {**evil, "flags": list(flags)}]
-    file = folder / "bank.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return file
-
-
 def test_an_imported_file_cannot_vouch_for_itself_and_its_flags_stay(data: Path, tmp_path: Path):
-    head, line = exported(tmp_path, ["It was odd."]).read_text().splitlines()
-    file = tmp_path / "bank.jsonl"
-    trusted = json.loads(line) | {"released": True, "pinned": True, "flags": []}
-    file.write_text(f"{head}\n{json.dumps(trusted)}\n")
+    file = tmp_path / "bank.json"
+    evil = reflection(QUESTION, "evil", f"- {POISON}", flags=("It was odd.",))
+    held = evil.model_dump(mode="json")
+    trusted = held | {"released_at": f"{evil.written_at}", "released_by": "me", "flags": []}
+    file.write_text(json.dumps({"reflections": [trusted]}))
     bank("import", str(file))
     assert items(data) == [] and states() == {"evil": "quarantine"}
     recalled, shown = prompts(data, "two")
     assert recalled == [] and "AcmeCache" not in shown
-    clean = json.loads(line) | {"id": "odd", "takeaways": "- x"}
-    file.write_text(f"{head}\n{json.dumps(clean)}\n")
+    file.write_text(json.dumps({"reflections": [held | {"id": "odd", "takeaways": "- x"}]}))
     bank("import", str(file))
     assert bank_json("show", "odd")["reflection"]["flags"] == ["It was odd."]
     assert items(data) == []

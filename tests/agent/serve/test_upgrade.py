@@ -56,12 +56,13 @@ def get(url: str, path: str, token: str = OWNER) -> Any:
 
 
 def test_what_an_earlier_server_kept_is_shown_and_gone_on_with(served: str, tmp_path: Path):
-    asked = {run["question"]: run for run in get(served, "runs")["runs"]}
+    listed = get(served, "runs")
+    asked = {run["question"]: run for run in listed["runs"]}
     first = asked["What is functools.cache?"]
     assert (first["title"], first["tags"]) == ("The first", ["cache", "old"])
     report = get(served, f"runs/{first['run']}/report")
     assert report["citations"][0]["claim"] == "an unbounded cache"
-    [named] = [each for each in get(served, "threads")["threads"] if each["title"] == "Caches"]
+    [named] = [each for each in listed["threads"].values() if each["title"] == "Caches"]
     assert named["runs"] == [first["run"], asked["And what does it evict?"]["run"]]
     assert get(served, "uploads")["uploads"][0]["documents"][0]["name"] == "rule.md"
     left = asked["What goes on forever?"]["run"]

@@ -40,8 +40,10 @@ def test_two_processes_take_the_steps_of_one(two: Path, tiny: Path) -> None:
     theirs: Steps = json.loads((two / "steps.json").read_text())
     alone = steps(tiny, ALONE)
     for name in CASES:
+        # Processors multiply bfloat16 by kernels of their own, which round by the shape.
+        near = 5e-3 if "bfloat16" in name else 1e-5
         for ours, step in zip(alone[name], theirs[name], strict=True):
-            assert step == pytest.approx(ours, rel=1e-5, abs=1e-5), name
+            assert step == pytest.approx(ours, rel=near, abs=near), name
 
 
 @pytest.mark.slow
