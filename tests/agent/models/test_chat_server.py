@@ -315,7 +315,12 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
         ([Fault(500, body="")] * 4, "failed: for no reason that it tells (500)", ""),
         ([Fault(403, body="<html>Who are you?")], "sent a web page", "a proxy"),
         ([Fault(200, body="data: <html>\n\n")] * 4, "not an OpenAI-compatible", "/v1"),
-        ([Fault(200, body=f"{'x' * 2**24}x")] * 4, "not an OpenAI-compatible", "/v1"),
+        pytest.param(
+            [Fault(200, body=f"{'x' * 2**24}x")] * 4,
+            "not an OpenAI-compatible",
+            "/v1",
+            marks=pytest.mark.slow,
+        ),
         *(
             ([full], "no longer fits the context length", "longer context")
             for full in (

@@ -36,7 +36,7 @@ def fresh(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             yield pages.Site(f"{address}/", settings, model)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_first_visit_offers_what_answers_on_this_machine_then_asks_of_it(
     browser: Browser, fresh: pages.Site, theme: str
 ):

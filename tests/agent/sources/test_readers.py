@@ -85,7 +85,7 @@ def test_what_never_closes_is_read_in_time_that_grows_with_it(name: str, content
     began = time.process_time()
     for section in read_as(name, content).sections:
         split_passages(section.text)
-    assert time.process_time() - began < 2.5
+    assert time.process_time() - began < 5
 
 
 BOOK = {

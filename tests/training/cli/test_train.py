@@ -228,6 +228,7 @@ def stopping(stop: asyncio.Event, step: int, told: list[int]) -> Watch:
     return watch
 
 
+@pytest.mark.slow
 def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     tiny: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
     assert (note.method, note.judge, note.step) == ("judge-grpo", "full", 2)
 
 
+@pytest.mark.slow
 async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_same(tmp_path: Path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):

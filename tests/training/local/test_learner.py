@@ -140,7 +140,7 @@ async def test_padding_is_what_shorter_rows_leave_of_the_longest(
     assert step["padding_share"] == pytest.approx(0.25) and step["tokens_read"] == 36
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("beta", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_a_gpu_out_of_memory_is_given_half_and_the_step_is_that_of_single_rows(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, beta: float
 ) -> None:
