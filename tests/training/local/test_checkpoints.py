@@ -145,6 +145,7 @@ def saved(step: int, size: int = 10, **metrics: float) -> Saved:
     return Saved(note, weights, {"moment": weights["w"]}, {}, [{"step": step, **metrics}])
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path: Path) -> None:
     command = (sys.executable, "-c", WRITER, str(tmp_path))
     process = Process(command, cwd=ROOT)

@@ -36,6 +36,7 @@ def two(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(two: Path, tiny: Path) -> None:
     theirs: Steps = json.loads((two / "steps.json").read_text())
     alone = steps(tiny, ALONE)
