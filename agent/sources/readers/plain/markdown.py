@@ -146,9 +146,6 @@ def _drawn(state: Any, begin: int, end: int, silent: bool) -> bool:
     def line(at: int) -> str:
         return str(state.getLines(at, at + 1, state.blkIndent, False)) if at < end else ""
 
-    starts = [state.bMarks[at] + state.tShift[at] for at in range(begin, min(begin + 2, end))]
-    if not any(state.src[at : at + 1] in ("-", "+") for at in starts):
-        return False  # as of nearly every line
     first, last = line(begin), begin + 1
     grid, ruled = _GRID.match(first), _DASHES.match(first)
     rule = first if ruled else line(begin + 1)
