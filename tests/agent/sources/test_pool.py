@@ -41,8 +41,7 @@ def reply(content: bytes) -> Job:
 
 
 def document(path: Path, seconds: int = SECONDS) -> Job:
-    asked = {"name": path.name}
-    return Job("document", path.name, asked, b"", seconds, MEGABYTES, path=str(path))
+    return Job("document", path.name, {"name": path.name}, b"", seconds, MEGABYTES, "", str(path))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +68,11 @@ async def test_what_would_hurt_its_reader_fails_alone(pool: Pool, job: Job, said
 
 
 def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp_path: Path):
-    names = ("a.txt", "b.html", "c.txt")
-    for name in names:
+    given = {"a.txt": SECONDS, "b.html": 1, "c.txt": SECONDS}
+    for name in given:
         (tmp_path / name).write_text("well")
     (tmp_path / "b.html").write_bytes(b"<p " + MANY + b">x")
-    hurts = {"b.html": 1}
-    begun = [pool.submit(document(tmp_path / name, hurts.get(name, SECONDS))) for name in names]
+    begun = [pool.submit(document(tmp_path / name, most)) for name, most in given.items()]
     replies = [each.result() for each in begun]
     assert [isinstance(each, bytes) for each in replies] == [True, False, True]
     assert "b.html takes too long to read" in str(replies[1])
@@ -166,13 +164,12 @@ async def test_what_is_no_plain_file_or_was_made_a_link_is_not_opened(pool: Pool
 
 
 def test_passages_of_a_long_table_are_longer_so_that_all_of_it_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(worker, "MOST_PASSAGES", 120)
-    (tmp_path / "a.csv").write_text("part,hours\n" + "".join(f"p{n},{n}\n" for n in range(4000)))
+    content = "part,hours\n" + "".join(f"p{n},{n}\n" for n in range(4000))
     limits = cast(worker.Limits, SimpleNamespace(get_on=lambda: None))
-    content = (tmp_path / "a.csv").read_bytes()
-    told = worker._document({"name": "a.csv"}, content, limits)
+    told = worker._document({"name": "a.csv"}, content.encode(), limits)
     assert not told["note"] and told["passages"][-1][1].endswith("hours: 3999")
     headings = [heading for heading, _ in told["passages"]]
     assert len({*headings}) == len(headings), "one of each section"
