@@ -6,7 +6,6 @@ text is determined by the caller's predicate, never by the server's `stop`; the 
 closed.
 """
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -16,6 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,12 +30,11 @@ from rubricem.agent.models.limits import (
     Retry,
     Server,
     Tries,
-    cost,
     is_no_model,
     is_too_long,
-    note_spent,
     paid,
     price_of,
+    priced,
 )
 from rubricem.agent.models.model_server import ModelServer
 from rubricem.agent.models.replies import Delta, ReplyReading
@@ -295,30 +294,24 @@ class OpenAIChat:
         `on_text` has already been given the pieces of a try that failed later. Raises
         PolicyError.
         """
+        begin = partial(
+            ReplyReading,
+            stop,
+            on_text,
+            think_is_reasoning=self._think_is_reasoning,
+            most_tokens=sampling.max_tokens,
+        )
 
-        async def attempt() -> ReplyReading:
-            reading = ReplyReading(
-                stop,
-                on_text,
-                think_is_reasoning=self._think_is_reasoning,
-                most_tokens=sampling.max_tokens,
-            )
-            try:
-                await self._read(reading, messages, sampling)
-                self._check(reading, sampling)
-            except (AttemptError, asyncio.CancelledError) as failed:
-                if reading.begun:
-                    note_spent(failed, self._usage(reading, messages))
-                raise
-            return reading
+        async def fill(reading: ReplyReading) -> None:
+            await self._read(reading, messages, sampling)
+            self._check(reading, sampling)
 
         read = math.ceil(_bytes_of(messages) / BYTES_A_TOKEN)
-        most = Usage(prompt_tokens=read, completion_tokens=sampling.max_tokens)
-        most = most.model_copy(update={"cost": cost(most, self.price)})
-        reading, spent = await self._tries.call(attempt, most)
-        used = self._usage(reading, messages)
+        most = priced(Usage(prompt_tokens=read, completion_tokens=sampling.max_tokens), self.price)
+        used = partial(self._usage, messages)
+        reading, usage = await self._tries.read(begin, fill, used, most)
         self._sent.note(messages)
-        return reading.completion(spent + used)
+        return reading.completion(usage)
 
     async def _read(
         self, reading: ReplyReading, messages: Sequence[Message], sampling: Sampling
@@ -335,7 +328,7 @@ class OpenAIChat:
         while True:
             body = self._dialect.body(messages, sampling)
             try:
-                return await self._http.stream("/chat/completions", body)
+                return await self._http.send("/chat/completions", body)
             except AttemptError as refused:
                 if refused.status in (400, 422, 500):
                     self._dialect.learn(body, refused.complaint)
@@ -366,7 +359,7 @@ class OpenAIChat:
             raise self._server.failed(Fault.ENDLESS_THOUGHT, tokens=sampling.max_tokens)
         raise self._server.failed(Fault.WORDLESS)
 
-    def _usage(self, reading: ReplyReading, messages: Sequence[Message]) -> Usage:
+    def _usage(self, messages: Sequence[Message], reading: ReplyReading) -> Usage:
         """As the server tells it; what it does not tell is reckoned from the texts.
 
         Whoever keeps to a limit of tokens or money would else take such a reply for free. What was
@@ -387,10 +380,11 @@ class OpenAIChat:
             or math.ceil(written / BYTES_A_TOKEN),
             calls=1,
         )
-        more: dict[str, Any] = {"cost": cost(used, self.price)}
+        used = priced(used, self.price)
         if cached is None:
-            more["cached_tokens"] = int(prompt * self._sent.share(messages))
-        return paid(used.model_copy(update=more))
+            before = int(prompt * self._sent.share(messages))
+            used = used.model_copy(update={"cached_tokens": before})
+        return paid(used)
 
 
 MOST_BEGINNINGS = 10_000

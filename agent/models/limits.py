@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
@@ -98,37 +98,17 @@ class Retry:
         return full * (1 + chance) / 2
 
 
-@dataclass(eq=False)
-class AttemptError(Exception):
-    """One failed try: the message if it was the last, and whether to try `again`."""
+class AttemptError(PolicyError):
+    """One failed try, and whether to try `again`."""
 
-    message: str
-    remedy: str
-    _: KW_ONLY
-    again: bool = False
+    again = False
     asked: float | None = None
     """seconds for which the server asked to be left alone"""
-    crowded: bool = False
+    crowded = False
     """the server limits its callers, so all of them should wait"""
-    away: bool = False
-    """the server is unavailable, whatever the request"""
-    kind: str = ""
-    """as of a PolicyError"""
-    usage: Usage = NO_USAGE
-    """what the try cost nevertheless"""
-    status: int = 0
-    complaint: str = ""
+    status = 0
+    complaint = ""
     """of a refusal by HTTP: the server's words"""
-
-    def __str__(self) -> str:
-        return self.message
-
-    def final(self, tries: int = 1, spent: Usage = NO_USAGE) -> PolicyError:
-        """The error of a call whose last try it was."""
-        times = f", after {tries} tries" if tries > 1 else ""
-        error = PolicyError(f"{self}{times}", self.remedy, spent)
-        error.away, error.kind = self.away, self.kind
-        return error
 
 
 def note_spent(failed: BaseException, usage: Usage) -> None:
@@ -303,12 +283,44 @@ def paid(usage: Usage) -> Usage:
     return usage
 
 
+class Reads(Protocol):
+    begun: bool
+
+
+Begins = TypeVar("Begins", bound=Reads)
+
+
 class Tries:
     """The calls of one client; the limiter is shared by all clients of its server."""
 
     def __init__(self, limiter: Limiter, retry: Retry | None = None) -> None:
         self._limiter = limiter
         self._retry = retry or Retry()
+
+    async def read(
+        self,
+        begin: Callable[[], Begins],
+        fill: Callable[[Begins], Awaitable[None]],
+        used: Callable[[Begins], Usage],
+        most: Usage,
+    ) -> tuple[Begins, Usage]:
+        """A reading that was filled, and what it and those that failed cost, as `call`.
+
+        A try whose reading has begun costs what is `used`, even if it fails.
+        """
+
+        async def attempt() -> Begins:
+            reading = begin()
+            try:
+                await fill(reading)
+            except (AttemptError, asyncio.CancelledError) as failed:
+                if reading.begun:
+                    note_spent(failed, used(reading))
+                raise
+            return reading
+
+        reading, spent = await self.call(attempt, most)
+        return reading, spent + used(reading)
 
     async def call(
         self, attempt: Callable[[], Awaitable[T]], most: Usage | None = None
@@ -326,7 +338,7 @@ class Tries:
                     async with paying(most), self._limiter.slot():
                         return await attempt(), spent
                 except AttemptError as failed:
-                    spent += failed.usage
+                    spent += usage_of_failure(failed)
                     wait = self._wait(failed, tried, waited, spent)
                 await asyncio.sleep(wait)
                 waited += wait
@@ -341,7 +353,10 @@ class Tries:
         if failed.crowded and wait <= self._retry.total:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
-            raise failed.final(tried, spent) from None
+            times = f", after {tried} tries" if tried > 1 else ""
+            last = PolicyError(f"{failed}{times}", failed.remedy, spent)
+            last.away, last.kind = failed.away, failed.kind
+            raise last from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
         return wait
 
@@ -504,7 +519,9 @@ class Server:
             quoted = f" ({quoted})" if words else ""
         fields = {"url": self.endpoint.url, "model": self.model, "words": quoted, **told}
         said, remedy = fault.said.format(**fields), fault.remedy.format(**fields)
-        return AttemptError(said, remedy, **fault.more)
+        failed = AttemptError(said, remedy)
+        vars(failed).update(fault.more)
+        return failed
 
     def refusal(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""
@@ -575,3 +592,8 @@ def cost(usage: Usage, price: Price | None) -> float | None:
         + usage.cached_tokens * price.cached
         + usage.completion_tokens * price.completion
     ) / 1e6
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """The same with its cost."""
+    return usage.model_copy(update={"cost": cost(usage, price)})

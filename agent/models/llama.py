@@ -34,55 +34,18 @@ from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPr
 from rubricem.memory.text import digest_of
 
 
-@dataclass(kw_only=True)
-class Arriving:
-    """What arrives from the callback thread while llama.cpp answers one request."""
-
-    error: str = ""
-    fault: Exception | None = None
-    cancelled: bool = False
-
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Called by llama.cpp for each chunk; True ends the request.
-
-        xllamacpp drops what a callback raises, so a failure is kept and raised by `check`.
-        """
-        try:
-            if "error" in chunk:
-                self.error = str(chunk["error"].get("message", chunk["error"]))
-            elif not self.cancelled:
-                return self.read(chunk)
-        except Exception as fault:
-            self.fault = fault
-        return True
-
-    def read(self, chunk: dict[str, Any]) -> bool:
-        """Whether nothing more is wanted."""
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Raises PolicyError where something failed."""
-        if self.fault:
-            told = f"{type(self.fault).__name__}: {self.fault}"
-            raise PolicyError(
-                f"the embedded model's text could not be read: {told}"
-            ) from self.fault
-        if self.error:
-            raise PolicyError(
-                f"the embedded model refused the request: {self.error}",
-                "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
-            )
-
-
 def _tokens_in(choice: dict[str, Any]) -> list[dict[str, Any]]:
     return (choice.get("logprobs") or {}).get("content") or []
 
 
 @dataclass
-class TokenStream(Arriving):
-    """A text that is being written."""
+class TokenStream:
+    """A text that is being written, as it arrives on llama.cpp's own thread."""
 
     reading: TokenReading
+    refused: dict[str, Any] = field(default_factory=dict)
+    fault: Exception | None = None
+    cancelled: bool = False
     sampled: int = 0
     """tokens that llama.cpp says it has sampled"""
     unnamed: list[int] = field(default_factory=list)
@@ -92,9 +55,20 @@ class TokenStream(Arriving):
         # A token may end inside a character; the decoder holds its bytes back until it is whole.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def read(self, chunk: dict[str, Any]) -> bool:
-        if self.reading.ended:
-            return True
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Called for each chunk; True ends the request."""
+        if "error" in chunk:
+            self.refused = chunk
+        elif not self.cancelled and not self.reading.ended:
+            # xllamacpp drops what a callback raises.
+            try:
+                self._read(chunk)
+                return self.reading.ended is not None
+            except Exception as fault:
+                self.fault = fault
+        return True
+
+    def _read(self, chunk: dict[str, Any]) -> None:
         choice = (chunk.get("choices") or [{}])[0]
         named = len(self.reading.ids)
         for token in _tokens_in(choice):
@@ -110,20 +84,6 @@ class TokenStream(Arriving):
         before, self.sampled = self.sampled, timings.get("predicted_n", self.sampled)
         if named and self.sampled - before > named:
             self.unnamed.append(len(self.reading.ids) - 1)
-        return self.reading.ended is not None
-
-
-@dataclass
-class Weighing(Arriving):
-    """One token: its id and those of the likeliest others, with their log-probabilities."""
-
-    logprobs: dict[int, float] = field(default_factory=dict)
-
-    def read(self, chunk: dict[str, Any]) -> bool:
-        for choice in chunk.get("choices") or ():
-            for token in _tokens_in(choice):
-                self.logprobs |= {t["id"]: t["logprob"] for t in token["top_logprobs"]}
-        return False
 
 
 SHOWN = 256
@@ -274,6 +234,9 @@ class LlamaPolicy:
         most = Usage(prompt_tokens=len(prefix), completion_tokens=sampling.max_tokens)
         async with paying(most):
             await self._ask(completion_request(prefix, sampling), stream)
+        if stream.fault:
+            told = f"{type(stream.fault).__name__}: {stream.fault}"
+            raise PolicyError(f"the embedded model's text could not be read: {told}")
         usage = Usage(
             prompt_tokens=len(prefix),
             cached_tokens=stream.reading.cached,
@@ -294,26 +257,34 @@ class LlamaPolicy:
         request = {"prompt": list(prefix), "stream": False, "n_predict": 1, "temperature": 0.0}
         request |= {"ignore_eos": True, "cache_prompt": True}
         for shown in (SHOWN, VOCABULARY):
-            weighing = Weighing()
-            await self._ask({**request, "n_probs": shown}, weighing)
-            if all(first in weighing.logprobs for first in firsts):
+            reply = await self._ask({**request, "n_probs": shown})
+            written = _tokens_in(reply["choices"][0])
+            logprobs = {t["id"]: t["logprob"] for one in written for t in one["top_logprobs"]}
+            if all(first in logprobs for first in firsts):
                 break
-        return shares([weighing.logprobs.get(first) for first in firsts])
+        return shares([logprobs.get(first) for first in firsts])
 
-    async def _ask(self, request: dict[str, Any], heard: Arriving) -> None:
-        """Have a request answered in a slot of its own, on a worker thread."""
+    async def _ask(self, request: dict[str, Any], heard: TokenStream | None = None) -> Any:
+        """The reply to a request, in a slot of its own, on a worker thread; or its pieces."""
         async with self._slots:
-            call = asyncio.to_thread(self._server.handle_completions, request, heard.take)
+            ask = self._server.handle_completions
+            call = asyncio.to_thread(ask, request, *[heard.take] if heard else ())
             task = asyncio.ensure_future(call)
             try:
-                await asyncio.shield(task)
+                reply = await asyncio.shield(task)
             except asyncio.CancelledError:
                 # The worker thread cannot be interrupted: ask it to stop and wait for it, so
                 # that the slot is free when the next caller gets it.
-                heard.cancelled = True
+                if heard:
+                    heard.cancelled = True
                 await asyncio.wait([task])
                 raise
-        heard.check()
+        if error := (heard.refused if heard else reply).get("error"):
+            raise PolicyError(
+                f"the embedded model refused the request: {error.get('message', error)}",
+                "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
+            )
+        return reply
 
     async def _mend(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
         """The completion with the ids that were not named, and then without log-probabilities.

@@ -49,20 +49,13 @@ class ModelServer:
 
     async def get(self, path: str, body: Json | None = None) -> Any:
         """The JSON value at a path; with a body, the reply to a call which writes nothing."""
-        async with aclosing(await self._send(path, body, ASIDE_SECONDS)) as response:
+        async with aclosing(await self.send(path, body, ASIDE_SECONDS)) as response:
             try:
                 return json.loads(await response.aread())
             except httpx2.HTTPError:
                 raise self.server.failed(Fault.CUT, "no response") from None
             except UNREADABLE:
                 raise self.server.failed(Fault.GARBLED) from None
-
-    async def beside(self, path: str, body: Json) -> Json:
-        """The reply to a call under the root that writes nothing."""
-        value = await self.get(f"{self.root}{path}", body)
-        if not isinstance(value, dict):
-            raise self.server.failed(Fault.GARBLED)
-        return value
 
     async def models(self) -> list[Mapping[str, Any]]:
         """What the server lists: at least an `id` for each model."""
@@ -94,10 +87,6 @@ class ModelServer:
             calls = bool(CALLING.intersection(named))
         return calls, context
 
-    async def stream(self, path: str, body: Json) -> httpx2.Response:
-        """A reply that is being written, to be read and closed; its silences are not timed here."""
-        return await self._send(path, body, None)
-
     async def read_reply(
         self,
         reading: Reading,
@@ -108,8 +97,10 @@ class ModelServer:
         """Fill a reading with one reply; `timeout`, in seconds, is for each silence.
 
         `read` makes of an event's JSON value what the reading takes, and raises one of `UNREADABLE`
-        where it cannot. A text that has ended needs no more than its end.
+        where it cannot. A text that has ended needs no more than its end, and is not waited for if
+        it goes on all the same.
         """
+        now = asyncio.get_running_loop().time
         try:
             async with (
                 asyncio.timeout(timeout) as silence,
@@ -117,7 +108,13 @@ class ModelServer:
                 aclosing(_values(response)) as values,
             ):
                 reading.begun = True
-                await self._read_values(values, reading, read, silence, timeout)
+                async for value in values:
+                    ended, before = reading.ended, reading.progress
+                    if self._take(value, reading, read):
+                        break
+                    if not ended and (reading.ended or reading.progress > before):
+                        wait = LATE_SECONDS if reading.ended else timeout
+                        silence.reschedule(now() + wait)
         except TimeoutError:
             if not reading.complete:
                 raise self.server.failed(Fault.SILENT, seconds=timeout) from None
@@ -129,46 +126,32 @@ class ModelServer:
         if not reading.complete:
             raise self.server.failed(Fault.CUT)
 
-    async def _read_values(
-        self,
-        values: AsyncGenerator[Any],
-        reading: Reading,
-        read: Callable[[Any], Any],
-        silence: asyncio.Timeout,
-        timeout: float,
-    ) -> None:
-        """Take values to the end, or until a text that has ended goes on all the same."""
-        now, begun = asyncio.get_running_loop().time, False
-        async for value in values:
-            if value == DONE:
-                reading.finish = reading.finish or ("stop" if begun else None)
-                return
-            if isinstance(value, str):
-                raise self.server.failed(Fault.WEB_PAGE if value[:1] == "<" else Fault.GARBLED)
-            if is_complaint(value):
-                if reading.complete:
-                    return
-                raise self._told_of(value, begun)
-            ended, before, begun = reading.ended, reading.progress, True
+    def _take(self, value: Any, reading: Reading, read: Callable[[Any], Any]) -> bool:
+        """Take one value of a body; whether it is the last that is wanted."""
+        if value == DONE:
+            reading.finish = reading.finish or ("stop" if reading.taken else None)
+            return True
+        if isinstance(value, str):
+            raise self.server.failed(Fault.WEB_PAGE if value[:1] == "<" else Fault.GARBLED)
+        if not is_complaint(value):
             reading.take(read(value))
-            if reading.overdue:
-                return
-            if reading.ended and not ended:
-                silence.reschedule(now() + LATE_SECONDS)
-            elif not ended and reading.progress > before:
-                silence.reschedule(now() + timeout)
+            reading.taken = True
+            return reading.overdue
+        if not reading.complete:  # in the place of a reply, or within one that had begun well
+            inner, words = value.get("error"), complaint_of(value)
+            code = str((inner if isinstance(inner, Mapping) else value).get("code") or "")
+            if code.isdigit() and (reading.taken or int(code) >= 400):
+                raise self.server.refusal(int(code), words, {})
+            raise self.server.complaint(words, begun=reading.taken)
+        return True
 
-    def _told_of(self, error: Mapping[str, Any], begun: bool) -> AttemptError:
-        """An error that came in the place of a reply, or within one that had `begun` well."""
-        inner = error.get("error")
-        told = inner if isinstance(inner, Mapping) else error
-        code = str(told.get("code") or "")
-        if code.isdigit() and (begun or int(code) >= 400):
-            return self.server.refusal(int(code), complaint_of(error), {})
-        return self.server.complaint(complaint_of(error), begun=begun)
+    async def send(
+        self, path: str, body: Json | None, seconds: float | None = None
+    ) -> httpx2.Response:
+        """The response whose body is still to be read and closed; a refusal is raised.
 
-    async def _send(self, path: str, body: Json | None, seconds: float | None) -> httpx2.Response:
-        """The response whose body is still to be read; a refusal is raised."""
+        `seconds`: of each silence; None: they are not timed here.
+        """
         endpoint = self.server.endpoint
         host = httpx2.URL(endpoint.url).host
 

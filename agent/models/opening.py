@@ -268,9 +268,9 @@ class ServerChoice:
         try:
             known: list[str] = await self._http("").model_names()
         except AttemptError as failed:
-            if failed.status == 404:
-                return []
-            raise failed.final() from None
+            if failed.status != 404:
+                raise
+            return []
         return known
 
     def _http(self, model: str) -> Any:

@@ -43,44 +43,31 @@ from rubricem.memory.text import digest_of, know_markers, storable
 Ids = tuple[int, ...] | None
 
 
-class Policy(Protocol):
-    """Writes the policy's part of a transcript."""
+class Policy:
+    """Writes the policy's part of a transcript. There are no ids where a model takes messages."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def retokenised(self) -> bool: ...
-    @property
-    def context_tokens(self) -> int | None:
-        """The context size; None if only the server knows it."""
-        ...
-
-    @property
-    def reader(self) -> LocalModel | None:
-        """The model itself if it also weighs choices, so that it can judge and check, too."""
-        ...
-
-    @property
-    def chat(self) -> ChatModel | None:
-        """The model itself if it answers messages."""
-        ...
-
-    @property
-    def priced(self) -> bool:
-        """Whether it is known what its calls cost."""
-        ...
+    name: str
+    version: str = ""
+    retokenised: bool = False
+    context_tokens: int | None = None
+    """the context size; None if only the server knows it"""
+    reader: LocalModel | None = None
+    """the model itself if it also weighs choices, so that it can judge and check, too"""
+    chat: ChatModel | None = None
+    """the model itself if it answers messages"""
+    priced: bool = False
+    """whether it is known what its calls cost"""
 
     async def render(self, system: str, question: str) -> Ids:
-        """The ids with which a transcript begins; None if the model exchanges only messages."""
-        ...
+        """The ids with which a transcript begins."""
+        return None
 
-    async def encode(self, text: str) -> Ids: ...
+    async def encode(self, text: str) -> Ids:
+        return None
 
     async def encode_response(self, text: str) -> Ids:
         """The ids from the end of the policy's turn to the beginning of its next one."""
-        ...
+        return None
 
     async def write(
         self,
@@ -89,7 +76,8 @@ class Policy(Protocol):
         sampling: Sampling,
         stop: StopPredicate | None,
         on_text: OnText | None,
-    ) -> Completion: ...
+    ) -> Completion:
+        raise NotImplementedError
 
 
 class Renders(Protocol):
@@ -136,11 +124,8 @@ async def end_of_turn(model: Renders) -> tuple[int, ...]:
     return () if found == await model.encode("?") else found[:1]
 
 
-class TokenWriter:
+class TokenWriter(Policy):
     """A `Policy` over a `TokenPolicy`: every segment of the transcript carries its ids."""
-
-    retokenised = False
-    chat = None
 
     def __init__(self, model: TokenPolicy) -> None:
         self.model = model
@@ -171,16 +156,15 @@ class TokenWriter:
         return await self.model.complete(prefix, sampling, stop, on_text)
 
 
-class BesidePolicy:
+class BesidePolicy(Policy):
     """Base of a `Policy` that wraps another: passes on everything except `write`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.name, self.version = policy.name, policy.version
-        self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
-        self.reader, self.chat, self.priced = policy.reader, policy.chat, policy.priced
-        self.render, self.encode = policy.render, policy.encode
-        self.encode_response = policy.encode_response
+        for part in dir(Policy):
+            if part[0] != "_" and part != "write":
+                setattr(self, part, getattr(policy, part))
+        self.name = policy.name
 
 
 def _is_priced(model: object) -> bool:
@@ -193,30 +177,18 @@ GO_ON = (
 )
 
 
-class ChatWriter:
+class ChatWriter(Policy):
     """A `Policy` over a `ChatModel`; adjacent segments of the same side form one message.
 
     A transcript that ends with the model's own text is one to be gone on with, which is said.
     """
 
     retokenised = True
-    version = ""
-    context_tokens = None
-    reader = None
 
     def __init__(self, model: ChatModel) -> None:
         self.name = model.name
         self.model = self.chat = model
         self.priced = _is_priced(model)
-
-    async def render(self, system: str, question: str) -> None:
-        return None
-
-    async def encode(self, text: str) -> None:
-        return None
-
-    async def encode_response(self, text: str) -> None:
-        return None
 
     async def write(
         self,

@@ -48,6 +48,8 @@ class Reading:
     text: str = ""
     begun: bool = False
     """a model has taken the call, which costs even if nothing comes of it"""
+    taken: bool = False
+    """a piece of the reply has come"""
     finish: str | None = None
     ended: StopReason | None = None
     after_end: int = 0

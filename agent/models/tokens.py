@@ -15,6 +15,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from rubricem.agent.models.limits import (
@@ -24,9 +25,9 @@ from rubricem.agent.models.limits import (
     Price,
     Retry,
     Tries,
-    cost,
     note_spent,
     paid,
+    priced,
 )
 from rubricem.agent.models.model_server import UNREADABLE, Json, ModelServer, context_in
 from rubricem.agent.models.policy import before_thought, learn_markers
@@ -111,7 +112,7 @@ class TokenServer:
         self._http = http
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
-        self._beside = Tries(Limiter(BESIDE_AT_ONCE), retry)
+        self._tokenising = Tries(Limiter(BESIDE_AT_ONCE), retry)
         self._opened: tuple[int, ...] = ()
         """the thinking that its template opens, or leaves empty, before a reply"""
 
@@ -162,23 +163,16 @@ class TokenServer:
 
         `on_text` has by then also received the pieces of tries that failed. Raises PolicyError.
         """
-        body = self._body(prefix, sampling)
+        body, size = self._body(prefix, sampling), len(prefix)
 
-        async def attempt() -> TokenReading:
-            reading = TokenReading(stop, on_text, most_tokens=sampling.max_tokens)
-            try:
-                stream = self._http.stream("/completions", body)
-                await self._http.read_reply(reading, stream, piece_of, self._timeout)
-            except (AttemptError, asyncio.CancelledError) as failed:
-                if reading.begun:
-                    note_spent(failed, self._usage(len(prefix), reading))
-                raise
-            return reading
+        async def fill(reading: TokenReading) -> None:
+            stream = self._http.send("/completions", body)
+            await self._http.read_reply(reading, stream, piece_of, self._timeout)
 
-        most = Usage(prompt_tokens=len(prefix), completion_tokens=sampling.max_tokens)
-        most = most.model_copy(update={"cost": cost(most, self.price)})
-        reading, spent = await self._tries.call(attempt, most)
-        usage = spent + self._usage(len(prefix), reading)
+        most = priced(Usage(prompt_tokens=size, completion_tokens=sampling.max_tokens), self.price)
+        begin = partial(TokenReading, stop, on_text, most_tokens=sampling.max_tokens)
+        used = partial(self._usage, size)
+        reading, usage = await self._tries.read(begin, fill, used, most)
         try:
             return await self._check_reply(reading, usage)
         except (PolicyError, asyncio.CancelledError) as error:
@@ -211,7 +205,7 @@ class TokenServer:
             completion_tokens=len(reading.ids),
             calls=1,
         )
-        return paid(used.model_copy(update={"cost": cost(used, self.price)}))
+        return paid(priced(used, self.price))
 
     async def _check_reply(self, reading: TokenReading, usage: Usage) -> Completion:
         """The reply, with ids that certainly belong to its text."""
@@ -261,12 +255,13 @@ class TokenServer:
         return await self._tokens({"prompt": text, "add_special_tokens": False})
 
     async def _tokens(self, asked: Json) -> tuple[int, ...]:
-        reply = await self._http.beside("/tokenize", {"model": self._model, **asked})
-        return ids_in(reply["tokens"])
+        return ids_in((await self._beside("/tokenize", asked))["tokens"])
 
     async def _decode(self, ids: Sequence[int]) -> str:
-        asked = {"model": self._model, "tokens": list(ids)}
-        return str((await self._http.beside("/detokenize", asked))["prompt"])
+        return str((await self._beside("/detokenize", {"tokens": list(ids)}))["prompt"])
+
+    async def _beside(self, path: str, asked: Json) -> Any:
+        return await self._http.get(f"{self._http.root}{path}", {"model": self._model, **asked})
 
     async def _aside(self, ask: Callable[[], Awaitable[T]]) -> T:
         async def attempt() -> T:
@@ -277,7 +272,7 @@ class TokenServer:
             except UNREADABLE:
                 raise self._http.server.failed(Fault.GARBLED) from None
 
-        return (await self._beside.call(attempt))[0]
+        return (await self._tokenising.call(attempt))[0]
 
 
 async def open_tokens(
@@ -300,7 +295,7 @@ async def open_tokens(
         await found.learn(context_tokens)
     except (AttemptError, *UNREADABLE) as failed:
         if isinstance(failed, AttemptError) and failed.away:
-            raise failed.final() from None
+            raise
         tell(f"{url} is asked as a chat server, since it gives no token ids: {failed}")
         return None
     tell(f"{url} is asked in token ids")

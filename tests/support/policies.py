@@ -18,7 +18,7 @@ from typing import Any
 
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
-from rubricem.agent.models.policy import ChatWriter
+from rubricem.agent.models.policy import ChatWriter, Policy
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher
@@ -102,7 +102,7 @@ class FixedSearch:
         return self.passages[:limit]
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Policy):
     """A `Policy` with one token per character that continues by script.
 
     The script is a list of texts, or a function of the transcript's text and the sampling.
@@ -110,8 +110,6 @@ class ScriptedPolicy:
 
     name = "scripted"
     version = "1"
-    retokenised = priced = False
-    reader = chat = None
 
     def __init__(
         self,

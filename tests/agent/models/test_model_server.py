@@ -22,7 +22,7 @@ async def test_callers_that_share_a_client_send_their_own_keys():
         mine, yours = (
             ModelServer(Server(Endpoint.parse(server.root), "m", key)) for key in ("a", "b")
         )
-        replies = [await one.beside("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
+        replies = [await one.get("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
     assert [reply["key"] for reply in replies] == ["Bearer a", "Bearer b", "Bearer a"]
     assert {reply["body"]["n"] for reply in replies} == {"\u00fc"}
 
@@ -38,16 +38,16 @@ async def test_a_prompt_is_sent_to_no_other_host_that_its_server_names():
         asked = ModelServer(Server(Endpoint.parse(server.root), "m", "k3y-"))
         server.to = other.root.replace("127.0.0.1", "localhost")
         with pytest.raises(AttemptError, match="another host, localhost"):
-            await asked.beside("/plain", {"n": 1})
+            await asked.get("/plain", {"n": 1})
         server.to = other.root
-        assert (await asked.beside("/plain", {"n": 1}))["body"] == {"n": 1}, "of its own host"
+        assert (await asked.get("/plain", {"n": 1}))["body"] == {"n": 1}, "of its own host"
 
 
 async def test_a_connection_that_tls_refuses_is_no_server_that_is_off():
     with LoopbackServer(Echoing) as server:
         url = server.root.replace("http:", "https:")
         with pytest.raises(AttemptError, match="there is no TLS connection to https") as refused:
-            await ModelServer(Server(Endpoint.parse(url), "m")).beside("/plain", {})
+            await ModelServer(Server(Endpoint.parse(url), "m")).get("/plain", {})
     assert "http://" in refused.value.remedy and not refused.value.again
 
 
