@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.report import Value, emit, met
+from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls
 from rubricem.agent.reports.cited import DOUBTS, cited_answer
@@ -159,20 +159,6 @@ def _share(name: str, hits: int, count: int) -> dict[str, Value]:
     return {key: None if value is None else round(value, 3) for key, value in values.items()}
 
 
-def sweep(judged: Sequence[Judged]) -> list[str]:
-    """Precision and recall of the probability below each threshold, for fitting."""
-    lines = []
-    for threshold in (i / 10 for i in range(1, 10)):
-        said = [j for j in judged if (j.probability or 0.0) < threshold]
-        hits = sum(j.case.right == "unsupported" for j in said)
-        wanted = sum(j.case.right == "unsupported" for j in judged)
-        precision = hits / len(said) if said else 0.0
-        lines.append(
-            f"below {threshold}: precision {precision:.2f}, recall {hits / max(wanted, 1):.2f}"
-        )
-    return lines
-
-
 _CITE = re.compile(r'(<cite id="S\d+")(?: planted="(\w+)")?>')
 _ASKED = re.compile(
     r"Claim (\d+), citing passage (S\d+):\n\[(text \w+) claim\]\n(.*?)\n\[end of \3 claim\]"
@@ -252,12 +238,10 @@ async def main(arguments: argparse.Namespace) -> None:
         asked = cases if arguments.full else cases[:: len(cases) // QUICK][:QUICK]
         for model in arguments.model or (["1.5b", "0.5b"] if arguments.full else ["0.5b"]):
             rows[model] = await by_model(model, asked)
-            print(f"\n{model}, tuning set:", *sweep(_of(rows[model], "tuning")), sep="\n")
     values: dict[str, Value] = {}
     for name, judged in rows.items():
         test = figures(_of(judged, "test"))
         values |= {f"{name}_{key}": value for key, value in test.items()}
-        values |= {f"{name}_tuning_{k}": figures(_of(judged, "tuning"))[k] for k in _MAIN}
     values |= await in_reports()
     values["seconds"] = round(time.monotonic() - began, 1)
     if arguments.out:
@@ -265,13 +249,11 @@ async def main(arguments: argparse.Namespace) -> None:
     emit(
         "claims",
         values,
-        *met(values, TARGETS, {"honest_false_alarms": MOST_FALSE_ALARMS}),
         f"{len(cases)} pairs of our own; figures of the test set, written before measuring; "
         f"unsupported is right for {_counts(cases)}",
+        least=TARGETS,
+        most={"honest_false_alarms": MOST_FALSE_ALARMS},
     )
-
-
-_MAIN = ("n", "precision", "recall")
 
 
 def _of(judged: Sequence[Judged], chosen: str) -> list[Judged]:

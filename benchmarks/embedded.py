@@ -1,10 +1,10 @@
 """The embedded models on questions with checkable facts, against themselves without a search.
 
-    python -m benchmarks.embedded [--quick | --full] [--model 1.5b --model 0.5b] [--out FILE]
+    python -m benchmarks.embedded [--quick | --full] [--model 1.5b --model 0.5b] [--out FOLDER]
 
-Each question is asked of the researcher as `rubricem ask` builds it (forced scaffold, source
-`python`), and of the same model closed book. A fact counts as found where a pattern written
-beforehand matches the cited answer; patterns are crude, so `--out` keeps the answers to read.
+Each question is asked by `rubricem eval` over the source `python` in the arms stages and closed. A
+fact counts as found where a pattern written beforehand matches the cited answer; patterns are
+crude, so `--out` keeps rows and runs to read, and the same command goes on.
 """
 
 import argparse
@@ -12,119 +12,85 @@ import asyncio
 import json
 import re
 import statistics
-import time
-from dataclasses import replace
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.report import emit, sized_parser
-from rubricem.agent.models.policy import Policy
+from benchmarks.hops import tell
+from benchmarks.report import Value, emit, sized_parser
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import EvalRow, Experiment
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.evaluate.results import figures
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.schema import Author, Sampling, Segment, Status
+from rubricem.memory.runs import RunStore
 
 QUESTIONS = Path(__file__).parent / "embedded_questions.jsonl"
 QUICK = 4
 MOST_SECONDS = 150
-CLOSED_BOOK = "Answer the question about Python in two or three sentences."
-
-
-async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """One row for each question: seconds, facts with and without search, cites."""
-    settings = load_settings({"model": model})
-    rows = []
-    setup = setup_of(settings)
-    async with open_researcher(setup) as researcher:
-        for question in questions:
-            began = time.monotonic()
-            ask = replace(researcher.template, question=question["question"])
-            trajectory = await researcher.ask(ask)
-            seconds = time.monotonic() - began
-            answer = cited_answer(trajectory)
-            closed = await closed_book(researcher.policy, question["question"])
-            rows.append(
-                {
-                    "question": question["question"],
-                    "seconds": round(seconds, 1),
-                    "finished": trajectory.status is Status.FINISHED,
-                    "fact": found(question["fact"], answer.text()),
-                    "closed_fact": found(question["fact"], closed),
-                    "cites": len(answer.citations),
-                    "dropped": answer.dropped,
-                    "overlap": [round(c.overlap, 2) for c in answer.citations],
-                    "retrieved": any(found(question["fact"], s.text) for s in trajectory.sources),
-                    "searches": trajectory.tool_calls,
-                    "tokens": trajectory.usage.completion_tokens,
-                    "answer": answer.text(),
-                    "closed": closed,
-                    "transcript": trajectory.transcript(),
-                }
-            )
-            print(f"{model} {seconds:5.1f} s fact {rows[-1]['fact']!s:5} {question['question']}")
-    return rows
-
-
-async def closed_book(policy: Policy, question: str) -> str:
-    """The same model's answer from what it remembers."""
-    ids = await policy.render(CLOSED_BOOK, question)
-    head = Segment(author=Author.PROMPT, text=question, token_ids=ids)
-    sampling = Sampling(max_tokens=120, temperature=0.0)
-    return (await policy.write(CLOSED_BOOK, [head], sampling, None, None)).text
 
 
 def found(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.I | re.S) is not None
 
 
-def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The figures of one model, each key ending in its name."""
-    cites = sum(row["cites"] for row in rows)
-    dropped = sum(row["dropped"] for row in rows)
-    overlaps = [value for row in rows for value in row["overlap"]]
-    values = {
-        "seconds_median": statistics.median(row["seconds"] for row in rows),
-        "seconds_max": max(row["seconds"] for row in rows),
-        "fact_share": statistics.fmean(row["fact"] for row in rows),
-        "closed_book_fact_share": statistics.fmean(row["closed_fact"] for row in rows),
-        "fact_retrieved_share": statistics.fmean(row["retrieved"] for row in rows),
-        "cites": cites,
-        "cites_resolved_share": cites / (cites + dropped) if cites else 0.0,
-        "claims_overlapping_60_share": sum(o >= 0.6 for o in overlaps) / max(len(overlaps), 1),
-        "completion_tokens_mean": statistics.mean(row["tokens"] for row in rows),
+async def measure(model: str, asked: QuestionSet, out: Path) -> list[EvalRow]:
+    """One row for each question and arm."""
+    setup = setup_of(load_settings({"model": model, "source": ("python",)}))
+    experiment = Experiment(setup, asked, Arm.parse("stages,closed"), out)
+    return await experiment.run(print, tell)
+
+
+def values_of(rows: Sequence[EvalRow], asked: QuestionSet, out: Path) -> dict[str, Value]:
+    own = [row for row in rows if row.arm == "stages"]
+    told = figures(own)
+    runs = [RunStore(out).load(row.thread) for row in own]
+    overlaps = [cite.overlap for run in runs for cite in cited_answer(run).citations]
+    pairs = zip(asked.questions, runs, strict=True)
+    held = [any(found(q.patterns[0], s.text) for s in run.sources) for q, run in pairs]
+    return {
+        "seconds_median": told["seconds"],
+        "seconds_max": max(row.seconds for row in own),
+        "fact_share": told["pattern"],
+        "closed_book_fact_share": figures([r for r in rows if r.arm == "closed"])["pattern"],
+        "fact_retrieved_share": round(statistics.fmean(held), 3),
+        "cites": sum(row.grade.cites for row in own),
+        "cites_resolved_share": told["resolved"],
+        "claims_overlapping_60_share": round(
+            sum(overlap >= 0.6 for overlap in overlaps) / max(len(overlaps), 1), 3
+        ),
+        "completion_tokens_mean": told["tokens"],
     }
-    return {f"{key}_{model}": round(value, 3) for key, value in values.items()}
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    questions = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
-    asked = questions if arguments.full else questions[:: len(questions) // QUICK][:QUICK]
-    if arguments.only:
-        asked = questions[arguments.only[0] : arguments.only[1]]
-    values: dict[str, Any] = {"n": len(asked)}
-    rows = {}
-    for model in arguments.model or ["1.5b", "0.5b"]:
-        setup_of(load_settings({"model": model}))
-        rows[model] = await measure(model, asked)
-        values |= summary(model, rows[model])
-        if arguments.out:
-            arguments.out.write_text(json.dumps({"values": values, "rows": rows}, indent=1))
-    resolved = [value for key, value in values.items() if key.startswith("cites_resolved")]
-    slow = [value for key, value in values.items() if key == "seconds_median_1.5b"]
+async def main(arguments: argparse.Namespace, out: Path) -> None:
+    lines = map(json.loads, QUESTIONS.read_text(encoding="utf-8").splitlines())
+    questions = [EvalQuestion(id=q["symbol"], question=q["question"], patterns=(q["fact"],))
+                 for q in lines]  # fmt: skip
+    if not arguments.full:
+        questions = questions[:: len(questions) // QUICK][:QUICK]
+    asked, values = QuestionSet("rubricem", tuple(questions)), dict[str, Value](n=len(questions))
+    models = arguments.model or ["1.5b", "0.5b"]
+    for model in models:
+        rows = await measure(model, asked, out / model)
+        told = values_of(rows, asked, out / model)
+        values |= {f"{name}_{model}": value for name, value in told.items()}
     emit(
         "embedded",
         values,
-        {"cites_resolved_share": "1.0", "seconds_median_1.5b": f"<= {MOST_SECONDS}"},
-        all(value == 1.0 for value in resolved) and all(s <= MOST_SECONDS for s in slow),
-        f"{len(asked)} questions over --source python, forced scaffold, seed 0; facts by pattern; "
-        "closed book: the same weights, 120 tokens, no search",
+        f"{len(asked.questions)} questions over --source python, forced scaffold, seed 0; facts by "
+        "pattern; closed book: the same weights, no search",
+        least={f"cites_resolved_share_{model}": 1.0 for model in models},
+        most={"seconds_median_1.5b": MOST_SECONDS} if "1.5b" in models else {},
     )
 
 
 if __name__ == "__main__":
     parser = sized_parser(__doc__, f"{QUICK} questions (the default)", "all 24 questions")
-    parser.add_argument("--only", nargs=2, type=int, metavar=("FROM", "TO"), help="a slice")
     parser.add_argument("--model", action="append", help="1.5b or 0.5b; both if none is named")
-    parser.add_argument("--out", type=Path, help="keep every answer and transcript here")
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--out", type=Path, help="keep every answer and run here, and go on")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        asyncio.run(main(given, given.out or Path(temporary)))

@@ -186,17 +186,15 @@ async def main(arguments: argparse.Namespace) -> None:
     sources = {"python": "python"} | manuals([*named], arguments.work)
     rows = await ask_all(asked, sources, kept, arguments)
     values = figures(asked, rows, read_verdicts(READ, "useful"))
-    share = values.get("useful_and_cited_share")
-    if share is None:
+    if values["read"] != len(rows):
         print(f"{len(rows)} answers, of which {values['read']} were read: see {READ}")
     emit(
         "everyday",
         {"model": arguments.model, **values},
-        {"useful_and_cited_share": f">= {USEFUL}, once every answer was read"},
-        isinstance(share, float) and share >= USEFUL,
         f"{len(asked)} of {len(questions)} questions of our own, written before measuring; useful "
         "by reading, facts by pattern; manuals of Debian's packages; "
         f"--split {arguments.split or ' and '.join(HALVES)}",
+        least={"useful_and_cited_share": USEFUL},
     )
 
 

@@ -86,8 +86,6 @@ async def main(arguments: argparse.Namespace) -> None:
     emit(
         "judge_accuracy",
         values,
-        {},
-        True,
         f"LLMBar Natural, both orders, {arguments.model}, seed {settings.seed}; no target: the "
         "figures are stated as they are",
     )

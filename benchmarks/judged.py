@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Value, emit, met
+from benchmarks.report import Value, emit
 from rubricem.agent.learning.scoring import Support, bound_by_support, checked_by_rules
 from rubricem.judge.build import stage_judge
 from rubricem.judge.evidence import measured
@@ -362,7 +362,7 @@ def main() -> None:
     most = {f"{each}sound_runs_lowered": 0.0 for each in SETS} | {"calls_of_eight": 9}
     most |= {f"{each}false_alarms": 0.01 for each in SETS}
     how = "a scripted judge; tokens are characters / 4"
-    emit("judged", values, *met(values, least, most), how)
+    emit("judged", values, how, least=least, most=most)
 
 
 if __name__ == "__main__":

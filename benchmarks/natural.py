@@ -16,11 +16,10 @@ certain of it. The two sets are never one F1: what is compared over both is the 
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.hops import arm_options, gaps_of, own_figures, read_rows, setup_in, tell
-from benchmarks.report import RESULTS, Value, emit, number, sized_parser
+from benchmarks.hops import arm_options, read_rows, setup_in, tell, values_of
+from benchmarks.report import emit, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -33,14 +32,10 @@ STARTS = 60
 """characters of a passage by which MuSiQue's gold ones are named"""
 QUICK, BATCH = 2, 5
 """questions of each set: by --quick, and asked before it is the other set's turn"""
-MOST_WRONG, LEAST_HONEST = 0.25, 0.5
-TARGETS = {
-    "f1_stages_plain": "above 0 with its 95% interval",
-    "stages_wrong_certain": f"<= {MOST_WRONG}",
-    "stages_honest": f">= {LEAST_HONEST}",
-}
-SHOWN = ("n", "f1", "em", "held", "evidence", "all_gold", "refused", "wrong_certain", "honest",
-         "searches", "seconds")  # fmt: skip
+LEAST = {"f1_stages_plain_low": 0.0, "stages_honest": 0.5}
+MOST = {"stages_wrong_certain": 0.25}
+OVERALL = ("n", "refused", "wrong_certain", "honest")
+"""of both sets together: never one F1"""
 
 
 def questions_of(name: str) -> list[EvalQuestion]:
@@ -60,28 +55,6 @@ def questions_of(name: str) -> list[EvalQuestion]:
 def corpus_of(name: str) -> list[Passage]:
     rows = read_rows(DATA / f"{name}_passages.jsonl.xz")
     return [Passage(row["title"], row["text"][:STARTS], "", row["text"]) for row in rows]
-
-
-def values_of(rows: Sequence[EvalRow], answers: Mapping[str, Sequence[str]]) -> dict[str, Value]:
-    """Every arm's figures, of each set, comparison apart, and the difference to the plain arm."""
-    values: dict[str, Value] = {}
-    for arm in dict.fromkeys(row.arm for row in rows):
-        own = [row for row in rows if row.arm == arm]
-        for kind in ("", *dict.fromkeys(row.type for row in own)):
-            label = f"{arm}_{kind}" if kind else arm
-            found = own_figures([row for row in own if kind in ("", row.type)], answers)
-            # Never one F1 over both sets.
-            shown = SHOWN if kind else ("n", "refused", "wrong_certain", "honest")
-            values |= {f"{label}_{name}": found[name] for name in shown}
-    return values | gaps_of(rows)
-
-
-def holds(values: dict[str, Value]) -> bool:
-    return (
-        number(values, "f1_stages_plain_low") > 0
-        and number(values, "stages_wrong_certain") <= MOST_WRONG
-        and number(values, "stages_honest") >= LEAST_HONEST
-    )
 
 
 async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
@@ -111,17 +84,15 @@ async def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         rows = await measure(arguments, arguments.out or Path(temporary))
     answers = {q.id: q.answers for name in SETS for q in questions_of(name)}
-    values = values_of(rows, answers)
-    asked = len({row.id for row in rows})
-    kept = arguments.out and arguments.out / "natural.json"
     emit(
         "natural",
-        values,
-        TARGETS,
-        holds(values),
-        f"{asked} questions of MuSiQue and HotpotQA, {arguments.model}, seed 0, exact answers",
-        RESULTS / "natural.json" if arguments.keep else kept,
+        values_of(rows, answers, OVERALL),
+        f"{len({row.id for row in rows})} questions of MuSiQue and HotpotQA, {arguments.model}, "
+        "seed 0, exact answers",
+        arguments.out and arguments.out / "natural.json",
         [row.model_dump(mode="json") for row in rows],
+        least=LEAST,
+        most=MOST,
     )
 
 
@@ -129,5 +100,4 @@ if __name__ == "__main__":
     parser = sized_parser(__doc__, f"{QUICK} of each set (the default)", "all")
     parser.add_argument("--most", type=int, help="at most so many of each set")
     arm_options(parser)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/natural.json")
     asyncio.run(main(parser.parse_args()))

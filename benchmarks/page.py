@@ -26,7 +26,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.loopback import serving
-from benchmarks.report import Value, emit, met, sized_parser
+from benchmarks.report import Value, emit, sized_parser
 
 CHROMIUM = "/usr/bin/chromium"
 MOST_PAINT_SECONDS = 1.0
@@ -157,7 +157,7 @@ def report(
         f"Chromium {version}, {len(paints)} visits with an empty cache after one to warm the "
         f"disk's; all views opened; loopback, uncompressed; {os.cpu_count()} cores"
     )
-    emit("page", values, *met(values, most=most), how)
+    emit("page", values, how, most=most)
 
 
 if __name__ == "__main__":

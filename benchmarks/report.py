@@ -32,40 +32,29 @@ def number(values: Mapping[str, Value], name: str) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-def met(
-    values: Mapping[str, Value],
-    least: Mapping[str, float] | None = None,
-    most: Mapping[str, float] | None = None,
-) -> tuple[dict[str, str], bool]:
-    """What values should reach, and whether all do; what is no number reaches nothing."""
-    least, most = least or {}, most or {}
-    targets = {name: f">= {value}" for name, value in least.items()}
-    targets |= {name: f"<= {value}" for name, value in most.items()}
-    enough = all(number(values, name) >= value for name, value in least.items())
-    return targets, enough and all(number(values, name) <= value for name, value in most.items())
-
-
 def emit(
     name: str,
     values: Mapping[str, Value],
-    targets: Mapping[str, str],
-    holds: bool,
     how: str,
     out: Path | None = None,
     raw: Sequence[object] = (),
-) -> None:
-    """Print the report as one line, the last one of the program.
+    *,
+    least: Mapping[str, float] | None = None,
+    most: Mapping[str, float] | None = None,
+) -> bool:
+    """Print the report as one line, the last one of the program; whether all targets are met.
 
-    `out`: a file that is written anew with the report and `raw`, what was measured one by one.
+    `least` and `most` are what values should reach; what is no number reaches nothing. `out`: a
+    file that is written anew with the report and `raw`, what was measured one by one.
     """
-    report = {
-        "name": name,
-        "values": dict(values),
-        "targets": dict(targets),
-        "holds": holds,
-        "how": how,
-    }
+    least, most = least or {}, most or {}
+    targets = {name: f">= {value}" for name, value in least.items()}
+    targets |= {name: f"<= {value}" for name, value in most.items()}
+    holds = all(number(values, name) >= value for name, value in least.items())
+    holds = holds and all(number(values, name) <= value for name, value in most.items())
+    report = {"name": name, "values": dict(values), "targets": targets, "holds": holds, "how": how}
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({**report, "raw": list(raw)}, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report), flush=True)
+    return holds

@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.report import RESULTS, Value, emit, met, sized_parser
+from benchmarks.report import RESULTS, Value, emit, sized_parser
 from benchmarks.train_speed_arm import Arm, Measured, write_model
 
 QUICK = Arm(hidden=256, layers=4, words=4096, rows=6, shortest=120, longest=400, steps=4)
@@ -75,7 +75,7 @@ def measure_gpu(model: str, out: Path) -> None:
 
     values = measure(model, "cuda")
     how = f"{model}, bfloat16, torch {torch.__version__}, {torch.cuda.get_device_name()}"
-    emit("train_speed", values, *met(values, LEAST, MOST), how, out)
+    emit("train_speed", values, how, out, least=LEAST, most=MOST)
 
 
 def main() -> None:
@@ -98,12 +98,12 @@ def main() -> None:
     emit(
         "train_speed",
         {"adaptation": arm.adaptation, **values},
-        *met(values, most=most),
         f"random qwen2 of hidden {arm.hidden}, {arm.layers} layers, {arm.words} words, float32; "
         f"{arm.rows} rows of {arm.shortest} to {arm.longest} tokens a step, none counted of the "
         f"first, seed 0; one thread, {os.cpu_count()} cores, no GPU, load {load:.1f} at the "
         "beginning",
         asked.out or kept,
+        most=most,
     )
 
 

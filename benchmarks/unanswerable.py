@@ -37,7 +37,7 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.hops import rows_of
-from benchmarks.report import RESULTS, Value, emit, met, sized_parser
+from benchmarks.report import RESULTS, Value, emit, sized_parser
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Passage, SearchTool, Status
@@ -269,9 +269,10 @@ async def main(arguments: argparse.Namespace) -> None:
     emit(
         "unanswerable",
         {"model": arguments.model, **values},
-        *met(values, LEAST, MOST),
         f"{len(asked)} of 60 questions; hops drawn with seed 0; patterns written before "
         f"measuring, under a reader's verdicts; --split {arguments.split or 'all'}",
+        least=LEAST,
+        most=MOST,
     )
 
 

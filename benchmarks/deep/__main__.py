@@ -35,22 +35,21 @@ JUST = 0.2
 SECONDS, QUICK = 1.0, 0.3
 """of a call of the model: where time is measured, and where runs are killed"""
 MODULE = "benchmarks.deep.model"
-TARGETS = {
-    "deep_facts": (56, "at least 56 of 60 facts shown in all prompts"),
-    "deep_facts_written_from": (54, "at least 54 shown to those who write sections"),
-    "deep_words": (150_000, "at least 150,000 distinct words of pages shown"),
-    "deep_report_characters": (0, "stated: the script states facts alone"),
-    "deep_planted_marked": (1, "the one false number of the report is marked"),
-    "standard_facts": (30, "at least 30 of 60"),
+LEAST = {
+    "deep_facts": 56,
+    "deep_facts_written_from": 54,
+    "deep_words": 150_000,
+    "deep_planted_marked": 1,
+    "standard_facts": 30,
 }
-LIMITS = {
-    "deep_new_tokens": (500_000, "at most 500,000 tokens that were not read before"),
-    "deep_calls_in_sequence": (20, "at most 20 model calls one after another"),
-    "deep_false_marks": (0, "no true claim is marked"),
-    "deep_of_critical_path": (1.2, "at most 1.2 times the longest chain of requests"),
-    "standard_calls_in_sequence": (8, "at most 8 model calls one after another"),
-    "killed_lost": (0, "every killed run ends with a report when it is resumed"),
-    "killed_paid_twice": (0, "no call that was finished before a kill is made again"),
+MOST = {
+    "deep_new_tokens": 500_000,
+    "deep_calls_in_sequence": 20,
+    "deep_false_marks": 0,
+    "deep_of_critical_path": 1.2,
+    "standard_calls_in_sequence": 8,
+    "killed_lost": 0,
+    "killed_paid_twice": 0,
 }
 
 
@@ -223,12 +222,9 @@ def main() -> None:
     values["kills"] = len(killed)
     values["killed_lost"] = sum(bool(e or not json.loads(s)["answer"]) for e, s, _ in killed)
     values["killed_paid_twice"] = sum(twice for *_, twice in killed)
-    least = all(number(values, name) >= most for name, (most, _) in TARGETS.items())
-    most = all(number(values, name) <= limit for name, (limit, _) in LIMITS.items())
-    targets = {name: said for name, (_, said) in {**TARGETS, **LIMITS}.items()}
     how = f"scripted model, {SECONDS:g} s a call, on {os.cpu_count()} cores"
     out = RESULTS / "deep.json" if options.full else None
-    emit("deep", values, targets, least and most, how, out)
+    emit("deep", values, how, out, least=LEAST, most=MOST)
 
 
 if __name__ == "__main__":

@@ -108,16 +108,13 @@ def main() -> None:
         values |= {f"{name}_{key}": value for key, value in found.items()}
         print(json.dumps({name: found}), flush=True)
     best = max(number(values, f"{name}_facts") for name in taking if name != "ours")
-    targets = {"ours_facts": "not fewer than any peer's", "ours_paid_twice": "0"}
-    holds = number(values, "ours_facts") >= best and values["ours_paid_twice"] == 0
-    how = f"one question, scripted model, {QUICK:g} s a call, on {os.cpu_count()} cores"
     emit(
         "deep_peers",
         values,
-        targets,
-        holds,
-        how,
+        f"one question, scripted model, {QUICK:g} s a call, on {os.cpu_count()} cores",
         RESULTS / "deep_peers.json" if options.full else None,
+        least={"ours_facts": best},
+        most={"ours_paid_twice": 0},
     )
 
 

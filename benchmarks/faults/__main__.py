@@ -151,15 +151,14 @@ def main() -> None:
     values = {
         f"{kind}_{name}": value for kind in stood for name, value in asdict(stood[kind]).items()
     }
-    targets = {f"{kind}_{name}": "0" for kind in stood for name in ("paid_twice", "lost")}
-    targets |= {f"{kind}_survived": "all" for kind in stood}
-    holds = all(s.survived == s.kills and not s.paid_twice + s.lost for s in stood.values())
+    least = {f"{kind}_survived": one.kills for kind, one in stood.items()}
+    most = {f"{kind}_{name}": 0 for kind in stood for name in ("paid_twice", "lost")}
     how = (
         f"SIGKILL, seed {SEED}; models, judge and SearXNG on loopback count; "
         f"{os.cpu_count()} cores, a load of {os.getloadavg()[0]:.0f} at the end"
     )
     out = chosen.out or (RESULTS / "faults.json" if chosen.full else None)
-    emit("faults", values, targets, holds, how, out)
+    emit("faults", values, how, out, least=least, most=most)
 
 
 if __name__ == "__main__":

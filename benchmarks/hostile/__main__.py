@@ -232,7 +232,7 @@ def fuzz(seconds: float, out: Path | None) -> None:
     values: dict[str, float] = {"readers": len(given), "texts": sum(given.values())}
     values |= {"finds": len(finds), "minutes": round(minutes, 1)}
     how = f"{minutes:.1f} minutes of processor time, {TEXTS_A_TURN} texts a turn, made at random"
-    emit("hostile_fuzz", values, {"finds": "0"}, not finds, how, out, finds)
+    emit("hostile_fuzz", values, how, out, finds, most={"finds": 0})
 
 
 def report(costs: list[Cost], outcomes: list[Outcome], model: str, out: Path | None) -> None:
@@ -248,22 +248,20 @@ def report(costs: list[Cost], outcomes: list[Outcome], model: str, out: Path | N
         "lessons_in_quarantine": sum(one.quarantined for one in outcomes),
         **{f"{kind}_attacks_reached": reached[kind] for kind in KINDS},
     }
-    targets = {
-        "inputs_held": "all",
-        "seconds_of_processor_at_most": f"<= {MOST_SECONDS:g}",
-        "megabytes_above_idle_at_most": f"<= {MOST_MB:g}",
-        "delay_of_others_ms_at_most": f"<= {MOST_DELAY_MS:g}",
-        **{f"{kind}_attacks_reached": "0" for kind in KINDS},
+    most = {
+        "seconds_of_processor_at_most": MOST_SECONDS,
+        "megabytes_above_idle_at_most": MOST_MB,
+        "delay_of_others_ms_at_most": MOST_DELAY_MS,
     }
     emit(
         "hostile",
         values,
-        targets,
-        all(cost.holds for cost in costs) and not any(one.reached for one in outcomes),
         f"each input read once, on loopback; attacks on whole runs of {model}, memory on; "
         f"{os.cpu_count()} cores, a load of {os.getloadavg()[0]:.0f} at the end",
         out,
         [*map(asdict, costs), *map(asdict, outcomes)],
+        least={"inputs_held": len(costs)},
+        most={f"{kind}_attacks_reached": 0 for kind in KINDS} | (most if costs else {}),
     )
 
 

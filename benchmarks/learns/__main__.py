@@ -1,9 +1,8 @@
 """Whether credit by stage beats credit by the answer: one small model, several arms, replicates.
 
     python -m benchmarks.learns [--quick]
-    python -m benchmarks.learns --full --keep FOLDER [--only PHASE] [--minutes N] [--model 0.5b]
-        [--replicate N] [--arms NAME,...] [--sizes NAME=N,...] [--recipe FOLDER]
-        [--out FILE]
+    python -m benchmarks.learns --full --keep FOLDER [--minutes N] [--model 0.5b] [--replicate N]
+        [--arms NAME,...] [--sizes NAME=N,...] [--recipe FOLDER] [--out FILE]
     python -m benchmarks.learns --pool [FOLDER]
 
 A program scores every stage. A replicate goes through the phases `traces`, `sft`, `before`, `arms`
@@ -25,7 +24,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.learns.hops import (
-    NAMES,
     QUICK,
     RECIPE,
     Phases,
@@ -48,21 +46,18 @@ from rubricem.training.collect.gate import RunStopped
 REPLICATES = RESULTS / "learns_hops"
 
 
-async def work(plan: Plan, only: str | None, minutes: float | None) -> bool:
-    """Do what is left of the phases; whether all that was asked for is done."""
+async def work(plan: Plan, minutes: float | None) -> None:
+    """Do what is left of the phases."""
     stop, tell = asyncio.Event(), partial(print, flush=True)
     phases = Phases(plan, tell, stop)
     if minutes is not None:
         asyncio.get_running_loop().call_later(60 * minutes, stop.set)
     try:
         for name, phase in phases.all().items():
-            if only in (None, name):
-                print(f"{name} begins", flush=True)
-                await phase()
+            print(f"{name} begins", flush=True)
+            await phase()
     except RunStopped as stopped:
         print(stopped.told(), flush=True)
-        return False
-    return True
 
 
 def report(replicates: Sequence[Replicate], done: bool, how: str, out: Path | None = None) -> None:
@@ -73,8 +68,6 @@ def report(replicates: Sequence[Replicate], done: bool, how: str, out: Path | No
     emit(
         "learns",
         {"all_done": done, **values},
-        {},
-        True,
         f"taught by the facts; the dev split at temperature 1; {how}; no targets",
     )
 
@@ -82,7 +75,6 @@ def report(replicates: Sequence[Replicate], done: bool, how: str, out: Path | No
 def main() -> None:
     parser = sized_parser(__doc__, "very few of each (the default)", "all of it: hours")
     parser.add_argument("--keep", type=Path, help="goes on with what lies here; for --full needed")
-    parser.add_argument("--only", choices=NAMES, help="this phase alone")
     parser.add_argument("--minutes", type=float, help="end the sitting after so long")
     parser.add_argument("--model", default="0.5b")
     parser.add_argument("--replicate", type=int, default=0, help="its number and seed")
@@ -114,11 +106,11 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
     sizes, number = sized(Sizes() if asked.full else QUICK, asked.sizes), asked.replicate
     own = keep / f"replicate-{number}"
     plan = Plan(own, sizes, asked.model, number, asked.arms, asked.recipe)
-    asyncio.run(work(plan, asked.only, asked.minutes))
+    asyncio.run(work(plan, asked.minutes))
     found = replicate_of(plan)
     out = asked.out or (REPLICATES / f"{number}.json" if asked.full else None)
     how = (
-        f"replicate {number} of {asked.model}: at most {sizes.rounds} rounds of "
+        f"replicate {number} of {asked.model}: {sizes.rounds} rounds of "
         f"{sizes.per_round} x {sizes.group} an arm"
     )
     report([found], found.done, how, out)

@@ -13,10 +13,9 @@ It takes some hours of two cores, goes on where it was ended, and leaves a file 
 `benchmarks/results/learns_hops`, to be committed; its folder need not outlive it. Further ones add
 seeds, and are read together. So the experiment grows from sitting to sitting.
 
-Held-out questions of the train split are asked of each arm at every so many rounds; they end an arm
-that goes wrong or no further (`replicates.ending`). The dev split is asked of the imitation and of
-each arm at its end, the first `middle` of its questions, the types in turn, also of each arm
-halfway: evidence recall (primary), F1, share of valid answers, of refusals, searches, by type.
+Held-out questions of the train split are asked of each arm at every so many rounds. The dev split
+is asked of the imitation and of each arm at its end: evidence recall (primary), F1, share of valid
+answers, of refusals, searches, by type.
 """
 
 import asyncio
@@ -34,13 +33,10 @@ from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.replicates import (
     ARMS,
     IMITATION,
-    MIDDLE,
     ArmCourse,
     Replicate,
     answered,
     askings_of,
-    ending,
-    metrics_of,
 )
 from benchmarks.loopback import MODEL, Loopback
 from rubricem.agent.evaluate.questions import EvalQuestion
@@ -76,25 +72,21 @@ class Sizes:
     """accepted ones that imitation needs"""
     questions: int = 380
     rounds: int = 12
-    """at most; with 4 x 8 rollouts each that is 384 an arm"""
+    """with 4 x 8 rollouts each that is 384 an arm"""
     per_round: int = 4
     group: int = 8
     held_out: int = 24
     every: int = 3
     """rounds between two askings of the held-out questions"""
-    patience: int = 2
-    """askings without a better mean reward, after which an arm ends"""
     test: int | None = None
     """questions of the dev split; None: all"""
-    middle: int = 60
-    """of them, asked after half of the rounds, at the asking of the held-out ones then; 0: none"""
     distractors: int | None = None
     """passages that hold no evidence; None: the whole corpus"""
 
 
 QUICK = Sizes(
-    traces=1, questions=2, rounds=1, per_round=1, group=2, held_out=1, every=1, patience=1, test=1,
-    middle=1, distractors=50,
+    traces=1, questions=2, rounds=1, per_round=1, group=2, held_out=1, every=1, test=1,
+    distractors=50,
 )  # fmt: skip
 
 
@@ -175,11 +167,7 @@ class Plan:
     def out(self, name: str) -> Path:
         return self.keep / "arms" / name
 
-    def course(self, name: str) -> ArmCourse:
-        return ArmCourse.of(self.out(name), self.sizes.rounds, self.sizes.patience)
-
     def tested(self, name: str) -> RunDirectory:
-        """What was asked of the dev split under such a name: an arm's, halfway with `MIDDLE`."""
         return RunDirectory(self.keep / "test" / name)
 
     def write(self) -> None:
@@ -305,7 +293,7 @@ class Phases:
         if found < self.plan.sizes.traces:
             raise SettingsError(
                 f"{found} traces are accepted, and {self.plan.sizes.traces} are wanted.",
-                "Collect the rest first: --only traces.",
+                "Run the same command again, to collect the rest.",
             )
         job = build_job(self.plan.sft(), self.plan.keep, "sft")
         assert isinstance(job.config, TrainConfig)
@@ -324,19 +312,12 @@ class Phases:
         """To the next asking of the held-out questions."""
         plan, sizes = self.plan, self.plan.sizes
         self._share_first_asking(name)
-        asked = max((asking.rounds for asking in askings_of(plan.out(name))), default=0)
-        await self._ask_midway(name, asked)  # what a sitting's end has left
+        asked = rounds_done(plan.out(name))
         job = plan.arm(name, min(asked + sizes.every, sizes.rounds))
         assert job.rounds is not None
         self.tell(f"{name}: rounds {asked + 1} to {job.rounds.rounds}")
         settings = load_settings()
         await run_rounds(job.config, job.rounds, job.rule, settings, self.tell, stop=self.stop)
-        await self._ask_midway(name, job.rounds.rounds)
-
-    async def _ask_midway(self, name: str, rounds: int) -> None:
-        sizes, newest = self.plan.sizes, TrainingFolder(self.plan.out(name)).newest
-        if sizes.middle and rounds - sizes.every < sizes.rounds / 2 <= rounds:
-            await self._ask(name + MIDDLE, newest if newest.exists() else None, sizes.middle)
 
     def _share_first_asking(self, name: str) -> None:
         """All arms begin with one checkpoint, which answers alike under one seed."""
@@ -350,14 +331,14 @@ class Phases:
             newest = TrainingFolder(self.plan.out(name)).newest
             await self._ask(name, newest if newest.exists() else None)
 
-    async def _ask(self, name: str, checkpoint: Path | None, most: int | None = None) -> None:
-        """The first so many dev questions; `checkpoint`: None is what all arms began with."""
+    async def _ask(self, name: str, checkpoint: Path | None) -> None:
+        """The dev questions; `checkpoint`: None is what all arms began with."""
         plan, run = self.plan, self.plan.tested(name)
         if run.exists and run.finished_steps():
             return
         asked = tuple(
             Question(id=q.id, question=q.question, answer_format=AnswerFormat.EXACT)
-            for q in plan.test()[:most]
+            for q in plan.test()
         )
         self.tell(f"{name}: {len(asked)} questions of the dev split")
         job = plan.arm("stages", plan.sizes.rounds)
@@ -377,33 +358,30 @@ def accepted(run: RunDirectory) -> int:
     return sum(not isinstance(demonstrate(trace), str) for trace in run.trajectories())
 
 
+def rounds_done(out: Path) -> int:
+    """The rounds of an arm after which its held-out questions were asked."""
+    return max((asking.rounds for asking in askings_of(out)), default=0)
+
+
 def due(plan: Plan) -> list[str]:
-    """The arms that have not ended, those with the fewest rounds first.
+    """The arms whose rounds are not done, those with the fewest first.
 
     So they can be held against one another at equal rollouts wherever the experiment is stopped.
     """
-    sizes, outs = plan.sizes, {name: plan.out(name) for name in plan.arms}
-    askings = {name: askings_of(out) for name, out in outs.items()}
-    going = [
-        name
-        for name, out in outs.items()
-        if not ending(askings[name], metrics_of(out), sizes.rounds, sizes.patience)
-    ]
-    return sorted(going, key=lambda name: len(askings[name]))
+    done = {name: rounds_done(plan.out(name)) for name in plan.arms}
+    going = [name for name in plan.arms if done[name] < plan.sizes.rounds]
+    return sorted(going, key=done.__getitem__)
 
 
 def replicate_of(plan: Plan) -> Replicate:
     """What there is of it by now."""
     names = (IMITATION, *plan.arms)
-    asked = {
-        name: tuple(answered(plan.tested(name), plan.test()))
-        for name in (*names, *(arm + MIDDLE for arm in plan.arms))
-    }
+    asked = {name: tuple(answered(plan.tested(name), plan.test())) for name in names}
     whole = all(len(asked[name]) == len(plan.test()) for name in names)
     return Replicate(
         replicate=plan.replicate,
         done=whole and not due(plan),
-        arms={name: plan.course(name) for name in plan.arms},
+        arms={name: ArmCourse.of(plan.out(name)) for name in plan.arms},
         dev={name: rows for name, rows in asked.items() if rows},
         **plan.told(),
     )

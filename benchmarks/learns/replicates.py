@@ -4,10 +4,6 @@ A replicate is one seed's imitation and all arms that go on from it; `benchmarks
 them. One is kept as a file with every answer, so that further ones are read together with it.
 Differences are paired by replicate and question, with 95% intervals of the pigeonhole bootstrap,
 which draws replicates and questions anew, each with replacement (Owen, arXiv:0712.1111).
-
-Three guards end an arm before its rounds are done (`ending`): the reward of the held-out questions
-rises no more; the answers lose most of theirs, as where a policy learns to say that it found
-nothing; what is trained becomes far likelier or less likely than it was, or leaves the imitation.
 """
 
 import json
@@ -29,7 +25,7 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rounds.rollouts import NUMBERS
 from rubricem.training.rounds.update import TOLD
 
-IMITATION, MIDDLE = "imitation", "-middle"
+IMITATION = "imitation"
 ARMS = ("answer", "sum", "stages")
 """they differ by their credit alone"""
 PAIRS = (
@@ -42,12 +38,6 @@ REWARD, ANSWER = "reward/mean", "reward/answer/mean"
 SHOWN = ("kl_reference", "surprise")
 """metrics of the rounds: nats a token from the imitation; one sample of the entropy"""
 SPENT = ("seconds/wait", "seconds/train")
-LEFT, LIKELIER, LESS_LIKELY, FAR = 0.5, 0.1, 3.0, 1.0
-"""guards: of the answers' first reward the least share, of the first surprise the least and the
-most, and the most nats a token from the imitation"""
-LOW_ASKINGS = 2
-"""askings in a row at which answers have to be worth so little: one asking of few questions says
-it by chance (0.12 of 0.27, of twelve)"""
 
 
 class HeldOutMeans(NamedTuple):
@@ -56,10 +46,6 @@ class HeldOutMeans(NamedTuple):
     rounds: int
     reward: float | None
     answer: float | None
-
-
-Known = Sequence[float | None]
-"""a metric by round; None: the round trained nothing, and has none"""
 
 
 class ArmCourse(Value):
@@ -71,25 +57,22 @@ class ArmCourse(Value):
     held_out: tuple[HeldOutMeans, ...]
     """the first before any round"""
     metrics: dict[str, tuple[float | None, ...]]
-    """those of `SHOWN`, by round"""
-    ended: str
-    """why; empty: it has not"""
+    """those of `SHOWN`, by round; None: the round trained nothing, and has none"""
     seconds: float | None = None
     """that its rounds waited for rollouts and trained; None: not noted, as in older files"""
 
     @classmethod
-    def of(cls, out: Path, rounds: int, patience: int) -> Self:
-        """Of an arm's folder, which need not be there; the rest is what it was to do."""
+    def of(cls, out: Path) -> Self:
+        """Of an arm's folder, which need not be there."""
         runs = [RunDirectory(path) for path in sorted((out / "rounds").glob("[0-9]*"))]
         used = [t.usage for run in runs if run.exists for t in run.trajectories()]
-        held_out, metrics = askings_of(out), metrics_of(out)
+        lines = lines_of(out)
         return cls(
             rollouts=len(used),
             sampled_tokens=sum(usage.completion_tokens for usage in used),
-            held_out=held_out,
-            metrics=metrics,
-            ended=ending(held_out, metrics, rounds, patience),
-            seconds=sum(line[name] for line in lines_of(out) for name in SPENT) or None,
+            held_out=askings_of(out),
+            metrics={name: tuple(line.get(name) for line in lines) for name in SHOWN},
+            seconds=sum(line[name] for line in lines for name in SPENT) or None,
         )
 
     @property
@@ -112,38 +95,6 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     path = out / TOLD
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
-
-
-def metrics_of(out: Path) -> dict[str, tuple[float | None, ...]]:
-    lines = lines_of(out)
-    return {name: tuple(line.get(name) for line in lines) for name in SHOWN}
-
-
-def ending(
-    held_out: Sequence[HeldOutMeans], metrics: Mapping[str, Known], rounds: int, patience: int
-) -> str:
-    """Why an arm goes on no more, in a clause; empty where it does."""
-    if not held_out:
-        return ""
-    rewards = [a.reward or 0.0 for a in held_out]
-    behind = len(rewards) - 1 - rewards.index(max(rewards))
-    first, *later = (a.answer or 0.0 for a in held_out)
-    last = max(later[-LOW_ASKINGS:]) if len(later) >= LOW_ASKINGS else first
-    far = max(_known(metrics.get("kl_reference", ())), default=0.0)
-    surprise = _known(metrics.get("surprise", ()))
-    moved = surprise[-1] / surprise[0] if surprise and surprise[0] else 1.0
-    told = {
-        f"answers are worth {last:.2f}, {first:.2f} at first": last < LEFT * first,
-        f"{far:.2g} nats a token from the imitation": far > FAR,
-        f"surprise is {moved:.2g} of what it was": not LIKELIER <= moved <= LESS_LIKELY,
-        "all rounds": held_out[-1].rounds >= rounds,
-        f"no better reward at {behind} askings": behind >= patience,
-    }
-    return next((clause for clause, so in told.items() if so), "")
-
-
-def _known(metric: Known) -> list[float]:
-    return [value for value in metric if value is not None]
 
 
 class Answered(NamedTuple):
@@ -184,7 +135,7 @@ class Replicate(Value):
     """whether all that it is to do is done"""
     arms: dict[str, ArmCourse]
     dev: dict[str, tuple[Answered, ...]]
-    """by arm, and by arm and `MIDDLE`"""
+    """by arm"""
 
 
 SAMPLED = ("slots", "sampler")
@@ -213,14 +164,13 @@ def pooled(replicates: Sequence[Replicate]) -> dict[str, Report]:
     told: dict[str, Report] = {"replicates": len(replicates)}
     for name in ARMS:
         told |= _course(name, [one.arms[name] for one in replicates if name in one.arms])
-    for name in (IMITATION, *ARMS, *(name + MIDDLE for name in ARMS)):
+    for name in (IMITATION, *ARMS):
         for figure in FIGURES:
             table = table_of(replicates, name, figure)
             for kind in ("", *sorted({types[q] for q in table})):
                 label = "_".join(filter(None, (name, kind, figure)))
                 told |= interval(label, {q: v for q, v in table.items() if kind in ("", types[q])})
-    halves = ((first + MIDDLE, other + MIDDLE) for first, other in PAIRS if other in ARMS)
-    for first, other in (*PAIRS, *halves, *((arm + MIDDLE, IMITATION) for arm in ARMS)):
+    for first, other in PAIRS:
         for figure in FIGURES:
             ours, theirs = (table_of(replicates, arm, figure) for arm in (first, other))
             gaps = {
@@ -247,7 +197,6 @@ def _course(name: str, courses: Sequence[ArmCourse]) -> dict[str, Report]:
             round(sum(course.rollouts for course in timed) / hours) if timed else None
         ),
         f"{name}_held_out_reward_best": round(statistics.fmean(best), 3) if best else None,
-        f"{name}_ended": "; ".join(dict.fromkeys(c.ended for c in courses if c.ended)) or None,
     }
 
 
@@ -256,7 +205,6 @@ Table = Mapping[str, Mapping[int, float]]
 
 
 def table_of(replicates: Iterable[Replicate], name: str, figure: str) -> Table:
-    """`name`: an arm, or that and `MIDDLE`."""
     found: dict[str, dict[int, float]] = {}
     for one in replicates:
         for row in one.dev.get(name, ()):

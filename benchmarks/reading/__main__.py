@@ -235,14 +235,10 @@ def report(judged: Sequence[Judged], more: dict[str, Measured], quick: bool) -> 
     values |= {"right_share": round(right, 3), "searches_share": round(found, 3)}
     values |= {each.value.replace(" ", "_"): became[each] for each in [*Outcome][1:]} | more
     values["by_kind"] = ", ".join(f"{k} {sum(v)}/{len(v)}" for k, v in sorted(kinds.items()))
-    shares = [key for key in more if key.endswith(("_folder", "_web"))]
-    targets = {"right_share": f">= {LEAST_RIGHT}", "changed": "0", "lost": "0"}
-    targets |= {"searches_share": "1.0", **dict.fromkeys(shares, f">= {LEAST_ITEMS}")}
-    kept = [float(value) for key in shares if (value := more[key]) is not None]
-    holds = right >= LEAST_RIGHT and not became[Outcome.CHANGED] + became[Outcome.LOST]
-    holds = holds and all(searches) and min(kept, default=1.0) >= LEAST_ITEMS
+    least = {"right_share": LEAST_RIGHT, "searches_share": 1.0}
+    least |= {k: LEAST_ITEMS for k in more if k.endswith(("_folder", "_web")) and more[k]}
     how = f"files of our own; {PAGES if quick else 'all'} pages a package; costs in one process"
-    emit("reading", values, targets, holds, how)
+    emit("reading", values, how, least=least, most={"changed": 0, "lost": 0})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from benchmarks.hops import corpus, holds, questions_of, values_of
+from benchmarks.hops import LEAST, MOST, corpus, questions_of, values_of
+from benchmarks.report import emit
 from rubricem.agent.evaluate.experiment import EvalRow
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.memory.schema import Status
@@ -39,4 +40,4 @@ def test_figures_are_by_arm_and_type_and_differences_are_paired():
     assert values["stages_evidence"] == 0.75 and values["stages_compositional_n"] == 2
     assert (values["f1_stages_plain"], values["f1_stages_plain_low"]) == (0.5, 0.5)
     assert (values["stages_wrong_certain"], values["plain_honest"]) == (0.0, None)
-    assert holds(values)
+    assert emit("hops", values, "by hand", least=LEAST, most=MOST)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.asked import Row
-from benchmarks.report import Value, met
+from benchmarks.report import Value, emit
 from benchmarks.unanswerable import (
     LEAST,
     MOST,
@@ -192,7 +192,7 @@ def test_figures_and_targets_by_hand() -> None:
     assert (values["handled_share"], values["wrong_claims_share"]) == (0.667, 0.333)
     assert (values["answerable_refused_share"], values["answerable_fact_share"]) == (0.5, 0.5)
     assert (values["handled_outside"], values["wrong_premise"]) == ("1 of 2", "0 of 1")
-    assert not met(values, LEAST, MOST)[1]
+    assert not emit("x", values, "", least=LEAST, most=MOST)
     enough: dict[str, Value] = {**LEAST, **MOST}
-    assert met(enough, LEAST, MOST)[1]
-    assert not met(enough | {"answerable_refused_share": None}, LEAST, MOST)[1]
+    assert emit("x", enough, "", least=LEAST, most=MOST)
+    assert not emit("x", enough | {"answerable_refused_share": None}, "", least=LEAST, most=MOST)
