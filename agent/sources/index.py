@@ -182,7 +182,8 @@ def widened(
             continue
         if known := stands(passage):
             page, at = known
-            rows = neighbours(page, at, words, shown.get(passage.location, ()))
+            held = [each.text for each in wide if _page_of(each) == _page_of(passage)]
+            rows = neighbours(page, at, words, [*shown.get(passage.location, ()), *held])
             taken.update(page[row] for row in rows)
             passage = joined(page, rows, at)
         wide.append(passage)
