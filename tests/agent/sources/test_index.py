@@ -275,8 +275,7 @@ def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_pa
     (cut,) = index.around([two], 450, {"pump.md": [f"{prose} One.\n\nMore."]})
     assert cut.text == f"{prose} Two.\n\n{prose} Three."
     assert (cut.begun_before, cut.goes_on) == (True, False)
-    first, last = (
-        next(each for each in page if each.text.endswith(end)) for end in ("One.", "Three.")
-    )
-    both = index.around([first, last], 400)  # the second would reach back into the first
+    near = [*index.search("trials One", 3), *index.search("trials Three", 3)]
+    ends = [next(p for p in near if p.text.endswith(end)) for end in ("One.", "Three.")]
+    both = index.around(ends, 400)  # the second would reach back into the first
     assert [each.text for each in both] == [f"{prose} One.\n\n{prose} Two.", f"{prose} Three."]
