@@ -64,7 +64,6 @@ class Options(TypedDict, total=False):
     data_dir: str | Path
     weights_dir: str | Path
     context_tokens: int
-    temperature: float | None
     max_tokens: int | None
     reasoning_effort: str | None
     extra_body: Mapping[str, Any]

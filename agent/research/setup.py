@@ -91,8 +91,6 @@ class Setup:
     reflecting: PolicyChoice
     """what judges single runs and reflects on them; mostly `model`"""
     decoding: Decoding
-    temperature: float
-    """of free decoding"""
     attempts: int
     """tries of a turn in free mode that breaks the scaffold"""
     short: bool
@@ -110,6 +108,8 @@ class Setup:
     checker: Any  # `auto`, `lexical`, another model's choice, or a `Checker`
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
+    temperature: float = 1.0
+    """of free decoding"""
 
     def with_sources(self, names: Sequence[str], kept: Sequence[str]) -> "Setup":
         """The same over other sources, which are kept with a run by their whole names."""

@@ -160,8 +160,6 @@ class Settings(BaseModel):
     """downloaded weights; by default in the platform's place for caches"""
     context_tokens: int = Field(default=8192, ge=2048, le=10_000_000)
     """context of an embedded model"""
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    """sampling temperature; None: what the decoding mode prefers"""
     max_tokens: int | None = Field(default=None, ge=16, le=10_000_000)
     """tokens of an answer, without those of thinking: an answer that a server cuts is gone on with
     up to so many; None: 16,000, or 4,096 in a turn of a model that is asked in tokens"""
@@ -285,14 +283,14 @@ def load_settings(
             if name not in values:
                 values[name], origins[name] = value, origin
             if name == "base_url":
-                servers[origin] = _host(str(value))
+                servers[origin] = host_of(str(value))
         for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
             if name not in values and os.environ.get(variable, "").strip():
                 values[name], origins[name] = os.environ[variable], variable
         settings = Settings(**values)
         named = origins.get("api_key", "")
         host = servers.get(PREFIX + "BASE_URL" if named.startswith(PREFIX) else named)
-        if host and settings.base_url and _host(settings.base_url) != host:
+        if host and settings.base_url and host_of(settings.base_url) != host:
             LOG.warning("The key of %s is not sent to another server than %s.", named, host)
             settings = Settings(**{k: v for k, v in values.items() if k != "api_key"})
     except ValidationError as cause:
@@ -309,7 +307,8 @@ def load_settings(
     return settings
 
 
-def _host(address: str) -> str:
+def host_of(address: str) -> str:
+    """Its host, with the port if it names one."""
     return address.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
 

@@ -50,7 +50,7 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Decoding
 
 CHOICES = (
-    "model", "base_url", "source", "decoding", "temperature", "memory", "verify",
+    "model", "base_url", "source", "decoding", "memory", "verify",
     "checker", "reasoning_effort", "extra_body", "effort",
 )  # fmt: skip
 """settings that shape an answer and are stored with a run, for its resume"""
@@ -78,7 +78,6 @@ def setup_of(settings: Settings) -> Setup:
         model=model,
         reflecting=reflecting,
         decoding=decoding,
-        temperature=1.0 if settings.temperature is None else settings.temperature,
         attempts=ATTEMPTS,
         short=False,
         template=template_of(settings, model),
@@ -166,7 +165,7 @@ def checker_of(settings: Settings) -> Any:
     model, at, url = settings.checker.partition("@http")
     if model.startswith(OWN):
         return given(model)
-    here = settings.model_copy(update={"model": model, "extra_body": {}, "temperature": None})
+    here = settings.model_copy(update={"model": model, "extra_body": {}})
     if not at:
         return _server_choice(here, LANGCHAIN, None) if ":" in model else model
     url = f"http{url}"
@@ -235,10 +234,7 @@ def is_embedded(model: str) -> bool:
 
 
 def _server_choice(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
-    told = {
-        "reasoning_effort": settings.reasoning_effort,
-        "temperature": settings.temperature if base_url == LANGCHAIN else None,
-    }
+    effort = settings.reasoning_effort
     return ServerChoice(
         settings.model,
         base_url,
@@ -246,7 +242,7 @@ def _server_choice(settings: Settings, base_url: str, key: str | None) -> Server
         context_tokens=settings.context_tokens,
         concurrency=settings.concurrency or CALLS_AT_ONCE,
         prices=settings.prices,
-        extra_body={name: v for name, v in told.items() if v is not None} | settings.extra_body,
+        extra_body=({"reasoning_effort": effort} if effort else {}) | settings.extra_body,
     )
 
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     Settings,
+    host_of,
     load_settings,
     page_file,
     page_values,
@@ -98,7 +98,7 @@ def _without_its_key(settings: Settings, kept: dict[str, Any]) -> Settings:
     kept.pop("api_key", None)
     found = _loaded(settings, kept)
     silent = not found.models and model_of(found).embedded
-    own = found.origin("api_key") == "OPENAI_API_KEY" and _server(found) == _host(OPENAI_URL)
+    own = found.origin("api_key") == "OPENAI_API_KEY" and _server(found) == host_of(OPENAI_URL)
     if silent or own or not found.api_key or "base_url" not in kept:
         return found
     if is_fixed(found, "api_key"):
@@ -109,13 +109,7 @@ def _without_its_key(settings: Settings, kept: dict[str, Any]) -> Settings:
 
 
 def _server(settings: Settings) -> str:
-    return _host(settings.base_url or OPENAI_URL)
-
-
-def _host(address: str) -> str:
-    with suppress(SettingsError):
-        return Endpoint.parse(address).host
-    return ""
+    return host_of(settings.base_url or OPENAI_URL)
 
 
 def _loaded(settings: Settings, page: Mapping[str, Any] | None) -> Settings:

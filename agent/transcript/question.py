@@ -359,7 +359,7 @@ class Ask:
         if priced is None:
             phrases.pop("cost", None)
         elif "cost" in phrases and not priced:
-            phrases["cost"] = "any money, as [prices] of the settings names no price"
+            phrases["cost"] = "no limit in dollars (name the model's price in [prices])"
         what = "investigation" if self.leads else "search"
         return pluralise(self.calls, what), *phrases.values()
 

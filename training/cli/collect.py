@@ -135,10 +135,7 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     from rubricem.training.collect.scaffolding import ScaffoldRule
     from rubricem.training.collect.setup import CollectOptions
 
-    # Policy-gradient ratios hold only for what was sampled at temperature 1.
-    chosen = {"decoding": "free", **config.settings}
-    sampled = {"temperature": 1.0} if chosen["decoding"] == "free" else {}
-    settings = load_settings({**sampled, **chosen})
+    settings = load_settings({"decoding": "free", **config.settings})
     options = CollectOptions.of(
         config,
         taught=config.teacher,

@@ -336,7 +336,7 @@ class Sampled:
         update = {
             "model": model, "base_url": config.base_url, "source": config.source,
             "tool_calls": config.tool_calls, "max_tokens": config.max_tokens,
-            "data_dir": self.folders.data, "decoding": "free", "temperature": 1.0,
+            "data_dir": self.folders.data, "decoding": "free",
             **chosen,
         }  # fmt: skip
         if samples_by_torch(config) and device_of().type == "cuda":

@@ -228,11 +228,11 @@ def _setup(sampling: Mapping[str, Any]) -> Setup:
             "Set actor_rollout_ref.rollout.top_p=1.0 and top_k=-1.",
         )
     temperature = float(sampling.get("temperature", 1.0))
-    settings = load_settings().model_copy(update={"temperature": temperature})
+    settings = load_settings()
     setup = setup_of(settings.model_copy(update={"decoding": "free"}))
     # Kept with the run is what was asked for.
     choices = {**setup.choices, "decoding": settings.decoding}
-    return replace(setup, verify="off", choices=choices)
+    return replace(setup, verify="off", choices=choices, temperature=temperature)
 
 
 class StageReward(RewardManagerBase):  # type: ignore[misc]

@@ -393,7 +393,7 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
         rubricem("ask", "--resume", "t", "--quiet", code=3)
         rubricem("ask", "--resume", "t", "--max-total-tokens", "0", "--quiet")
         assert len(server.requests) == 3
-    assert "at most 30 searches, 200 new tokens, 1,200 seconds, any money" in done.stderr
+    assert "at most 30 searches, 200 new tokens, 1,200 seconds, no limit in" in done.stderr
     assert "Ended early: the budget of 200 new tokens ran out" in done.stdout
     assert "never evicts [1]" in done.stdout
     assert "--resume t --max-total-tokens" in done.stderr
@@ -446,8 +446,8 @@ def test_what_such_runs_cost_is_told_before_the_model_is_asked(unchecked: Path):
     [line] = [line for line in done.stderr.splitlines() if "as the last" in line]
     assert re.fullmatch(
         r"2 searches, 180 new tokens, [\d to]+ seconds?, as the last 3 such runs; at most 30 "
-        r"searches, 300,000 new tokens, 1,200 seconds, any money, as "
-        r"\[prices\] of the settings names no price",
+        r"searches, 300,000 new tokens, 1,200 seconds, "
+        r"no limit in dollars \(name the model's price in \[prices\]\)",
         line,
     )
     assert done.stderr.index(line) < done.stderr.index("plan")

@@ -123,7 +123,8 @@ async def test_a_model_is_opened_by_the_name_of_its_provider(monkeypatch: pytest
         return Chunks(chunks=[])
 
     monkeypatch.setattr(models, "init_chat_model", opened)
-    choice = model_of(Settings(model="anthropic:m", temperature=0.3, extra_body={"top_k": 4}))
+    body = {"temperature": 0.3, "top_k": 4}
+    choice = model_of(Settings(model="anthropic:m", extra_body=body))
     async with choice.open_policy() as policy:
         assert (policy.name, policy.context_tokens) == ("given@langchain", None)
     async with choice.open_judge() as judge:

@@ -146,10 +146,10 @@ def test_a_thread_is_reserved_before_any_work(tmp_path: Path):
 
 async def test_clients_are_built_from_settings_and_closed(tmp_path: Path):
     (tmp_path / "a.md").write_text("# Cache\n\nAn unbounded cache never evicts.\n")
-    flags = {"source": (str(tmp_path),), "data_dir": tmp_path / ".data", "temperature": 0.3}
+    flags = {"source": (str(tmp_path),), "data_dir": tmp_path / ".data"}
     with ScriptedServer(RUN) as server:
-        settings = load_settings({**flags, "base_url": server.base_url})
-        async with open_researcher(setup_of(settings)) as researcher:
+        flags |= {"base_url": server.base_url, "extra_body": {"temperature": 0.3}}
+        async with open_researcher(setup_of(load_settings(flags))) as researcher:
             assert isinstance(researcher.policy, ChatWriter)
             run = await researcher.ask(replace(researcher.template, question=QUESTION))
         body = server.requests[0].body

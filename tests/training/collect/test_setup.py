@@ -267,7 +267,6 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
             "source": (str(tmp_path),),
             "data_dir": tmp_path / "data",
             "decoding": "free",
-            "temperature": 1.0,
             "memory": "off",
             "concurrency": 2,
             "context_tokens": 4096,
