@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import (
-    BUDGET_FLAGS,
-    ONLY_JSON,
-    QUIET,
-    REPORT_OUT,
-    set_option,
-    setting_flags,
-)
+from rubricem.agent.cli import options
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.text import one_line, printable
 
@@ -168,14 +161,16 @@ FAILED, PARTIAL, INTERRUPTED = 1, 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@setting_flags("model", "base_url", "source", "effort", "format", "length", "memory", "checker")
-@setting_flags(*BUDGET_FLAGS, "max_tokens")
+@options.setting_flags(
+    "model", "base_url", "source", "effort", "format", "length", "memory", "checker"
+)
+@options.setting_flags(*options.BUDGET_FLAGS, "max_tokens")
 @click.option(
     "--approve-plan", is_flag=True, default=None, help="Decide on the plan first, at a terminal."
 )
-@REPORT_OUT
-@ONLY_JSON
-@QUIET
+@options.REPORT_OUT
+@options.AS_JSON
+@options.QUIET
 @click.option("--run", help="Name the run; asking again under that name resumes it.")
 @click.option(
     "--resume",
@@ -185,7 +180,7 @@ FAILED, PARTIAL, INTERRUPTED = 1, 3, 130
     help="Resume a run that was interrupted or ran out of a budget; the latest if none is named.",
 )
 @click.option("--deepen", metavar="RUN", help="Ask after a run that ended, and go deeper.")
-@set_option
+@options.set_option
 def ask(
     question: tuple[str, ...],
     out: Path | None,

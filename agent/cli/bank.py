@@ -23,15 +23,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from rubricem.agent.cli.options import (
-    AS_JSON,
-    EXISTING,
-    YES,
-    CommandGroup,
-    confirm,
-    print_json,
-    read_text,
-)
+from rubricem.agent.cli import options
 from rubricem.agent.cli.terminal import Interrupts, edit_text, show_progress
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
@@ -57,7 +49,7 @@ IDENTIFIER = click.argument("identifier", metavar="ID")
 IDENTIFIERS = click.argument("identifiers", metavar="ID...", nargs=-1, required=True)
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=options.CommandGroup)
 def bank() -> None:
     """Read and correct what earlier runs have taught.
 
@@ -68,7 +60,7 @@ def bank() -> None:
 @bank.command("list")
 @click.argument("words", metavar="[TEXT]", nargs=-1)
 @click.option("--every", is_flag=True, help="Also what is replaced or in quarantine.")
-@AS_JSON
+@options.AS_JSON
 def list_(words: Sequence[str], every: bool, as_json: bool) -> None:
     """List the reflection that counts for each question, or those nearest to TEXT in meaning."""
     sought = storable(" ".join(words)).strip()
@@ -76,14 +68,14 @@ def list_(words: Sequence[str], every: bool, as_json: bool) -> None:
         with _open_to_search() as searched:
             matches = asyncio.run(searched.search(sought, _FOUND))
         if as_json:
-            print_json({"matches": [m.reflection.model_dump(mode="json") for m in matches]})
+            options.print_json({"matches": [m.reflection.model_dump(mode="json") for m in matches]})
         for match in () if as_json else matches:
             asked = one_line(match.reflection.question, 80)
             click.echo(f"{match.similarity:5.2f}  {one_line(match.reflection.id, 40)}  {asked}")
         return
     items = asyncio.run(_open().items(every=every))
     if as_json:
-        print_json({"reflections": [item.as_json() for item in items]})
+        options.print_json({"reflections": [item.as_json() for item in items]})
         return
     stats = asyncio.run(_open().stats())
     if not stats.generation:
@@ -98,7 +90,7 @@ def list_(words: Sequence[str], every: bool, as_json: bool) -> None:
 
 @bank.command()
 @click.argument("runs", type=click.Path(path_type=Path, exists=True), nargs=-1, metavar="[RUN]...")
-@AS_JSON
+@options.AS_JSON
 def stats(runs: Sequence[Path], as_json: bool) -> None:
     """Tell which reflections help: judged runs with them and without, of the same question.
 
@@ -108,7 +100,7 @@ def stats(runs: Sequence[Path], as_json: bool) -> None:
 
     found = helped(judged_runs(load_settings().data_dir, runs))
     if as_json:
-        print_json({name: asdict(one) for name, one in found.items()})
+        options.print_json({name: asdict(one) for name, one in found.items()})
         return
     for name, one in sorted(found.items(), key=lambda each: -each[1].difference):
         click.echo(
@@ -121,14 +113,16 @@ def stats(runs: Sequence[Path], as_json: bool) -> None:
 
 @bank.command()
 @IDENTIFIER
-@AS_JSON
+@options.AS_JSON
 def show(identifier: str, as_json: bool) -> None:
     """Show the reflection ID: where it comes from, what became of it, what it replaced."""
     held = _open()
     item = asyncio.run(_find(held, identifier))
     history = asyncio.run(held.history(item.reflection.question))
     if as_json:
-        print_json({"reflection": item.as_json(), "history": [one.as_json() for one in history]})
+        options.print_json(
+            {"reflection": item.as_json(), "history": [one.as_json() for one in history]}
+        )
         return
     _print_whole(item)
     if others := [each for each in history if each.added != item.added]:
@@ -137,7 +131,7 @@ def show(identifier: str, as_json: bool) -> None:
 
 @bank.command()
 @IDENTIFIERS
-@YES
+@options.YES
 def release(identifiers: Sequence[str], yes: bool) -> None:
     """Let reflections out of quarantine, after their text and flags have been read.
 
@@ -153,11 +147,11 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         _print_whole(item)
         if not item.quarantined:
-            if confirm("\nIt tells nothing private, and may go to any model?", yes):
+            if options.confirm("\nIt tells nothing private, and may go to any model?", yes):
                 asyncio.run(_open().publish(item.reflection.id))
                 click.echo(f"no longer private: {item.reflection.id}")
             continue
-        if not confirm("\nRelease it?", yes):
+        if not options.confirm("\nRelease it?", yes):
             click.echo(f"stays in quarantine: {item.reflection.id}")
             continue
         held = asyncio.run(_open().release(item.reflection.id, BY)).instead
@@ -167,13 +161,13 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
 
 @bank.command()
 @IDENTIFIERS
-@YES
+@options.YES
 def rm(identifiers: Sequence[str], yes: bool) -> None:
     """Remove reflections for good, and their text from the disk."""
     items = asyncio.run(_find_all(_open(), identifiers))
     for item in items:
         click.echo(_line(item))
-    if not confirm(f"Remove {pluralise(len(items), 'reflection')} for good?", yes):
+    if not options.confirm(f"Remove {pluralise(len(items), 'reflection')} for good?", yes):
         click.echo("nothing was removed")
         return
     for item in items:
@@ -183,7 +177,7 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
 
 @bank.command()
 @IDENTIFIER
-@click.option("--file", type=EXISTING, help="Take the text from here, and open no editor.")
+@click.option("--file", type=options.EXISTING, help="Take the text from here, and open no editor.")
 def edit(identifier: str, file: Path | None) -> None:
     """Correct the words of the reflection ID in $EDITOR. No run replaces what a person wrote.
 
@@ -197,24 +191,28 @@ def edit(identifier: str, file: Path | None) -> None:
             f"The reflection {item.reflection.id} was replaced.",
             f"Edit the one that counts; see: rubricem bank show {item.reflection.id}",
         )
-    written = _keep_edit(held, item, read_text(file)) if file else _edit_in_editor(held, item)
+    written = (
+        _keep_edit(held, item, options.read_text(file)) if file else _edit_in_editor(held, item)
+    )
     new = asyncio.run(written)
     click.echo(_line(new) if new else "nothing was changed")
 
 
 @bank.command("import")
-@click.argument("file", type=EXISTING)
-@AS_JSON
+@click.argument("file", type=options.EXISTING)
+@options.AS_JSON
 def import_(file: Path, as_json: bool) -> None:
     """Import the reflections of FILE, which `bank list --json` wrote; all of them or none.
 
     The bank's own stays where it has one on the question. What looks wrong waits in quarantine, and
     what was removed here is skipped.
     """
-    read = [_screen(file, n, one) for n, one in enumerate(_exported(file, read_text(file)), 1)]
+    read = [
+        _screen(file, n, one) for n, one in enumerate(_exported(file, options.read_text(file)), 1)
+    ]
     done = asdict(asyncio.run(_open().bring_in(read)))
     if as_json:
-        print_json(done)
+        options.print_json(done)
         return
     said = ", ".join(f"{count} {what}" for what, count in done.items() if count)
     click.echo(f"{pluralise(len(read), 'reflection')} of {file}: {said or 'nothing to bring in'}")

@@ -30,18 +30,10 @@ from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
     Settings,
+    door,
     load_settings,
     page_file,
     settings_file,
-)
-from rubricem.agent.settings.door import (
-    checker_of,
-    keys_of,
-    model_of,
-    named_sources,
-    redact,
-    with_default_source,
-    without_password,
 )
 from rubricem.agent.sources.choice import (
     ALLOWED,
@@ -89,7 +81,7 @@ def fault_of(name: str, error: RubricemError) -> Check:
 async def run_checks(settings: Settings) -> list[Check]:
     checks = [check_program(), check_data_dir(settings.data_dir)]
     try:
-        choice = model_of(settings)
+        choice = door.model_of(settings)
     except RubricemError as error:
         checks.append(fault_of("policy", error))
     else:
@@ -97,7 +89,7 @@ async def run_checks(settings: Settings) -> list[Check]:
             checks.append(await check_server(choice))
         else:
             checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
-        settings = with_default_source(settings)
+        settings = door.with_default_source(settings)
     checks += [*await check_checker(settings), *await check_sources(settings)]
     checks += [*await check_tools(settings), await check_sandbox()]
     held, bank = await check_bank(settings)
@@ -187,14 +179,14 @@ async def check_server(choice: ServerChoice) -> Check:
             return fault_of("server", error)
     prices = ", ".join(f"${each:g}" for each in choice.prices.get(model, ()))
     priced = f"at {prices} a million tokens" if prices else "which has no price in [prices]"
-    told = f"{without_password(choice.base_url)} answers, with {model}, {priced}"
+    told = f"{door.without_password(choice.base_url)} answers, with {model}, {priced}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
 
 
 async def check_checker(settings: Settings) -> list[Check]:
     """The server of another model that checks claims, if there is one: a run goes on without."""
     try:
-        if not isinstance(choice := checker_of(settings), ServerChoice):
+        if not isinstance(choice := door.checker_of(settings), ServerChoice):
             return []
         found = await check_server(choice)
     except RubricemError as error:
@@ -226,11 +218,11 @@ async def check_tools(settings: Settings) -> list[Check]:
 async def check_sources(settings: Settings) -> list[Check]:
     """Each source that is named, and each part of a collection, whether that is named or not."""
     try:
-        named, checks = named_sources(settings), list[Check]()
+        named, checks = door.named_sources(settings), list[Check]()
     except SettingsError as error:
         return [fault_of("source", error)]
     every = (*settings.source, *(COLLECTION + name for name in settings.collections))
-    for name, part in named_sources(settings.model_copy(update={"source": every})).items():
+    for name, part in door.named_sources(settings.model_copy(update={"source": every})).items():
         check = await check_source(name, settings)
         if part:
             check = replace(check, found=part if check.found == name else f"{part}: {check.found}")
@@ -251,7 +243,7 @@ async def check_source(name: str, settings: Settings) -> Check:
     try:
         Sources((name,)).check()
         if is_beyond(name):
-            await open_source(name, settings.data_dir, keys=keys_of(settings)).prepare()
+            await open_source(name, settings.data_dir, keys=door.keys_of(settings)).prepare()
             return Check("source", "ok", f"{kept_name(name)} answers, or is asked when needed")
         if name.startswith(GIT):
             await asyncio.to_thread(check_repository, name.removeprefix(GIT), REACHED)
@@ -323,7 +315,7 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
     else:
         checks = asyncio.run(run_checks(settings))
         rows = {
-            name: {"value": redact(getattr(settings, name)), "origin": settings.origin(name)}
+            name: {"value": door.redact(getattr(settings, name)), "origin": settings.origin(name)}
             for name in Settings.model_fields
         }
     works = all(check.state != "fault" for check in checks)

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import (
-    EXISTING,
-    ONLY_JSON,
-    QUIET,
-    print_json,
-    set_option,
-    setting_flags,
-)
+from rubricem.agent.cli import options
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import digest_of, pluralise
@@ -38,7 +31,7 @@ AT_ONCE = 8
 
 
 @click.command("eval")
-@click.argument("questions", type=EXISTING)
+@click.argument("questions", type=options.EXISTING)
 @click.option(
     "--arms",
     default="stages",
@@ -64,10 +57,10 @@ AT_ONCE = 8
     metavar="FOLDER",
     help="Folder for rows, runs and results; an existing one continues.",
 )
-@setting_flags("model", "base_url", "source")
-@set_option
-@ONLY_JSON
-@QUIET
+@options.setting_flags("model", "base_url", "source")
+@options.set_option
+@options.AS_JSON
+@options.QUIET
 def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
     """Measure how well questions are answered: by match, evidence, cites and rubrics.
 
@@ -97,7 +90,7 @@ def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> Non
         raise
     told_all = write_results(experiment, rows)
     if as_json:
-        print_json(told_all)
+        options.print_json(told_all)
         return
     click.echo("\n".join(text_table(told_all)))
     if told_all["comparable"]:

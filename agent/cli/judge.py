@@ -14,18 +14,7 @@ from typing import Any, get_args
 
 import click
 
-from rubricem.agent.cli.options import (
-    AS_JSON,
-    EXISTING,
-    FILE,
-    ONLY_JSON,
-    CommandGroup,
-    judge_flags,
-    one_of,
-    print_json,
-    read_text,
-    setting_flags,
-)
+from rubricem.agent.cli import options
 from rubricem.agent.learning.scoring import Judgeable, find_run, open_group_judge, resolve_judge
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, stores_of
@@ -38,25 +27,25 @@ from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stag
 from rubricem.memory.text import one_line, pluralise
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=options.CommandGroup)
 def judge() -> None:
     """Score runs stage by stage."""
 
 
 @judge.command("eval")
-@click.argument("data", type=EXISTING)
+@click.argument("data", type=options.EXISTING)
 @click.option("--judge", "kind", type=click.Choice(get_args(Kind)))
 @click.option(
     "--verdicts",
     metavar="FILE",
-    type=FILE,
+    type=options.FILE,
     help="Store verdicts here and continue from those; without --judge, measure those alone.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), help="Judge only this many pairs, drawn by the seed."
 )
-@setting_flags("seed", "model", "base_url")
-@ONLY_JSON
+@options.setting_flags("seed", "model", "base_url")
+@options.AS_JSON
 def evaluate_judge(
     data: Path,
     kind: Kind | None,
@@ -110,15 +99,22 @@ def _tell_progress(done: int, total: int) -> None:
 
 @judge.command()
 @click.argument("run")
-@one_of(
+@options.one_of(
     "--judge",
     "kind",
     kinds=get_args(Kind),
     said="Stages; or runs against one another; or answers in pairs, or by items.",
 )
-@judge_flags
-@setting_flags("seed", "model", "base_url")
-@ONLY_JSON
+@click.option(
+    "--gated",
+    is_flag=True,
+    help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
+)
+@click.option(
+    "--rubric", type=options.EXISTING, help="Standards of a relative judge, not the default ones."
+)
+@options.setting_flags("seed", "model", "base_url")
+@options.AS_JSON
 def score(
     run: str, kind: Kind, rubric: Path | None, gated: bool, as_json: bool, **flags: Any
 ) -> None:
@@ -157,7 +153,7 @@ def _score_conversations(
     from rubricem.judge.build import attempt_reader
     from rubricem.judge.relative import RelativeJudge, conversation_groups
 
-    groups = list(conversation_groups(json_rows(read_text(file), str(file))))
+    groups = list(conversation_groups(json_rows(options.read_text(file), str(file))))
     standards = resolve_judge("relative", rubric, settings.data_dir, settings.seed).rubric
     found: list[dict[str, Any]] = []
 
@@ -174,7 +170,7 @@ def _score_conversations(
     asyncio.run(judge_them())
     found.sort(key=lambda row: row["line"])
     if as_json:
-        print_json({"scores": found})
+        options.print_json({"scores": found})
         return
     for row in found:
         known = "unscored" if row["score"] is None else f"{row['score']:.2f}"
@@ -198,14 +194,14 @@ def _show_judgement(found: Judgeable, judged: list[GroupJudgement], as_json: boo
     click.echo(f"kept in {found.file}")
 
 
-@judge.group(cls=CommandGroup)
+@judge.group(cls=options.CommandGroup)
 def rubrics() -> None:
     """Show the rubrics of questions, and bring in others."""
 
 
 @rubrics.command()
 @click.argument("question", default="")
-@AS_JSON
+@options.AS_JSON
 def show(question: str, as_json: bool) -> None:
     """Show the rubrics of QUESTION, a text or the beginning of an id; or list all of them.
 
@@ -237,7 +233,7 @@ def _line(criterion: Criterion) -> str:
 
 
 @rubrics.command("import")
-@click.argument("file", type=EXISTING)
+@click.argument("file", type=options.EXISTING)
 def import_(file: Path) -> None:
     """Bring in rubrics from FILE: what `show --json` printed, DR Tulu's rows, or HealthBench's.
 
@@ -247,7 +243,7 @@ def import_(file: Path) -> None:
     from rubricem.judge.buffers import FoundRubrics, bring_in
 
     store, count = BufferStore(load_settings().data_dir / "buffers"), 0
-    for found in list(FoundRubrics.all_in(read_text(file))):
+    for found in list(FoundRubrics.all_in(options.read_text(file))):
         stored = store.load(found.question)
         fresh = found.buffer if not stored.version else None
         changed = fresh or bring_in(stored, found.criteria, f"imported from {file.name}")

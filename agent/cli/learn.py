@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import ONLY_JSON, setting_flags
+from rubricem.agent.cli.options import AS_JSON, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.learning.lessons import (
     Lesson,
@@ -80,7 +80,7 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
 @click.option("--model", help="The model that reflects and judges, in place of each run's own.")
 @setting_flags("base_url")
-@ONLY_JSON
+@AS_JSON
 def learn(
     threads: tuple[str, ...], every: bool, limit: int | None, as_json: bool, **flags: Any
 ) -> None:

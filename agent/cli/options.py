@@ -53,7 +53,6 @@ def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], 
 _TYPES: dict[object, type] = {"int": int, "float": float}
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-ONLY_JSON = AS_JSON  # where progress is left out as well
 _SAID = "Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris."
 REPORT_OUT = click.option("-o", "--out", type=Path, metavar="FILE", help=_SAID)
 
@@ -105,13 +104,6 @@ def setting_flags(*names: str) -> Callable[[Command], Command]:
         return command
 
     return add_flags
-
-
-def judge_flags(command: Command) -> Command:
-    said = "0 for stages of broken form and badly cited answers; ask the judge about the rest."
-    command = click.option("--gated", is_flag=True, help=said)(command)
-    said = "Standards of a relative judge, in place of the default ones."
-    return click.option("--rubric", type=EXISTING, metavar="FILE", help=said)(command)
 
 
 def read_text(file: Path) -> str:

@@ -6,18 +6,14 @@ from typing import Any
 
 import click
 
-from rubricem.agent.cli.options import (
-    AS_JSON,
-    EXISTING,
-    CommandGroup,
-    print_json,
-    set_option,
-    setting_flags,
-)
+from rubricem.agent.cli import options
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import import_extra
 from rubricem.memory.text import pluralise
 
+OWN = ("host", "port", "open_page", "results", "with_token", "proxies", "tls_cert",
+       "tls_key", "log_level")  # fmt: skip
+"""parameters of serve that are no settings"""
 PORT = 8421
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
@@ -28,7 +24,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port ({PORT}); 0: a free one."
 )
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@setting_flags("model", "base_url", "source")
+@options.setting_flags("model", "base_url", "source")
 @click.option(
     "--results",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -51,27 +47,16 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     metavar="ADDRESS",
     help="Trust the X-Forwarded-For of this proxy; repeatable.",
 )
-@click.option("--tls-cert", "certificate", type=EXISTING, help="Serve TLS with this PEM file.")
-@click.option("--tls-key", "key", type=EXISTING, help="The certificate's key, if not in its file.")
+@click.option("--tls-cert", type=options.EXISTING, help="Serve TLS with this PEM file.")
+@click.option("--tls-key", type=options.EXISTING, help="Its key, if not in the same file.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
     help="Lowest level that is logged (warning); info: also requests, and runs that end.",
 )
-@set_option
-def serve(
-    host: str,
-    port: int,
-    open_page: bool,
-    results: tuple[Path, ...],
-    with_token: bool,
-    proxies: tuple[str, ...],
-    certificate: Path | None,
-    key: Path | None,
-    log_level: Any,
-    **flags: Any,
-) -> None:
+@options.set_option
+def serve(**given: Any) -> None:
     """Serve the web page, and interfaces for programs.
 
     Only this machine can reach it, and it needs a token. Open the page with --open, or with the
@@ -81,24 +66,13 @@ def serve(
     """
     from rubricem.agent.serve.app import run_server
 
-    serving = run_server(
-        load_settings(flags),
-        host,
-        port,
-        open_page=open_page,
-        results=results,
-        with_token=with_token,
-        proxies=proxies,
-        certificate=certificate,
-        key=key,
-        log_level=log_level,
-    )
-    asyncio.run(serving)
+    own = {name: given.pop(name) for name in OWN}
+    asyncio.run(run_server(load_settings(given), **own))
 
 
 @click.command("mcp")
-@setting_flags("model", "base_url", "source")
-@set_option
+@options.setting_flags("model", "base_url", "source")
+@options.set_option
 def mcp(**flags: Any) -> None:
     """Serve the tools research, search and open_page.
 
@@ -113,8 +87,8 @@ def mcp(**flags: Any) -> None:
     asyncio.run(run(setup))
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True)
-@AS_JSON
+@click.group(cls=options.CommandGroup, invoke_without_command=True)
+@options.AS_JSON
 @click.pass_context
 def users(context: click.Context, as_json: bool) -> None:
     """List who has a token for `rubricem serve`, and what each may spend.
@@ -128,7 +102,7 @@ def users(context: click.Context, as_json: bool) -> None:
     known = Users(load_settings().data_dir).all()
     told = {name: each.allowance.model_dump(exclude_none=True) for name, each in known.items()}
     if as_json:
-        print_json({"users": told})
+        options.print_json({"users": told})
         return
     for name, allowance in told.items():
         limits = [f"{each.replace('_', ' ')} {value:g}" for each, value in allowance.items()]

@@ -11,15 +11,8 @@ import socket
 import ssl
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from html import escape
 from http import HTTPStatus
@@ -28,18 +21,16 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.serve import (
     openai,
     operating,
@@ -54,16 +45,7 @@ from rubricem.agent.serve import (
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, reply_of
-from rubricem.agent.serve.security import (
-    GUARDED,
-    OPEN,
-    OWNER,
-    USER,
-    Guard,
-    Redactor,
-    Security,
-    address_in,
-)
+from rubricem.agent.serve.security import OWNER, Guard, Redactor, Security, address_in
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.settings.ledger import SpendingLedger
@@ -72,9 +54,6 @@ from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import hold_lock, keep_private, writable, write_atomically
 
 RESULTS = "rubricem.training.show.routes"
-"""its `router` takes the data directory and additional folders"""
-
-
 MOST_BODY = 1 << 20
 """bytes of a request; the router of uploads takes more"""
 
@@ -84,22 +63,35 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
     `results`: additional folders with collected or trained runs to show.
     """
-    tally = ServerCounts()
+    desk.results, tally, desks = results, ServerCounts(), Desks(desk)
     desk.on_end = tally.run_ended
-    own = UserApps(desk, security)
-    app = _app_of(
-        desk,
-        security,
-        results,
-        own.open,
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with opened(desk), desks.open():
+            yield
+
+    app = FastAPI(
         title="rubricem",
         version=version("rubricem"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         openapi_url="/api/openapi.json",
         max_body_size=MOST_BODY,
     )
-    app.add_middleware(own.dispatching)
+    app.state.desks, app.state.security, app.state.tally = desks, security, tally
+    for module in (*ROUTES, import_module(RESULTS)):
+        app.include_router(module.routes)
+    tell_errors(app)
+
+    def hides(scope: Scope) -> requests.Hide:
+        # Where no desk was found for a request, what the server's own hides is hidden.
+        asked: RunDesk = scope.get("state", {}).get("desk", desk)
+        return asked.hides()
+
+    app.add_middleware(Redactor, hides=hides)
     app.add_middleware(Guard, security=security)
-    app.include_router(operating.router(own.desks, tally))
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -110,41 +102,26 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     return app
 
 
-def _app_of(
-    desk: RunDesk,
-    security: Security,
-    results: Sequence[Path] = (),
-    opening: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
-    openapi_url: str | None = None,
-    **more: Any,
-) -> FastAPI:
-    """The application of one desk; what `opening` opens is open as long as the desk is."""
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with desk.open(), opening():
-            yield
-
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=openapi_url, **more)
-    for routes in _routers(desk, security, results):
-        app.include_router(routes)
-    tell_errors(app)
-    app.add_middleware(Redactor, hides=desk.hides, whole=bool(desk.user))
-    return app
+ROUTES = (
+    routes_runs, routes_settings, openai, routes_mcp, routes_bank, routes_ended, routes_uploads,
+    operating,
+)  # fmt: skip
 
 
-SHARED = ("/api/openapi.json", *OPEN)
-"""paths that are the same for all users"""
+@asynccontextmanager
+async def opened(desk: RunDesk) -> AsyncIterator[None]:
+    """The desk with its tools."""
+    async with desk.open(), routes_mcp.open_tools(desk):
+        yield
 
 
-class UserApps:
-    """The application of each user, with a desk of their own, started at their first request."""
+class Desks:
+    """The desk of each user, opened at their first request; the owner's is open already."""
 
-    def __init__(self, desk: RunDesk, security: Security) -> None:
-        self.desks = {OWNER: desk}
-        """by the names of their folders: one who is given a name of before is another user"""
-        self._security, self._users = security, Users(desk.settings.data_dir)
-        self._begun: dict[str, asyncio.Future[FastAPI]] = {}
+    def __init__(self, owners: RunDesk) -> None:
+        self._owners, self._users = owners, Users(owners.settings.data_dir)
+        self._begun: dict[Path, asyncio.Future[RunDesk]] = {}
+        """by their folders: one who is given a name of before is another user"""
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = asyncio.Event()
 
@@ -160,45 +137,33 @@ class UserApps:
             self._ending.set()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def dispatching(self, app: ASGIApp) -> ASGIApp:
-        """Sends a request to the application of its user."""
-
-        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-            name, path = scope.get(USER, OWNER), scope.get("path", "")
-            own = name != OWNER and path.startswith(GUARDED) and path not in SHARED
-            await (await self.of(name) if own else app)(scope, receive, send)
-
-        return dispatch
-
-    async def of(self, name: str) -> FastAPI:
-        """Raises whatever opening raises; this context goes on for the user."""
+    async def of(self, name: str) -> RunDesk:
+        """Raises whatever opening raises."""
+        if name == OWNER:
+            return self._owners
         folder = self._users.folder(name)
-        if folder.name not in self._begun:
-            begun = self._begun[folder.name] = asyncio.get_running_loop().create_future()
+        if folder not in self._begun:
+            begun = self._begun[folder] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, folder, begun)))
-        app = await asyncio.shield(self._begun[folder.name])
-        self.desks[folder.name].act()
-        return app
+        return await asyncio.shield(self._begun[folder])
 
-    async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[FastAPI]") -> None:
+    async def _keep(self, name: str, folder: Path, begun: "asyncio.Future[RunDesk]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
         try:
-            desk = self.desks[folder.name] = self._make_desk(name, folder)
+            desk = self._make_desk(name, folder)
             desk.act()
-            app = _app_of(desk, self._security)
-            async with app.router.lifespan_context(app):
-                begun.set_result(app)
+            async with opened(desk):
+                begun.set_result(desk)
                 await self._ending.wait()
         except Exception as error:
             if begun.done():
                 raise
-            del self._begun[folder.name]
+            del self._begun[folder]
             begun.set_exception(error)
 
     def _make_desk(self, name: str, folder: Path) -> RunDesk:
         keep_private(folder)
-        main = self.desks[OWNER]
-        settings = main.settings.model_copy(update={"data_dir": folder})
+        settings = self._owners.settings.model_copy(update={"data_dir": folder})
 
         def allowance() -> UserBudget:
             if self._users.folder(name) != folder:
@@ -206,23 +171,9 @@ class UserApps:
             return self._users.all()[name].allowance
 
         ledger = SpendingLedger(folder, allowance)
-        return RunDesk(settings, main.capacity, shared=main, user=name, ledger=ledger)
-
-
-def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
-    settings = desk.settings
-
-    async def judge(run: str) -> None:
-        await score_run(desk.setup, run, desk.researchers.reader)
-
-    yield routes_runs.router(desk, security)
-    yield routes_settings.router(desk, security)
-    yield openai.router(desk)
-    yield routes_mcp.router(desk)
-    yield routes_bank.router(desk.setup.stores.open_bank())
-    yield routes_ended.router(lambda: desk.settings, judge, desk.see_budget)
-    yield routes_uploads.router(settings.data_dir)
-    yield import_module(RESULTS).router(settings.data_dir, results)
+        return RunDesk(
+            settings, self._owners.capacity, shared=self._owners, user=name, ledger=ledger
+        )
 
 
 def tell_errors(app: FastAPI) -> None:
@@ -347,19 +298,19 @@ async def run_server(
     results: Sequence[Path],
     with_token: bool,
     proxies: tuple[str, ...],
-    certificate: Path | None,
-    key: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     log_level: LogLevel,
 ) -> None:
     """Serve until ^C; unfinished runs continue when the next server starts.
 
-    `certificate`: PEM, with the chain up to its issuer, and the `key` unless that is given; None:
-    no TLS.
+    `tls_cert`: PEM, with the chain up to its issuer, and the key unless `tls_key` has it; None: no
+    TLS.
     """
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     setup_of(settings).sources.check()
-    encrypted = encryption(certificate, key)
+    encrypted = encryption(tls_cert, tls_key)
     listening = bind(host, port)
     port, data_dir = listening.getsockname()[1], settings.data_dir
     with sole_server(data_dir):

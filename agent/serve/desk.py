@@ -16,18 +16,23 @@ import json
 import logging
 import threading
 import uuid
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
+from fastapi import Depends, Request
+from starlette.types import ASGIApp
+
 from rubricem.agent.learning import lessons
+from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.models.limits import PAYER, PERSON, Places
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
@@ -37,7 +42,8 @@ from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.serve import feed, requests
-from rubricem.agent.serve.requests import conflict, missing, refuse_as, too_many
+from rubricem.agent.serve.requests import conflict, refuse_as, too_many
+from rubricem.agent.serve.security import OWNER, USER
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.settings.ledger import SpendingLedger
@@ -46,9 +52,9 @@ from rubricem.agent.sources.sandbox.pool import release
 from rubricem.agent.sources.sandbox.turns import REQUESTER, Requester
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
 from rubricem.agent.transcript.question import Ask, ShownPlan, check_question
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.schema import LocalModel, Stage, Status, Trajectory
-from rubricem.memory.text import one_line, storable
+from rubricem.memory.errors import RubricemError, StoreError
+from rubricem.memory.schema import LocalModel, Status, Trajectory
+from rubricem.memory.text import one_line
 
 WorkState = Literal["waiting", "loading", "running", "asking", "ended"]
 STATES: tuple[WorkState, ...] = ("waiting", "loading", "running", "asking")
@@ -92,8 +98,7 @@ class Work:
         self._placed: str | None = None
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """the current question to a person: its id, its kind, and the future of the decision"""
-        self._coalescer = feed.Coalescer(self._tell)
-        self.telling = feed.Telling(self.run, self._coalescer.put)
+        self.telling = feed.Telling(self.run, self._tell)
         self._loops_thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
 
@@ -104,13 +109,13 @@ class Work:
     def begin(self, again: bool) -> None:
         """Report that it waits; `again`: earlier reports of it are repeated."""
         if again:
-            self._coalescer.put(feed.RESTART, {})
+            self._tell(feed.RESTART, {})
         self.be("waiting")
-        self._coalescer.finish()  # a server that comes after this one finds that it was begun
+        self.log.flush()  # a server that comes after this one finds that it was begun
 
     def be(self, state: WorkState) -> None:
         self.state = state
-        self._coalescer.put("state", {"state": state})
+        self._tell("state", {"state": state})
 
     async def go(self) -> None:
         self._placed = await self.places.acquire()
@@ -140,7 +145,7 @@ class Work:
         if kind == "plan":
             plan = ShownPlan.model_validate(asked)
             shown = {"text": plan.text(), **plan.model_dump(mode="json")}
-        self._coalescer.put("ask", {"id": identifier, "kind": kind, **shown})
+        self._tell("ask", {"id": identifier, "kind": kind, **shown})
         try:
             decision = await answer
         finally:
@@ -159,20 +164,21 @@ class Work:
             )
         _, kind, answer = self._asked
         answer.set_result(answered.resume_value(kind))
-        self._coalescer.put("answered", {"id": answered.id, "decision": answered.decision})
+        self._tell("answered", {"id": answered.id, "decision": answered.decision})
 
     def conclude(self, said: list[feed.SaidEvent]) -> None:
         for name, data in said:
-            self._coalescer.put(name, data)
-        self._coalescer.finish()
+            self._tell(name, data)
+        self.log.flush()
         self.outcome = said[-1][1]
 
     def end(self) -> None:
         self.state = "ended"
         self._tell(feed.END, {})
+        self.log.flush()
 
     def _tell(self, name: str, data: dict[str, Any]) -> None:
-        self.log.append(name, {"t": round(self.seconds, 3), **data})
+        self.log.put(name, {"t": round(self.seconds, 3), **data})
         if self.log.lost:
             # Whoever deleted its folder does not want it to go on.
             self.stop.set()
@@ -404,7 +410,64 @@ class Lessons:
         return False
 
 
-FOLLOW_UP = "Ask a follow-up when its report is there."
+Judge = Callable[[str], Awaitable[object]]
+"""judges the run of a key and stores the result; raises RubricemError"""
+MOST_JUDGING = 32
+
+
+class JudgingJobs:
+    """Judges one run after another in the background; used on one event loop."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._tasks: dict[str, asyncio.Task[RubricemError | None]] = {}
+        self._turn = asyncio.Lock()
+        self._current = ""
+
+    def start(self, run: str) -> dict[str, str]:
+        """Have a run judged, unless it is already. Refused (429) if there are too many."""
+        task = self._tasks.get(run)
+        if task is None or task.done():
+            if sum(not each.done() for each in self._tasks.values()) >= MOST_JUDGING:
+                raise too_many(
+                    f"{MOST_JUDGING} runs wait to be judged already.", "Wait until some are."
+                )
+            self._tasks[run] = asyncio.create_task(self._work(run))
+        return self.state(run)
+
+    def state(self, run: str) -> dict[str, str]:
+        """`state` is none, waiting, running, done, or failed by an `error` with its `remedy`."""
+        task, error = self._tasks.get(run), None
+        if task is None:
+            state = "none"
+        elif not task.done():
+            state = "running" if run == self._current else "waiting"
+        else:
+            error = task.result()
+            state = "failed" if error else "done"
+        return {"state": state, "error": str(error or ""), "remedy": error.remedy if error else ""}
+
+    async def aclose(self) -> None:
+        """Stop the current job; replies of the model are kept, and not requested again."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _work(self, run: str) -> RubricemError | None:
+        async with self._turn:
+            self._current = run
+            try:
+                await self._judge(run)
+            except RubricemError as error:
+                return error
+            except Exception as error:
+                # Nobody awaits this task: a fault that is not told here is told nowhere.
+                return RubricemError(f"rubricem itself failed: {error!r}")
+            finally:
+                self._current = ""
+        return None
+
+
 STOPPED = "it was stopped before anything was found; resume it to go on"
 DELETED = "The folder of this run was deleted while it went on; nothing of it is kept."
 
@@ -446,6 +509,16 @@ class RunDesk:
             self.setup.model, shared.researchers if shared else None
         )
         self.lessons = Lessons(self.setup, self.researchers)
+        self.judging = JudgingJobs(self._judge)
+        self.bank = self.setup.stores.open_bank()
+        self.tools: ASGIApp | None = None
+        """what serves MCP"""
+        self.results: Sequence[Path] = ()
+        """folders beside the data directory with collected or trained runs to show"""
+        self.turns = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        """by name, what is done for one request after another"""
+        self.looking = threading.Lock()
+        """held by the current scan of the runs: two at once would both take twice as long"""
         self.logs = feed.Logs(self.store)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
@@ -478,8 +551,12 @@ class RunDesk:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.judging.aclose()
             await self.lessons.aclose()
             await self.researchers.aclose()
+
+    async def _judge(self, run: str) -> None:
+        await score_run(self.setup, run, self.researchers.reader)
 
     def close(self) -> None:
         for each in (self, *self.users):
@@ -580,40 +657,12 @@ class RunDesk:
         others = (other for desk in desks for other in desk.live.values())
         return sum(other.state == "waiting" and other.began < work.began for other in others)
 
-    async def stop(self, run: str) -> dict[str, Any]:
+    async def stop(self, run: str) -> None:
         """End a run with what it has."""
         work = await self.at_work(run)
         work.stop.set()
         if work.state in ("waiting", "loading", "asking") and work.task is not None:
             work.task.cancel()
-        return {"run": run}
-
-    async def answer(self, run: str, answered: requests.Answered) -> dict[str, Any]:
-        """Pass on a person's answer; Refused (409) if it was answered before."""
-        (await self.at_work(run)).answer(answered)
-        return {"run": run, "id": answered.id}
-
-    async def remark(self, run: str, remark: requests.Remark) -> dict[str, Any]:
-        """Tell a lead something; Refused (409) where nobody would hear it."""
-        work, said = await self.at_work(run), storable(remark.text).strip()
-        if not work.leads:
-            raise conflict("Only deep research takes remarks while it goes on.", FOLLOW_UP)
-        if work.telling.stage is Stage.ANSWER:
-            raise conflict("The report is being written already.", FOLLOW_UP)
-        if not said:
-            raise SettingsError("There is no remark.", "Say what is to be looked at as well.")
-        await work.steering.remark(said)
-        return {"run": run}
-
-    async def stop_part(self, run: str, number: int) -> dict[str, Any]:
-        """End an investigation with what it has."""
-        work = await self.at_work(run)
-        if (part := work.telling.parts.get(number)) is None:
-            raise missing(f"There is no investigation {number} of this run.", "Look at its list.")
-        if part.ended:
-            raise conflict("The investigation has ended.", "Read it among the others.")
-        await work.steering.stop(number)
-        return {"run": run, "number": number}
 
     async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.LoggedEvent]]:
         """Events of a run after a given one, until its end; [] after a while without any.
@@ -750,3 +799,14 @@ class RunDesk:
             raise StoreError(DELETED, "Ask the question again.")
         work.trajectory = trajectory
         return await asyncio.to_thread(feed.last_events, trajectory)
+
+
+async def desk_of(request: Request) -> RunDesk:
+    """The desk of whoever asks, for whom this context goes on."""
+    desk: RunDesk = await request.app.state.desks.of(request.scope.get(USER, OWNER))
+    request.state.desk = desk
+    desk.act()
+    return desk
+
+
+Desk = Annotated[RunDesk, Depends(desk_of)]

@@ -1,6 +1,6 @@
 """What a run reports while in progress: derived from its events, kept in a file.
 
-    Event -> Telling -> Coalescer -> EventLog
+    Event -> Telling -> EventLog
 
     runs/RUN/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
 
@@ -313,38 +313,6 @@ _IN_A_ROW = ("note", "rubric")
 """the same of those between which nothing else is told"""
 
 
-class Coalescer:
-    """Gathers events for a moment, so that a model's pieces of text are not an event each."""
-
-    def __init__(self, tell: Callable[[str, dict[str, Any]], None]) -> None:
-        self._tell = tell
-        self._queue: list[SaidEvent] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def put(self, name: str, data: dict[str, Any]) -> None:
-        last, held = self._queue[-1] if self._queue else ("", {})
-        if name == last == "text" and held["stage"] == data["stage"]:
-            held["text"] += data["text"]
-            return
-        if name == last and name in _IN_A_ROW:
-            self._queue.pop()
-        if name in _LATEST:
-            same = name, data.get("number")
-            self._queue = [(n, d) for n, d in self._queue if (n, d.get("number")) != same]
-        self._queue.append((name, data))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PAUSE, self.finish)
-
-    def finish(self) -> None:
-        """Pass on all that waits."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        queue, self._queue = self._queue, []
-        for name, data in queue:
-            self._tell(name, data)
-
-
 FILE_NAME = "events.jsonl"
 BATCH = 512
 HEARTBEAT = 15.0
@@ -375,7 +343,10 @@ def event_stream(frames: AsyncIterator[bytes] | Iterator[bytes]) -> StreamingRes
 
 
 class EventLog:
-    """The events of a run, numbered from 1 without gaps; used on one event loop."""
+    """The events of a run, numbered from 1 without gaps; used on one event loop.
+
+    They are gathered for a moment, so that a model's pieces of text are not an event each.
+    """
 
     def __init__(self, path: Path) -> None:
         """Continues the file of an earlier process. Reads it."""
@@ -386,6 +357,8 @@ class EventLog:
         self.lost = False
         """the run's folder is gone: no more events are written"""
         self._events: list[LoggedEvent] = []
+        self._gathered: list[SaidEvent] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         with suppress(FileNotFoundError):
             held = plain_bytes(path)
@@ -398,6 +371,29 @@ class EventLog:
     @property
     def last(self) -> int:
         return len(self._events)
+
+    def put(self, name: str, data: dict[str, Any]) -> None:
+        last, held = self._gathered[-1] if self._gathered else ("", {})
+        if name == last == "text" and held["stage"] == data["stage"]:
+            held["text"] += data["text"]
+            return
+        if name == last and name in _IN_A_ROW:
+            self._gathered.pop()
+        if name in _LATEST:
+            same = name, data.get("number")
+            self._gathered = [(n, d) for n, d in self._gathered if (n, d.get("number")) != same]
+        self._gathered.append((name, data))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE, self.flush)
+
+    def flush(self) -> None:
+        """Tell all that was gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gathered, self._gathered = self._gathered, []
+        for name, data in gathered:
+            self.append(name, data)
 
     def append(self, name: str, data: Mapping[str, Any]) -> None:
         event = LoggedEvent(self.last + 1, name, data)

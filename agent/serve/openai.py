@@ -31,7 +31,7 @@ from rubricem.agent.reports.cited import Cited, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.research.researcher import new_thread
 from rubricem.agent.serve import requests
-from rubricem.agent.serve.desk import RunDesk, Work
+from rubricem.agent.serve.desk import Desk, RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, RunAsked, reply_of, unfit
 from rubricem.agent.sources.fetch import normal
@@ -373,36 +373,36 @@ def _line_of(name: str, held: Any) -> str:
             return ""
 
 
-def router(desk: RunDesk) -> APIRouter:
-    routes, runs = APIRouter(prefix="/v1"), OpenAIRuns(desk)
-    own = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rubricem"}
+routes = APIRouter(prefix="/v1")
+_OURS = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rubricem"}
 
-    @routes.get("/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [own]}
 
-    @routes.get("/models/{name}")
-    async def model(name: str) -> dict[str, Any]:
-        check_model(name)
-        return own
+@routes.get("/models")
+async def models() -> dict[str, Any]:
+    return {"object": "list", "data": [_OURS]}
 
-    @routes.post("/chat/completions")
-    async def complete(asked: ChatAsked, request: Request) -> Response:
-        page = str(request.base_url)
-        if task := task_in(asked.messages):
-            check_model(asked.model)
-            answer = await runs.task(task)
-            form = ChatForm(answer.run, asked, page)
-            if not asked.stream:
-                return JSONResponse(form.whole(answer))
-            return event_stream(form.chunks(answer))
-        work = await runs.begin(asked)
-        form = ChatForm(work.run, asked, page)
-        if asked.stream:
-            return event_stream(runs.frames(work, form))
-        return await runs.reply(request, work, form)
 
-    return routes
+@routes.get("/models/{name}")
+async def model(name: str) -> dict[str, Any]:
+    check_model(name)
+    return _OURS
+
+
+@routes.post("/chat/completions")
+async def complete(desk: Desk, asked: ChatAsked, request: Request) -> Response:
+    runs, page = OpenAIRuns(desk), str(request.base_url)
+    if task := task_in(asked.messages):
+        check_model(asked.model)
+        answer = await runs.task(task)
+        form = ChatForm(answer.run, asked, page)
+        if not asked.stream:
+            return JSONResponse(form.whole(answer))
+        return event_stream(form.chunks(answer))
+    work = await runs.begin(asked)
+    form = ChatForm(work.run, asked, page)
+    if asked.stream:
+        return event_stream(runs.frames(work, form))
+    return await runs.reply(request, work, form)
 
 
 class ChatForm:

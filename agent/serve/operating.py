@@ -12,13 +12,13 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import IO, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -32,7 +32,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from rubricem.agent.serve.desk import STATES, RunDesk
+from rubricem.agent.serve.desk import STATES, Desk, RunDesk
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import printable
 
@@ -113,13 +113,12 @@ class ServerCounts:
         self._calls.inc(ended.tool_calls)
         RUNS.info("run %s ended: %s, %.1f s", run, status, ended.seconds)
 
-    def exposition(self, desks: Collection[RunDesk]) -> bytes:
-        """All counts in Prometheus' text format; `desks`: the server's own first."""
-        main = next(iter(desks))
+    def exposition(self, main: RunDesk) -> bytes:
+        """All counts in Prometheus' text format, with those of users; `main`: the server's own."""
         model = main.researchers.policy
         named = printable(str(model.name if model else main.setup.model.name))
         self._info.info({"version": version("rubricem"), "model": named})
-        live = [work.state for desk in desks for work in desk.live.values()]
+        live = [work.state for desk in (main, *main.users) for work in desk.live.values()]
         for state in STATES:
             self._live.labels(state).set(live.count(state))
         return generate_latest(self.registry)
@@ -146,22 +145,21 @@ def hindrances(desk: RunDesk) -> dict[str, str]:
     return found
 
 
-def router(desks: Mapping[str, RunDesk], tally: ServerCounts) -> APIRouter:
-    """The routes of one server; `desks` by the names of their users, the server's own first."""
-    routes = APIRouter(include_in_schema=False)
+routes = APIRouter(include_in_schema=False)
 
-    @routes.get("/healthz")
-    async def alive() -> dict[str, bool]:
-        return {"alive": True}
 
-    @routes.get("/readyz")
-    async def ready() -> Response:
-        found = await asyncio.to_thread(hindrances, desks[""])
-        status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
-        return JSONResponse({"ready": not found, "hindrances": found}, status)
+@routes.get("/healthz")
+async def alive() -> dict[str, bool]:
+    return {"alive": True}
 
-    @routes.get("/metrics")
-    async def metrics() -> Response:
-        return Response(tally.exposition(desks.values()), media_type=CONTENT_TYPE_LATEST)
 
-    return routes
+@routes.get("/readyz")
+async def ready(desk: Desk) -> Response:
+    found = await asyncio.to_thread(hindrances, desk)
+    status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
+    return JSONResponse({"ready": not found, "hindrances": found}, status)
+
+
+@routes.get("/metrics")
+async def metrics(desk: Desk, request: Request) -> Response:
+    return Response(request.app.state.tally.exposition(desk), media_type=CONTENT_TYPE_LATEST)

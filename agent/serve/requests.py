@@ -186,12 +186,6 @@ class RunAsked(BudgetsAsked):
         return settings.model_copy(update=changed)
 
 
-class Remark(RequestBody):
-    """What a person says to a lead while it works."""
-
-    text: str = Field(max_length=2000)
-
-
 DECISIONS = {
     "clarify": ("answer",),
     "plan": ("approve", "reject", "edit"),

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.util import find_spec
-from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from rubricem.agent.mcp.workbench import Workbench
-from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.desk import RunDesk, desk_of
 from rubricem.agent.serve.openai import OpenAIRuns
 from rubricem.agent.serve.requests import RequestRefused, RunAsked, for_others
 from rubricem.agent.transcript.events import Tell
@@ -28,37 +27,36 @@ PATH = "/mcp"
 EXTRA = "mcp"
 
 
-def router(desk: RunDesk) -> APIRouter:
-    """The tools, open while the router's lifespan lasts; refused where their extra is missing."""
-    opened: list[ASGIApp] = []
+@asynccontextmanager
+async def open_tools(desk: RunDesk) -> AsyncIterator[None]:
+    """The tools of a desk, where their extra is installed."""
+    if find_spec(EXTRA) is None:
+        yield
+        return
+    from rubricem.agent.mcp.server import http_app_of, server_of
 
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
-        if find_spec(EXTRA) is None:
+    async with DeskBench(desk) as bench:
+        server = server_of(bench)
+        desk.tools = http_app_of(server)
+        async with server.session_manager.run():
             yield
-            return
-        from rubricem.agent.mcp.server import http_app_of, server_of
 
-        async with DeskBench(desk) as bench:
-            server = server_of(bench)
-            opened.append(http_app_of(server))
-            async with server.session_manager.run():
-                yield
 
-    class Tools:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            if not opened:
-                raise RequestRefused(
-                    HTTPStatus.NOT_IMPLEMENTED,
-                    "This server lacks the extra `mcp`, which its MCP tools need.",
-                    'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
-                )
-            await opened[0](scope, receive, send)
+class Tools:
+    """Not a function, which would be taken for a handler of requests."""
 
-    routes = APIRouter(lifespan=lifespan)
-    # Not a function, which would be taken for a handler of requests.
-    routes.routes.append(Route(PATH, Tools(), include_in_schema=False))
-    return routes
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        desk = await desk_of(Request(scope))
+        if desk.tools is None:
+            raise RequestRefused(
+                HTTPStatus.NOT_IMPLEMENTED,
+                "This server lacks the extra `mcp`, which its MCP tools need.",
+                'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
+            )
+        await desk.tools(scope, receive, send)
+
+
+routes = APIRouter(routes=[Route(PATH, Tools(), include_in_schema=False)])
 
 
 class DeskBench(Workbench):

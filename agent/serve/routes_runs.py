@@ -5,16 +5,15 @@ Markdown without HTML or images, every mark a button that names its citation. Ev
 text for the page to show as text.
 """
 
-import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 from pydantic import Field
 
 from rubricem.agent.record.conversations import LONGEST_TITLE, Conversation
@@ -24,51 +23,30 @@ from rubricem.agent.reports.changes import told_changes
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.serve import feed, requests
-from rubricem.agent.serve.desk import STATES, RunDesk, Work
-from rubricem.agent.serve.requests import RequestBody, check_known, conflict, lead_of, refuse_as
+from rubricem.agent.serve.desk import STATES, Desk, RunDesk, Work
+from rubricem.agent.serve.requests import (
+    RequestBody,
+    check_known,
+    conflict,
+    lead_of,
+    missing,
+    refuse_as,
+)
 from rubricem.agent.serve.routes_ended import as_file
 from rubricem.agent.serve.routes_settings import is_chosen, lacking
-from rubricem.agent.serve.security import BOUND, Security
+from rubricem.agent.serve.security import BOUND, SecurityInForce
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, models_on_offer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Effort
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
-from rubricem.memory.schema import Source, Trajectory
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.schema import Source, Stage, Trajectory
+from rubricem.memory.text import one_line, printable, storable
 
+routes = APIRouter(prefix="/api")
+created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
 
-def router(desk: RunDesk, security: Security) -> APIRouter:
-    runs, conversations, server = _Runs(desk), _Conversations(desk), _Server(desk, security)
-    created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
-    routes = APIRouter(prefix="/api")
-    routes.get("/status")(server.status)
-    routes.post("/login")(server.login)
-    routes.post("/runs", status_code=created)(runs.ask)
-    routes.get("/runs")(runs.listed)
-    routes.get("/runs/{run}")(runs.one)
-    routes.patch("/runs/{run}")(runs.label)
-    routes.delete("/runs/{run}", status_code=HTTPStatus.NO_CONTENT)(runs.delete)
-    routes.get("/runs/{run}/report")(runs.report)
-    routes.get("/runs/{run}/draft")(runs.draft)
-    routes.get("/runs/{run}/events")(runs.events)
-    routes.post("/runs/{run}/stop")(desk.stop)
-    routes.post("/runs/{run}/remarks", status_code=accepted)(desk.remark)
-    routes.post("/runs/{run}/investigations/{number}/stop")(desk.stop_part)
-    routes.post("/runs/{run}/resume")(runs.resume)
-    routes.post("/runs/{run}/answer")(desk.answer)
-    routes.post("/threads", status_code=created)(conversations.create)
-    routes.get("/threads/{thread}")(conversations.one)
-    routes.get("/threads/{thread}/export/html")(conversations.export)
-    routes.post("/threads/{thread}/branch", status_code=created)(conversations.branch)
-    routes.patch("/threads/{thread}")(conversations.rename)
-    routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)(conversations.delete)
-    routes.get("/learning")(desk.lessons.state)
-    routes.post("/learning", status_code=accepted)(server.learn)
-    routes.post("/learning/stop")(desk.lessons.stop)
-    return routes
-
-
+FOLLOW_UP = "Ask a follow-up when its report is there."
 SOON = 0.2
 """seconds in which a list reads what changed; it reports how many runs are left"""
 
@@ -80,121 +58,171 @@ class Labelled(RequestBody):
     tags: tuple[str, ...] | None = Field(default=None, max_length=100)
 
 
-@dataclass
-class _Runs:
-    """The handlers about runs; those that are no coroutines read files, in a thread."""
+@routes.post("/runs", status_code=created)
+async def ask(desk: Desk, asked: requests.RunAsked) -> dict[str, Any]:
+    work = await desk.start(asked)
+    return {"run": work.run, "thread": work.conversation}
 
-    desk: RunDesk
-    looking: threading.Lock = field(default_factory=threading.Lock)
-    """held by the current scan of the runs: two at once would both take twice as long"""
 
-    async def ask(self, asked: requests.RunAsked) -> dict[str, Any]:
-        work = await self.desk.start(asked)
-        return {"run": work.run, "thread": work.conversation}
+@routes.get("/runs")
+def listed(
+    desk: Desk,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: str | None = None,
+    q: Annotated[str, Query(max_length=1000)] = "",
+    tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
+) -> dict[str, Any]:
+    """Runs before a given one (or all), the newest first; `q`: words that they contain.
 
-    def listed(
-        self,
-        limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        before: str | None = None,
-        q: Annotated[str, Query(max_length=1000)] = "",
-        tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
-    ) -> dict[str, Any]:
-        """Runs before a given one (or all), the newest first; `q`: words that they contain.
+    `threads` describes their conversations, and on the first page those that have none.
+    """
+    past = desk.history
+    with desk.looking:
+        told: dict[str, Any] = {"reading": past.follow(seconds=SOON)}
+    if before is None:
+        told.update({"found": past.count(q, tag), "tags": past.tags()})
+    listing, runs = desk.conversations.list_all(), []
+    threads = {run: each.id for each in listing.conversations for run in each.own_runs}
+    for run in past.page(q, tag, before, limit):
+        # One that is deleted meanwhile is not listed.
+        with suppress(requests.RequestRefused):
+            runs.append(summary(desk, run.thread, threads) | {"preview": run.preview(q)})
+    shown, first = {run["thread"] for run in runs}, not (before or q or tag)
+    described = {
+        each.id: _describe(desk, each)
+        for each in listing.conversations
+        if each.id in shown or (first and not each.own_runs)
+    }
+    return {"runs": runs, **told, "problems": listing.problems, "threads": described}
 
-        `threads` describes their conversations, and on the first page those that have none.
-        """
-        past, desk = self.desk.history, self.desk
-        with self.looking:
-            told: dict[str, Any] = {"reading": past.follow(seconds=SOON)}
-        if before is None:
-            told.update({"found": past.count(q, tag), "tags": past.tags()})
-        listing, runs = desk.conversations.list_all(), []
-        threads = {run: each.id for each in listing.conversations for run in each.own_runs}
-        for run in past.page(q, tag, before, limit):
-            # One that is deleted meanwhile is not listed.
-            with suppress(requests.RequestRefused):
-                runs.append(summary(desk, run.thread, threads) | {"preview": run.preview(q)})
-        shown, first = {run["thread"] for run in runs}, not (before or q or tag)
-        described = {
-            each.id: _describe(desk, each)
-            for each in listing.conversations
-            if each.id in shown or (first and not each.own_runs)
-        }
-        return {"runs": runs, **told, "problems": listing.problems, "threads": described}
 
-    def label(self, run: str, given: Labelled) -> dict[str, Any]:
-        """Name a run, or set its tags."""
-        check_known(self.desk.store, run)
-        return set_labels(self.desk.store, run, given.title, given.tags).model_dump(mode="json")
+@routes.patch("/runs/{run}")
+def label(desk: Desk, run: str, given: Labelled) -> dict[str, Any]:
+    """Name a run, or set its tags."""
+    check_known(desk.store, run)
+    return set_labels(desk.store, run, given.title, given.tags).model_dump(mode="json")
 
-    def delete(self, run: str) -> None:
-        """Delete a run permanently. Refused (409) while it is in progress."""
-        self.desk.check_run(run)
-        if run in self.desk.live:
-            raise conflict("The run goes on.", "Stop it first.")
-        if lead_of(self.desk.store, run):
-            raise conflict("This is a part of a larger research.", "Delete the whole of it.")
-        with refuse_as(HTTPStatus.CONFLICT):
-            remove(self.desk.store, run)
 
-    def one(self, run: str) -> dict[str, Any]:
-        """The run, and those of its sources that a question may name here."""
-        self.desk.check_run(run)
-        own = self.desk.conversations.of_run(run)
-        known, names = requests.sources(self.desk.settings), list[str]()
-        with suppress(RubricemError, KeyError, TypeError):
-            kept = self.desk.store.request(run)["choices"]["source"]
-            stored = partial(requests.kept_sources, self.desk.settings)
-            names = [name for name, each in known.items() if stored(each) <= {*kept}]
-        return summary(self.desk, run, {run: own.id} if own else {}) | {"source": names}
+@routes.delete("/runs/{run}", status_code=HTTPStatus.NO_CONTENT)
+def delete(desk: Desk, run: str) -> None:
+    """Delete a run permanently. Refused (409) while it is in progress."""
+    desk.check_run(run)
+    if run in desk.live:
+        raise conflict("The run goes on.", "Stop it first.")
+    if lead_of(desk.store, run):
+        raise conflict("This is a part of a larger research.", "Delete the whole of it.")
+    with refuse_as(HTTPStatus.CONFLICT):
+        remove(desk.store, run)
 
-    def report(self, run: str) -> dict[str, Any]:
-        self.desk.check_run(run)
-        if run in self.desk.live:
-            raise conflict("The run has not ended.", "Watch its events, or stop it.")
-        if self.desk.store.has_ended(run):
-            return report_of(self.desk.store.load(run))
-        kept = summary(self.desk, run, {})
-        said = {name: kept[name] for name in ("question", "status", "reason")}
-        # It ended before anything was written.
-        lists = ("notes", "sources", "citations", "recalled", "stages", "rubric", "investigations")
-        empty: dict[str, Any] = {name: [] for name in lists}
-        return {**said, "verified": None, "answered": False, "html": "", "markdown": "", **empty}
 
-    def draft(self, run: str) -> dict[str, str]:
-        """The answer as far as it is written."""
-        self.desk.check_run(run)
-        if (work := self.desk.live.get(run)) is not None:
-            return {"html": draft_html(work.telling.answer)}
-        ended = self.desk.store.has_ended(run)
-        return {"html": draft_html(self.desk.store.load(run).transcript() if ended else "")}
+@routes.get("/runs/{run}")
+def one(desk: Desk, run: str) -> dict[str, Any]:
+    """The run, and those of its sources that a question may name here."""
+    desk.check_run(run)
+    own = desk.conversations.of_run(run)
+    known, names = requests.sources(desk.settings), list[str]()
+    with suppress(RubricemError, KeyError, TypeError):
+        kept = desk.store.request(run)["choices"]["source"]
+        stored = partial(requests.kept_sources, desk.settings)
+        names = [name for name, each in known.items() if stored(each) <= {*kept}]
+    return summary(desk, run, {run: own.id} if own else {}) | {"source": names}
 
-    async def events(
-        self,
-        run: str,
-        after: Annotated[int, Query(ge=0, lt=10**15)] = 0,
-        last_event_id: Annotated[int, Header(ge=0, lt=10**15)] = 0,
-    ) -> Response:
-        """What is told of a run after the event of a number, as it comes."""
-        number, log = last_event_id or after, await self.desk.log(run)
-        if log.ended and number >= log.last:
-            # An EventSource of a program's that is told this does not come back.
-            return Response(status_code=HTTPStatus.NO_CONTENT)
-        if number > log.last:
-            # Of another run, or lost with the machine: whoever sends it has nothing of this run.
-            number = 0
 
-        async def frame_events() -> AsyncIterator[bytes]:
-            async for events in self.desk.follow(run, number):
-                yield b"".join(event.frame for event in events) or feed.BEAT
+@routes.get("/runs/{run}/report")
+def whole_report(desk: Desk, run: str) -> dict[str, Any]:
+    desk.check_run(run)
+    if run in desk.live:
+        raise conflict("The run has not ended.", "Watch its events, or stop it.")
+    if desk.store.has_ended(run):
+        return report_of(desk.store.load(run))
+    kept = summary(desk, run, {})
+    said = {name: kept[name] for name in ("question", "status", "reason")}
+    # It ended before anything was written.
+    lists = ("notes", "sources", "citations", "recalled", "stages", "rubric", "investigations")
+    empty: dict[str, Any] = {name: [] for name in lists}
+    return {**said, "verified": None, "answered": False, "html": "", "markdown": "", **empty}
 
-        return feed.event_stream(frame_events())
 
-    async def resume(
-        self, run: str, budgets: requests.BudgetsAsked | None = None
-    ) -> dict[str, Any]:
-        work = await self.desk.resume(run, budgets, attended=True)  # by whoever pressed the button
-        return {"run": work.run, "thread": work.conversation}
+@routes.get("/runs/{run}/draft")
+def draft(desk: Desk, run: str) -> dict[str, str]:
+    """The answer as far as it is written."""
+    desk.check_run(run)
+    if (work := desk.live.get(run)) is not None:
+        return {"html": draft_html(work.telling.answer)}
+    ended = desk.store.has_ended(run)
+    return {"html": draft_html(desk.store.load(run).transcript() if ended else "")}
+
+
+@routes.get("/runs/{run}/events")
+async def events(
+    desk: Desk,
+    run: str,
+    after: Annotated[int, Query(ge=0, lt=10**15)] = 0,
+    last_event_id: Annotated[int, Header(ge=0, lt=10**15)] = 0,
+) -> Response:
+    """What is told of a run after the event of a number, as it comes."""
+    number, log = last_event_id or after, await desk.log(run)
+    if log.ended and number >= log.last:
+        # An EventSource of a program's that is told this does not come back.
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    if number > log.last:
+        # Of another run, or lost with the machine: whoever sends it has nothing of this run.
+        number = 0
+
+    async def frame_events() -> AsyncIterator[bytes]:
+        async for events in desk.follow(run, number):
+            yield b"".join(event.frame for event in events) or feed.BEAT
+
+    return feed.event_stream(frame_events())
+
+
+@routes.post("/runs/{run}/resume")
+async def resume(
+    desk: Desk, run: str, budgets: requests.BudgetsAsked | None = None
+) -> dict[str, Any]:
+    work = await desk.resume(run, budgets, attended=True)  # by whoever pressed the button
+    return {"run": work.run, "thread": work.conversation}
+
+
+@routes.post("/runs/{run}/stop")
+async def stop(desk: Desk, run: str) -> dict[str, Any]:
+    await desk.stop(run)
+    return {"run": run}
+
+
+@routes.post("/runs/{run}/answer")
+async def answer(desk: Desk, run: str, answered: requests.Answered) -> dict[str, Any]:
+    """Pass on a person's answer. Refused (409) if it was answered before."""
+    (await desk.at_work(run)).answer(answered)
+    return {"run": run, "id": answered.id}
+
+
+@routes.post("/runs/{run}/remarks", status_code=accepted)
+async def remark(
+    desk: Desk, run: str, text: Annotated[str, Body(embed=True, max_length=2000)]
+) -> dict[str, Any]:
+    """Tell a lead something while it works. Refused (409) where nobody would hear it."""
+    work, said = await desk.at_work(run), storable(text).strip()
+    if not work.leads:
+        raise conflict("Only deep research takes remarks while it goes on.", FOLLOW_UP)
+    if work.telling.stage is Stage.ANSWER:
+        raise conflict("The report is being written already.", FOLLOW_UP)
+    if not said:
+        raise SettingsError("There is no remark.", "Say what is to be looked at as well.")
+    await work.steering.remark(said)
+    return {"run": run}
+
+
+@routes.post("/runs/{run}/investigations/{number}/stop")
+async def stop_part(desk: Desk, run: str, number: int) -> dict[str, Any]:
+    """End an investigation with what it has."""
+    work = await desk.at_work(run)
+    if (part := work.telling.parts.get(number)) is None:
+        raise missing(f"There is no investigation {number} of this run.", "Look at its list.")
+    if part.ended:
+        raise conflict("The investigation has ended.", "Read it among the others.")
+    await work.steering.stop(number)
+    return {"run": run, "number": number}
 
 
 LONGEST_PASSAGE = 4000
@@ -341,75 +369,77 @@ class Titled(RequestBody):
     title: str = Field(default="", max_length=1000)
 
 
-class After(RequestBody):
-    """The run after which a thread goes on, or a branch of it."""
-
-    run: str = Field(max_length=64)
+After = Annotated[str, Body(embed=True, max_length=64)]
+"""the run after which a thread goes on, or a branch of it"""
 
 
-@dataclass(frozen=True)
-class _Conversations:
-    """The handlers about conversations, which the interface calls threads."""
+@routes.post("/threads", status_code=created)
+def create(desk: Desk, run: After) -> dict[str, Any]:
+    desk.check_run(run)
+    return _describe(desk, desk.conversations.after(run))
 
-    desk: RunDesk
 
-    def create(self, begun: After) -> dict[str, Any]:
-        self.desk.check_run(begun.run)
-        return _describe(self.desk, self.desk.conversations.after(begun.run))
+@routes.get("/threads/{thread}")
+def conversation(desk: Desk, thread: str) -> dict[str, Any]:
+    found = desk.conversation(thread)
+    runs = []
+    for run in found.runs:
+        try:
+            desk.check_run(run)
+            runs.append(summary(desk, run, {run: thread}))
+        except RubricemError as error:
+            # Its folder is gone.
+            gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
+            runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
+    return {**_describe(desk, found), "runs": runs}
 
-    def one(self, thread: str) -> dict[str, Any]:
-        found = self.desk.conversation(thread)
-        runs = []
-        for run in found.runs:
-            try:
-                self.desk.check_run(run)
-                runs.append(summary(self.desk, run, {run: thread}))
-            except RubricemError as error:
-                # Its folder is gone.
-                gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
-                runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
-        return {**_describe(self.desk, found), "runs": runs}
 
-    def export(self, thread: str) -> Response:
-        """The answered questions of a thread as one page, without this machine's paths and keys.
+@routes.get("/threads/{thread}/export/html")
+def share(desk: Desk, thread: str) -> Response:
+    """The answered questions of a thread as one page, without this machine's paths and keys.
 
-        Refused (409) if none is answered.
-        """
-        found, told = self.desk.conversation(thread), []
-        for run in found.runs:
-            # One that is unfinished, damaged or deleted is left out.
-            with suppress(RubricemError):
-                if self.desk.store.has_ended(run):
-                    told.append(requests.for_others(self.desk.store.load(run), self.desk.settings))
-        if not told:
-            raise conflict(
-                "Nothing in this conversation is answered yet.", "Wait for its first report."
-            )
-        return as_file(page(*told, title=_describe(self.desk, found)["title"]), thread, "html")
+    Refused (409) if none is answered.
+    """
+    found, told = desk.conversation(thread), []
+    for run in found.runs:
+        # One that is unfinished, damaged or deleted is left out.
+        with suppress(RubricemError):
+            if desk.store.has_ended(run):
+                told.append(requests.for_others(desk.store.load(run), desk.settings))
+    if not told:
+        raise conflict(
+            "Nothing in this conversation is answered yet.", "Wait for its first report."
+        )
+    return as_file(page(*told, title=_describe(desk, found)["title"]), thread, "html")
 
-    def branch(self, thread: str, branched: After) -> dict[str, Any]:
-        self.desk.conversation(thread)
-        return _describe(self.desk, self.desk.conversations.branch(thread, branched.run))
 
-    def rename(self, thread: str, titled: Titled) -> dict[str, Any]:
-        self.desk.conversation(thread)
-        return _describe(self.desk, self.desk.conversations.rename(thread, titled.title))
+@routes.post("/threads/{thread}/branch", status_code=created)
+def branch(desk: Desk, thread: str, run: After) -> dict[str, Any]:
+    desk.conversation(thread)
+    return _describe(desk, desk.conversations.branch(thread, run))
 
-    def delete(self, thread: str, runs: bool = False) -> None:
-        """Forget a thread, and with `runs` delete its own for good.
 
-        Refused (409) while one of them is in progress, and then nothing is deleted.
-        """
-        desk = self.desk
-        if runs:
-            own = desk.conversation(thread).own_runs
-            if any(run in desk.live for run in own):
-                raise conflict("A question of it goes on.", "Stop it first.")
-            for run in filter(desk.store.holds, own):
-                with refuse_as(HTTPStatus.CONFLICT):
-                    remove(desk.store, run)
-        with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
-            desk.conversations.delete(thread)
+@routes.patch("/threads/{thread}")
+def rename(desk: Desk, thread: str, titled: Titled) -> dict[str, Any]:
+    desk.conversation(thread)
+    return _describe(desk, desk.conversations.rename(thread, titled.title))
+
+
+@routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)
+def forget(desk: Desk, thread: str, runs: bool = False) -> None:
+    """Forget a thread, and with `runs` delete its own for good.
+
+    Refused (409) while one of them is in progress, and then nothing is deleted.
+    """
+    if runs:
+        own = desk.conversation(thread).own_runs
+        if any(run in desk.live for run in own):
+            raise conflict("A question of it goes on.", "Stop it first.")
+        for run in filter(desk.store.holds, own):
+            with refuse_as(HTTPStatus.CONFLICT):
+                remove(desk.store, run)
+    with suppress(SettingsError) if runs else refuse_as(HTTPStatus.NOT_FOUND):
+        desk.conversations.delete(thread)
 
 
 def _describe(desk: RunDesk, conversation: Conversation) -> dict[str, Any]:
@@ -429,12 +459,6 @@ def _describe(desk: RunDesk, conversation: Conversation) -> dict[str, Any]:
 MONTH = 30 * 86400
 
 
-class Login(RequestBody):
-    """The token, as somebody typed it."""
-
-    token: str = Field(max_length=200)
-
-
 def _efforts(settings: Settings, embedded: bool) -> dict[str, dict[str, float]]:
     """The efforts that a question may name, with what each may do and spend unless it says so."""
     found = {}
@@ -445,53 +469,67 @@ def _efforts(settings: Settings, embedded: bool) -> dict[str, dict[str, float]]:
     return found
 
 
-@dataclass(frozen=True)
-class _Server:
-    """The handlers about the server itself, logging in where a token is required, and learning."""
+@routes.get("/status")
+def status(desk: Desk, security: SecurityInForce) -> dict[str, Any]:
+    settings = desk.settings
+    policy, model = desk.researchers.policy, desk.setup.model
+    states = [work.state for work in desk.live.values()]
+    usual = desk.history.usual(desk.setup.choices["model"] or "").items()
+    return {
+        "version": version("rubricem"),
+        "model": policy.name if policy else model.name or model.server,
+        "models": list(models_on_offer(settings)),
+        "sources": list(requests.sources(settings)),
+        "source": [requests.shown_name(name) for name in settings.source],
+        "efforts": _efforts(settings, desk.setup.model.embedded),
+        "usual": [{"effort": e, "format": f, **asdict(u)} for (e, f), u in usual],
+        "priced": bool(settings.prices),
+        "defaults": settings.model_dump(include=requests.DEFAULTS)
+        | {"format": settings.answer_format.value},
+        "memory": settings.memory,
+        "ready": desk.user != "" or is_chosen(settings) or not lacking(desk.setup.model),
+        "user": desk.user,
+        "login": security.token is not None,
+        "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
+        "runs": {state: states.count(state) for state in STATES},
+    }
 
-    desk: RunDesk
-    security: Security
 
-    def status(self) -> dict[str, Any]:
-        desk, settings = self.desk, self.desk.settings
-        policy, model = desk.researchers.policy, desk.setup.model
-        states = [work.state for work in desk.live.values()]
-        usual = desk.history.usual(desk.setup.choices["model"] or "").items()
-        return {
-            "version": version("rubricem"),
-            "model": policy.name if policy else model.name or model.server,
-            "models": list(models_on_offer(settings)),
-            "sources": list(requests.sources(settings)),
-            "source": [requests.shown_name(name) for name in settings.source],
-            "efforts": _efforts(settings, desk.setup.model.embedded),
-            "usual": [{"effort": e, "format": f, **asdict(u)} for (e, f), u in usual],
-            "priced": bool(settings.prices),
-            "defaults": settings.model_dump(include=requests.DEFAULTS)
-            | {"format": settings.answer_format.value},
-            "memory": settings.memory,
-            "ready": desk.user != "" or is_chosen(settings) or not lacking(desk.setup.model),
-            "user": desk.user,
-            "login": self.security.token is not None,
-            "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
-            "runs": {state: states.count(state) for state in STATES},
-        }
+@routes.post("/login")
+def login(
+    security: SecurityInForce,
+    token: Annotated[str, Body(embed=True, max_length=200)],
+    request: Request,
+    response: Response,
+) -> dict[str, Any]:
+    """Exchange the token, as somebody typed it, for a cookie and a key."""
+    if (who := security.enters(token)) is None:
+        remedy = "It is in serve-token of the data directory of rubricem serve."
+        raise requests.RequestRefused(401, "That is not the token of this server.", remedy)
+    encrypted = request.url.scheme == "https"
+    response.set_cookie(
+        BOUND * encrypted + security.cookie_name,
+        security.cookie(who),
+        MONTH,
+        path="/",
+        secure=encrypted,
+        httponly=True,
+        samesite="strict",
+    )
+    return {"login": True, "key": security.key(who)}
 
-    def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
-        if (who := self.security.enters(given.token)) is None:
-            remedy = "It is in serve-token of the data directory of rubricem serve."
-            raise requests.RequestRefused(401, "That is not the token of this server.", remedy)
-        encrypted = request.url.scheme == "https"
-        response.set_cookie(
-            BOUND * encrypted + self.security.cookie_name,
-            self.security.cookie(who),
-            MONTH,
-            path="/",
-            secure=encrypted,
-            httponly=True,
-            samesite="strict",
-        )
-        return {"login": True, "key": self.security.key(who)}
 
-    async def learn(self) -> dict[str, Any]:
-        await self.desk.see_budget()
-        return await self.desk.lessons.begin()
+@routes.post("/learning", status_code=accepted)
+async def learn(desk: Desk) -> dict[str, Any]:
+    await desk.see_budget()
+    return await desk.lessons.begin()
+
+
+@routes.get("/learning")
+async def learning(desk: Desk) -> dict[str, Any]:
+    return await desk.lessons.state()
+
+
+@routes.post("/learning/stop")
+async def stop_learning(desk: Desk) -> dict[str, Any]:
+    return await desk.lessons.stop()

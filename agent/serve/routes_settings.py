@@ -20,10 +20,10 @@ from pydantic import Field
 
 from rubricem.agent.models.limits import Retry
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.desk import Desk, RunDesk
 from rubricem.agent.serve.operating import hide
 from rubricem.agent.serve.requests import DEFAULTS, RequestBody, forbidden, secrets_in
-from rubricem.agent.serve.security import Security
+from rubricem.agent.serve.security import Security, SecurityInForce
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     PREFIX,
@@ -47,6 +47,7 @@ NEARBY = {"Ollama": "http://127.0.0.1:11434/v1", "LM Studio": "http://127.0.0.1:
 """model servers as people install them, where they listen by themselves"""
 NEARBY_SECONDS, TEST_SECONDS, TEST_TOKENS = 2.0, 40.0, 16
 LLAMA = "xllamacpp"
+routes = APIRouter(prefix="/api/settings")
 
 
 class SettingsAsked(RequestBody):
@@ -55,97 +56,91 @@ class SettingsAsked(RequestBody):
     values: dict[str, str | float | int | list[str] | None] = Field(max_length=len(MANAGED))
 
 
-def router(desk: RunDesk, security: Security) -> APIRouter:
-    settings = _SettingsPage(desk, security)
-    routes = APIRouter(prefix="/api/settings")
-    routes.get("")(settings.shown)
-    routes.patch("")(settings.change)
-    routes.post("/test")(settings.test)
-    routes.get("/nearby")(settings.nearby)
-    return routes
+@routes.get("")
+def shown(desk: Desk, security: SecurityInForce) -> dict[str, Any]:
+    """Every setting in force, its origin and its meaning; no key is shown.
+
+    Users, who are not at the server's machine, see only what a question may change.
+    """
+    settings, user = desk.settings, bool(desk.user)
+    told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
+    file, page = None if user else settings_file(), None if user else page_file()
+    why = _why_not(desk, security)
+    kept = {} if user or why else page_values()
+    return {
+        "settings": [
+            {
+                "name": name,
+                "value": _render_value(getattr(settings, name)),
+                "origin": "" if user else _origin(settings, name),
+                "set": name in settings.model_fields_set,
+                "meaning": meanings()[name],
+                "variable": PREFIX + name.upper(),
+                "asked": name in ASKED,
+                "changeable": not why and name in MANAGED and not is_fixed(settings, name),
+                "kept": name in kept,
+            }
+            for name in told
+        ],
+        "file": str(file) if file else "",
+        "page_file": str(page) if page and page.exists() else "",
+        "why": why,
+        "embedded": [] if user else _embedded(settings),
+    }
 
 
-class _SettingsPage:
-    def __init__(self, desk: RunDesk, security: Security) -> None:
-        self._desk, self._security = desk, security
-        self._turn = asyncio.Lock()
+@routes.patch("")
+async def keep(desk: Desk, security: SecurityInForce, wanted: SettingsAsked) -> dict[str, Any]:
+    """Keep settings, and have them from the next question on."""
+    _check(desk, security, wanted.values)
+    async with desk.turns["settings"]:
+        found = await asyncio.to_thread(change, desk.settings, wanted.values)
+        hide(secrets_in(found))
+        await desk.adopt(found)
+    return await asyncio.to_thread(shown, desk, security)
 
-    def shown(self) -> dict[str, Any]:
-        """Every setting in force, its origin and its meaning; no key is shown.
 
-        Users, who are not at the server's machine, see only what a question may change.
-        """
-        settings, user = self._desk.settings, bool(self._desk.user)
-        told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
-        file, page = None if user else settings_file(), None if user else page_file()
-        why = self._why_not()
-        kept = {} if user or why else page_values()
-        return {
-            "settings": [
-                {
-                    "name": name,
-                    "value": _render_value(getattr(settings, name)),
-                    "origin": "" if user else _origin(settings, name),
-                    "set": name in settings.model_fields_set,
-                    "meaning": meanings()[name],
-                    "variable": PREFIX + name.upper(),
-                    "asked": name in ASKED,
-                    "changeable": not why and name in MANAGED and not is_fixed(settings, name),
-                    "kept": name in kept,
-                }
-                for name in told
-            ],
-            "file": str(file) if file else "",
-            "page_file": str(page) if page and page.exists() else "",
-            "why": why,
-            "embedded": [] if user else _embedded(settings),
-        }
+@routes.post("/test")
+async def test(desk: Desk, security: SecurityInForce, wanted: SettingsAsked) -> dict[str, Any]:
+    """Whether a model answers; nothing is kept. Raises why it does not, with what to do."""
+    _check(desk, security, wanted.values)
+    found, _ = await asyncio.to_thread(tried, desk.settings, wanted.values)
+    return await try_model(model_of(found))
 
-    async def change(self, wanted: SettingsAsked) -> dict[str, Any]:
-        """Keep settings, and have them from the next question on."""
-        self._check(wanted.values)
-        async with self._turn:
-            found = await asyncio.to_thread(change, self._desk.settings, wanted.values)
-            hide(secrets_in(found))
-            await self._desk.adopt(found)
-        return await asyncio.to_thread(self.shown)
 
-    async def test(self, wanted: SettingsAsked) -> dict[str, Any]:
-        """Whether a model answers; nothing is kept. Raises why it does not, with what to do."""
-        self._check(wanted.values)
-        found, _ = await asyncio.to_thread(tried, self._desk.settings, wanted.values)
-        return await try_model(model_of(found))
+@routes.get("/nearby")
+async def nearby(desk: Desk, security: SecurityInForce) -> dict[str, Any]:
+    _check(desk, security, {})
+    found = await asyncio.gather(*map(_listed, NEARBY.values()))
+    told = zip(NEARBY.items(), found, strict=True)
+    servers = [{"name": n, "base_url": u, "models": m} for (n, u), m in told if m is not None]
+    return {"servers": servers}
 
-    async def nearby(self) -> dict[str, Any]:
-        self._check({})
-        found = await asyncio.gather(*map(_listed, NEARBY.values()))
-        told = zip(NEARBY.items(), found, strict=True)
-        servers = [{"name": n, "base_url": u, "models": m} for (n, u), m in told if m is not None]
-        return {"servers": servers}
 
-    def _why_not(self) -> str:
-        """Why nothing can be changed here; "" where it can."""
-        if self._desk.user:
-            return "Only whoever runs the server may change its settings."
-        if self._security.token is None:
-            return "This server asks for no token, so it does not know who may change settings."
-        if page_file() is None:
-            named = settings_file()
-            return f"The settings are those of {named}, which was named; change them there."
-        return ""
+def _why_not(desk: RunDesk, security: Security) -> str:
+    """Why nothing can be changed here; "" where it can."""
+    if desk.user:
+        return "Only whoever runs the server may change its settings."
+    if security.token is None:
+        return "This server asks for no token, so it does not know who may change settings."
+    if page_file() is None:
+        named = settings_file()
+        return f"The settings are those of {named}, which was named; change them there."
+    return ""
 
-    def _check(self, values: Mapping[str, Any]) -> None:
-        if why := self._why_not():
-            raise forbidden(why, "Ask whoever started it.")
-        named = values.get("source")
-        names = named.split(",") if isinstance(named, str) else named or ()
-        new = {str(name).strip() for name in names} - set(self._desk.settings.source)
-        near = [name for name in new if is_folder(name) or name.startswith(GIT)]
-        if near and not self._security.alone:
-            raise forbidden(
-                "Others can reach this server, so the page names no folder of its machine.",
-                "Name it where the server is started: rubricem serve --source FOLDER.",
-            )
+
+def _check(desk: RunDesk, security: Security, values: Mapping[str, Any]) -> None:
+    if why := _why_not(desk, security):
+        raise forbidden(why, "Ask whoever started it.")
+    named = values.get("source")
+    names = named.split(",") if isinstance(named, str) else named or ()
+    new = {str(name).strip() for name in names} - set(desk.settings.source)
+    near = [name for name in new if is_folder(name) or name.startswith(GIT)]
+    if near and not security.alone:
+        raise forbidden(
+            "Others can reach this server, so the page names no folder of its machine.",
+            "Name it where the server is started: rubricem serve --source FOLDER.",
+        )
 
 
 def is_chosen(settings: Settings) -> bool:

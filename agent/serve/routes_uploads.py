@@ -20,14 +20,14 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Form, UploadFile
 from fastapi.responses import JSONResponse
-from python_multipart.exceptions import FormParserError
-from starlette.datastructures import FormData, UploadFile
+from pydantic import Field
 
-from rubricem.agent.serve.requests import RequestRefused, conflict, missing
+from rubricem.agent.serve.desk import Desk, RunDesk
+from rubricem.agent.serve.requests import RequestBody, RequestRefused, conflict, missing
 from rubricem.agent.sources.choice import UPLOADED, UPLOADS
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
@@ -47,7 +47,7 @@ REQUEST_BYTES = 200_000_000
 """of one request"""
 REQUEST_FILES = 200
 KINDS = sorted(suffix.removeprefix(".") for suffix in READERS if suffix)
-_FIELDS = 4
+routes = APIRouter(prefix="/api/uploads", max_body_size=REQUEST_BYTES)
 
 
 def folder_name(name: str) -> str:
@@ -79,101 +79,102 @@ def _printable(name: str) -> str:
     return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 
 
-def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
-    """`most`: bytes in all folders together."""
-    routes = APIRouter(prefix="/api/uploads", max_body_size=REQUEST_BYTES)
-    uploads = _Uploads(data_dir / UPLOADS, most)
-    routes.get("")(uploads.listed)
-    routes.post("", status_code=HTTPStatus.CREATED)(uploads.upload)
-    routes.delete("/{name}")(uploads.remove)
-    routes.delete("/{name}/{document}")(uploads.remove_document)
-    return routes
+@routes.get("")
+def list_uploads(desk: Desk) -> JSONResponse:
+    limits = {
+        "files": REQUEST_FILES,
+        "file_bytes": MOST_BYTES,
+        "request_bytes": REQUEST_BYTES,
+        "kinds": KINDS,
+    }
+    uploads = [_describe(folder) for folder in _folders(desk)]
+    return JSONResponse({"uploads": uploads, "limits": limits})
 
 
-class _Uploads:
-    """The handlers. They raise Refused for what is not accepted; one upload is stored at a time."""
+class Sent(RequestBody):
+    """What a browser sends: documents, and the name of the folder that they belong in."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self._folder, self._most = folder, most
-        self._placing = asyncio.Lock()
+    documents: list[UploadFile] = Field(min_length=1, max_length=REQUEST_FILES)
+    folder: str = "documents"
 
-    def listed(self) -> JSONResponse:
-        limits = {
-            "files": REQUEST_FILES,
-            "file_bytes": MOST_BYTES,
-            "request_bytes": REQUEST_BYTES,
-            "kinds": KINDS,
-        }
-        uploads = [_describe(folder) for folder in self._folders()]
-        return JSONResponse({"uploads": uploads, "limits": limits})
 
-    async def upload(self, request: Request) -> dict[str, Any]:
-        """Store `documents` in the folder that `folder` names."""
-        reading = request.form(max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096)
-        try:
-            async with reading as form, self._placing:
-                return await asyncio.to_thread(self._store, *_fields(form))
-        except FormParserError as error:
-            raise _malformed_upload("its parts cannot be told apart") from error
+@routes.post("", status_code=HTTPStatus.CREATED)
+async def upload(
+    desk: Desk, sent: Annotated[Sent, Form(media_type="multipart/form-data")]
+) -> dict[str, Any]:
+    """Store documents in a folder; one upload is stored at a time."""
+    async with desk.turns["upload"]:
+        return await asyncio.to_thread(_store, desk, sent)
 
-    def remove(self, name: str) -> dict[str, Any]:
-        folder = self._find_folder(name)
-        with writable(folder):
-            shutil.rmtree(folder)
-        return {"removed": name}
 
-    def remove_document(self, name: str, document: str) -> dict[str, Any]:
-        folder = self._find_folder(name)
-        if document not in _documents(folder):
-            raise _unknown("document")
-        with writable(folder / document):
-            (folder / document).unlink(missing_ok=True)
-        return {"removed": document}
+@routes.delete("/{name}")
+def remove(desk: Desk, name: str) -> dict[str, Any]:
+    folder = _find_folder(desk, name)
+    with writable(folder):
+        shutil.rmtree(folder)
+    return {"removed": name}
 
-    def _store(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
-        """Add documents to a folder; existing ones of the same name are replaced."""
-        place, named = self._folder / folder_name(name), _name_documents(documents)
-        self._see_room(place, named)
-        for document, file in named.items():
-            file.seek(0)
-            write_atomically(place / document, iter(partial(file.read, 1 << 20), b""))
-        return _describe(place)
 
-    def _see_room(self, place: Path, named: dict[str, BinaryIO]) -> None:
-        """Raise Refused if documents cannot be put into a folder."""
-        folders = {path.name: _documents(path) for path in self._folders()}
-        for held in folders:
-            if held != place.name and held.casefold() == place.name.casefold():
-                raise conflict(f"There is a folder {held!r} already.", "Name it just so.")
-        if place.name not in folders and os.path.lexists(place):
-            raise conflict(f"{place.name!r} is no folder of uploads.", "Choose another name.")
-        for document in named:
-            if (place / document).exists() and not (place / document).is_file():
-                raise conflict(f"{document!r} is no document there.", "Choose another name.")
-        states = [state for documents in folders.values() for state in documents.values()]
-        if len(states) + len({*named} - {*folders.get(place.name, ())}) > MOST_IN_ALL:
-            message = f"All folders together hold {MOST_IN_ALL} documents."
-            raise _too_much(message, "Delete some that are not needed any more.")
-        room = max(0, self._most - sum(state.st_size for state in states))
-        if sum(file.seek(0, os.SEEK_END) for file in named.values()) > room:
-            raise _too_much(
-                f"More was sent than the {room / 1e6:,.0f} MB that are taken.",
-                "Send fewer documents at once, or delete some that were uploaded before.",
-            )
+@routes.delete("/{name}/{document}")
+def remove_document(desk: Desk, name: str, document: str) -> dict[str, Any]:
+    folder = _find_folder(desk, name)
+    if document not in _documents(folder):
+        raise _unknown("document")
+    with writable(folder / document):
+        (folder / document).unlink(missing_ok=True)
+    return {"removed": document}
 
-    def _folders(self) -> list[Path]:
-        if self._folder.is_symlink():
-            raise StoreError(
-                "The folder of uploads is a link.", "Remove it: uploads stay in the data directory."
-            )
-        found = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        return [p for p in found if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
 
-    def _find_folder(self, name: str) -> Path:
-        for path in self._folders():
-            if path.name == name:
-                return path
-        raise _unknown("folder")
+def _store(desk: RunDesk, sent: Sent) -> dict[str, Any]:
+    """Add documents to a folder; existing ones of the same name are replaced."""
+    place = desk.settings.data_dir / UPLOADS / folder_name(sent.folder)
+    named = _name_documents(sent.documents)
+    _see_room(place, named, {path.name: _documents(path) for path in _folders(desk)})
+    for document, file in named.items():
+        file.seek(0)
+        write_atomically(place / document, iter(partial(file.read, 1 << 20), b""))
+    return _describe(place)
+
+
+def _see_room(
+    place: Path, named: dict[str, BinaryIO], folders: dict[str, dict[str, os.stat_result]]
+) -> None:
+    """Raise Refused if documents cannot be put into a folder; `folders`: what all of them hold."""
+    for held in folders:
+        if held != place.name and held.casefold() == place.name.casefold():
+            raise conflict(f"There is a folder {held!r} already.", "Name it just so.")
+    if place.name not in folders and os.path.lexists(place):
+        raise conflict(f"{place.name!r} is no folder of uploads.", "Choose another name.")
+    for document in named:
+        if (place / document).exists() and not (place / document).is_file():
+            raise conflict(f"{document!r} is no document there.", "Choose another name.")
+    states = [state for documents in folders.values() for state in documents.values()]
+    if len(states) + len({*named} - {*folders.get(place.name, ())}) > MOST_IN_ALL:
+        message = f"All folders together hold {MOST_IN_ALL} documents."
+        raise _too_much(message, "Delete some that are not needed any more.")
+    room = max(0, ALL_BYTES - sum(state.st_size for state in states))
+    if sum(file.seek(0, os.SEEK_END) for file in named.values()) > room:
+        raise _too_much(
+            f"More was sent than the {room / 1e6:,.0f} MB that are taken.",
+            "Send fewer documents at once, or delete some that were uploaded before.",
+        )
+
+
+def _folders(desk: RunDesk) -> list[Path]:
+    folder = desk.settings.data_dir / UPLOADS
+    if folder.is_symlink():
+        raise StoreError(
+            "The folder of uploads is a link.", "Remove it: uploads stay in the data directory."
+        )
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [p for p in found if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
+
+
+def _find_folder(desk: RunDesk, name: str) -> Path:
+    for path in _folders(desk):
+        if path.name == name:
+            return path
+    raise _unknown("folder")
 
 
 def _describe(folder: Path) -> dict[str, Any]:
@@ -200,25 +201,10 @@ def _documents(folder: Path) -> dict[str, os.stat_result]:
     return dict(sorted(found.items()))
 
 
-def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
-    """The folder's name, and the documents with theirs."""
-    folders, documents = [], []
-    for field, value in form.multi_items():
-        if field == "folder" and isinstance(value, str):
-            folders.append(value)
-        elif field == "documents" and isinstance(value, UploadFile):
-            documents.append((value.filename or "", value.file))
-        else:
-            raise _malformed_upload("it holds other fields than one `folder` and `documents`")
-    if len(folders) > 1:
-        raise _malformed_upload("it names several folders")
-    return folders[0] if folders else "documents", documents
-
-
-def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
+def _name_documents(documents: Sequence[UploadFile]) -> dict[str, BinaryIO]:
     named: dict[str, BinaryIO] = {}
-    for name, file in documents:
-        checked = document_name(name)
+    for each in documents:
+        checked, file = document_name(each.filename or ""), each.file
         if checked.casefold() in {other.casefold() for other in named}:
             raise SettingsError(f"Two documents are called {checked!r}.", "Rename one of them.")
         if file.seek(0, os.SEEK_END) > MOST_BYTES:
@@ -226,18 +212,8 @@ def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Bina
                 f"{checked!r} is larger than {MOST_BYTES // 1_000_000} MB.", "Split it."
             )
         named[checked] = file
-    if not named:
-        raise SettingsError("There is no document in it.", "Choose at least one.")
     return named
 
 
 def _unknown(what: str) -> RequestRefused:
     return missing(f"There is no such {what}.", "Load the page again.")
-
-
-def _malformed_upload(what: str) -> RequestRefused:
-    return RequestRefused(
-        HTTPStatus.BAD_REQUEST,
-        f"The upload cannot be read: {what}.",
-        "Send multipart/form-data with a field `folder` and files called `documents`.",
-    )

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -209,6 +210,15 @@ class Security:
         )
 
 
+async def security_of(request: Request) -> Security:
+    """What the server requires."""
+    found: Security = request.app.state.security
+    return found
+
+
+SecurityInForce = Annotated[Security, Depends(security_of)]
+
+
 def _cookie(headers: Mapping[str, str], name: str) -> str:
     # Not by http.cookies, which takes the square of a value of quotation marks; ours has none.
     pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
@@ -305,9 +315,8 @@ NAMING = ("/api/status",)
 class Redactor:
     """Tells whoever is not the server's owner no folder and no key of it, whatever they asked."""
 
-    def __init__(self, app: ASGIApp, hides: Callable[[], Hide], whole: bool) -> None:
-        """`whole`: all that the application serves, not only what programs are told."""
-        self._app, self._hides, self._whole = app, hides, whole
+    def __init__(self, app: ASGIApp, hides: Callable[[Scope], Hide]) -> None:
+        self._app, self._hides = app, hides
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         hide, path = list[Hide](), scope.get("path", "")
@@ -316,12 +325,12 @@ class Redactor:
             if message["type"] == "http.response.start":
                 head = MutableHeaders(scope=message)
                 if head.get("content-type", "").startswith(TEXTS):
-                    hide.append(self._hides())
+                    hide.append(self._hides(scope))
                     del head["content-length"]
             elif hide and (body := message.get("body")):
                 text = hide[0](body.decode("utf-8", "surrogateescape"))
                 message["body"] = text.encode("utf-8", "surrogateescape")
             await send(message)
 
-        told = (self._whole or path.startswith(PROGRAMS)) and path not in NAMING
+        told = (scope.get(USER) or path.startswith(PROGRAMS)) and path not in NAMING
         await self._app(scope, receive, send_hidden if told else send)

@@ -14,7 +14,7 @@ import json
 import os
 import pty
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -522,13 +522,18 @@ async def scripted_site(
             yield made
 
 
-@asynccontextmanager
-async def served(*routers: APIRouter) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of these routers alone; their beginning and end are those of a server."""
-    app = FastAPI()
-    for router in routers:
-        app.include_router(router)
+def _giving(value: object) -> Callable[[], object]:
+    return lambda: value
 
+
+@asynccontextmanager
+async def served(
+    routes: APIRouter, instead: Mapping[Callable[..., Any], object]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of these routes alone; `instead`: values in the place of dependencies."""
+    app = FastAPI()
+    app.include_router(routes)
+    app.dependency_overrides |= {name: _giving(value) for name, value in instead.items()}
     tell_errors(app)
     transport = httpx.ASGITransport(app)
     async with (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rubricem.agent.cli.options import EXISTING, ONLY_JSON, CommandGroup
+from rubricem.agent.cli.options import AS_JSON, EXISTING, CommandGroup
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
 from rubricem.memory.errors import import_extra
 from rubricem.memory.text import pluralise, printable
@@ -108,7 +108,7 @@ def in_json(value: object) -> str:
 @CONFIG
 @OVERRIDES
 @click.option("--rows", "rows_only", is_flag=True, help="[distil]: write the rows, train nothing.")
-@ONLY_JSON
+@AS_JSON
 def judge(config: Path, overrides: tuple[str, ...], rows_only: bool, as_json: bool) -> None:
     """Train a judge of pairs that reasons before its verdict (RM-R1), by CONFIG's table.
 
@@ -204,7 +204,7 @@ DRY_RUN = click.option(
 @CONFIG
 @OVERRIDES
 @DRY_RUN
-@ONLY_JSON
+@AS_JSON
 def sft(config: Path, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
@@ -218,7 +218,7 @@ def sft(config: Path, overrides: tuple[str, ...], dry_run: bool, as_json: bool) 
 @CONFIG
 @OVERRIDES
 @DRY_RUN
-@ONLY_JSON
+@AS_JSON
 def ss_grpo(config: Path, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 

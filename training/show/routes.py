@@ -11,10 +11,11 @@ from functools import lru_cache
 from itertools import count
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 
+from rubricem.agent.serve.desk import Desk
 from rubricem.agent.serve.requests import missing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import in_use
@@ -69,36 +70,35 @@ def _rounds_of(path: Path) -> list[Path]:
     return [below for below in sorted(path.glob("rounds/*/")) if _is("collected", below)]
 
 
-def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
-    """The routes for results under the data directory and additional folders."""
-    roots, routes = (data_dir, *folders), APIRouter()
+async def roots_of(desk: Desk) -> Sequence[Path]:
+    """The data directory, and additional folders."""
+    return (desk.settings.data_dir, *desk.results)
 
-    def serve(kind: Kind, summarise: Show, read: Show) -> None:
-        # Functions that are not async are called in threads.
-        @routes.get(f"/api/{kind}")
-        def every() -> Numbers:
-            return {
-                kind: [
-                    {"name": name, "running": in_use(path / _HELD[kind])}
-                    | _or_problem(summarise, path)
-                    for name, path in results(kind, roots).items()
-                ]
-            }
 
-        @routes.get(f"/api/{kind}/{{name}}")
-        def one(name: str) -> Numbers:
-            if (path := results(kind, roots).get(name)) is None:
-                raise missing(
-                    f"There is no {kind} run {name[:80]!r}.",
-                    "Name a folder with it when the server is started: rubricem serve --results "
-                    "FOLDER",
-                )
-            found: Numbers = finite({"name": name, **read(path)})
-            return found | {"running": in_use(path / _HELD[kind])}
+Roots = Annotated[Sequence[Path], Depends(roots_of)]
+routes = APIRouter()
 
-    serve("collected", _summarise_collected, _read_collected)
-    serve("trained", _summarise_trained, _read_trained)
-    return routes
+
+def _serve(kind: Kind, summarise: Show, read: Show) -> None:
+    # Functions that are not async are called in threads.
+    @routes.get(f"/api/{kind}")
+    def every(roots: Roots) -> Numbers:
+        return {
+            kind: [
+                {"name": name, "running": in_use(path / _HELD[kind])} | _or_problem(summarise, path)
+                for name, path in results(kind, roots).items()
+            ]
+        }
+
+    @routes.get(f"/api/{kind}/{{name}}")
+    def one(roots: Roots, name: str) -> Numbers:
+        if (path := results(kind, roots).get(name)) is None:
+            raise missing(
+                f"There is no {kind} run {name[:80]!r}.",
+                "Name a folder with it when the server is started: rubricem serve --results FOLDER",
+            )
+        found: Numbers = finite({"name": name, **read(path)})
+        return found | {"running": in_use(path / _HELD[kind])}
 
 
 @lru_cache(maxsize=32)
@@ -166,3 +166,7 @@ def _or_problem(shown: Show, path: Path) -> Numbers:
         return shown(path)
     except RubricemError as error:
         return {"problem": error.told()}
+
+
+_serve("collected", _summarise_collected, _read_collected)
+_serve("trained", _summarise_trained, _read_trained)

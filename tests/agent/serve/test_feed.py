@@ -110,18 +110,16 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     assert sorted(logs.find_unfinished()) == ["again", "going", "resumed often"]
 
 
-async def test_pieces_of_text_are_joined_and_of_counts_the_last_is_told():
-    told: list[tuple[str, dict[str, Any]]] = []
-    gathered = feed.Coalescer(lambda name, data: told.append((name, data)))
+async def test_pieces_of_text_are_joined_and_of_counts_the_last_is_told(log: feed.EventLog):
     for number in range(4):
         stage = "plan" if number < 2 else "research"
-        gathered.put("text", {"stage": stage, "text": f"{number} "})
+        log.put("text", {"stage": stage, "text": f"{number} "})
     for number in range(50):
-        gathered.put("usage", {"n": number})
-    gathered.put("tool", {"query": "q"})
-    assert told == []
+        log.put("usage", {"n": number})
+    log.put("tool", {"query": "q"})
+    assert log.read(0) == []
     await asyncio.sleep(2 * feed.PAUSE)
-    assert told == [
+    assert [(event.name, event.data) for event in log.read(0)] == [
         ("text", {"stage": "plan", "text": "0 1 "}),
         ("text", {"stage": "research", "text": "2 3 "}),
         ("usage", {"n": 49}),

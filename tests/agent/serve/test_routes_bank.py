@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.serve.routes_bank import router
+from rubricem.agent.serve.routes_bank import bank_of, routes
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.screening import RUBRICS_CHARACTERS
 from tests.support.banks import bank_in, ids, reflection
@@ -27,7 +27,7 @@ def bank(tmp_path: Path) -> RubricBank:
 
 @pytest.fixture
 async def client(bank: RubricBank) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(router(bank)) as client:
+    async with served(routes, {bank_of: bank}) as client:
         yield client
 
 
@@ -80,7 +80,7 @@ async def test_an_unknown_id_is_a_404_with_a_sentence(
 @pytest.fixture
 async def owner(bank: RubricBank) -> AsyncIterator[httpx.AsyncClient]:
     await bank.put(reflection("cache", "a"))
-    async with served(router(bank)) as client:
+    async with served(routes, {bank_of: bank}) as client:
         yield client
 
 

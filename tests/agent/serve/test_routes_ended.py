@@ -15,8 +15,9 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem.agent.learning.scoring import find_run
+from rubricem.agent.serve.desk import MOST_JUDGING, JudgingJobs, RunDesk, desk_of
 from rubricem.agent.serve.requests import RequestRefused, for_others
-from rubricem.agent.serve.routes_ended import MOST, JudgingJobs, router
+from rubricem.agent.serve.routes_ended import routes
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.sources.tool_server import ToolServer
@@ -93,12 +94,10 @@ async def client(
         async with judging.open() as opened:
             await found.score(opened, stores_of(settings), None)
 
-    async with served(router(lambda: settings, judge, allowed)) as client:
+    desk = RunDesk(settings)
+    desk.judging = JudgingJobs(judge)
+    async with served(routes, {desk_of: desk}) as client:
         yield client
-
-
-async def allowed() -> None:
-    """Everybody may have runs judged."""
 
 
 def keep(store: RunStore, trajectory: Trajectory) -> None:
@@ -250,7 +249,7 @@ async def test_too_many_judgings_are_refused_and_closing_ends_them():
         await asyncio.Event().wait()
 
     jobs = JudgingJobs(never)
-    for number in range(MOST):
+    for number in range(MOST_JUDGING):
         jobs.start(f"r{number}")
     with pytest.raises(RequestRefused, match="wait to be judged") as caught:
         jobs.start("one more")

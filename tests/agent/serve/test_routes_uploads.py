@@ -6,17 +6,17 @@ come at once share one limit: one is stored after another.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from rubricem.agent.serve import routes_uploads
+from rubricem.agent.serve.desk import RunDesk, desk_of
 from rubricem.agent.serve.requests import RunAsked
-from rubricem.agent.serve.routes_uploads import (
-    REQUEST_BYTES,
-    router,
-)
+from rubricem.agent.serve.routes_uploads import REQUEST_BYTES
 from rubricem.agent.settings import Settings
 from rubricem.agent.sources.documents import Folder
 from rubricem.memory.errors import SettingsError
@@ -27,8 +27,12 @@ TEXT = b"# Heaps\n\nA heap is a tree."
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(router(tmp_path)) as client:
+    async with uploads(tmp_path) as client:
         yield client
+
+
+def uploads(folder: Path) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+    return served(routes_uploads.routes, {desk_of: RunDesk(Settings(data_dir=folder))})
 
 
 async def sent(
@@ -180,7 +184,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("field", ["folder", "document"])
 async def test_no_hostile_name_writes_anything_over_http(tmp_path: Path, field: str):
-    async with served(router(tmp_path / "data")) as client:
+    async with uploads(tmp_path / "data") as client:
         for name in HOSTILE:
             sent = name.encode("utf-8", "surrogatepass")
             folder, document = (sent, b"a.md") if field == "folder" else (b"notes", sent)
@@ -202,9 +206,9 @@ BODY = b"x" * 900
 
 
 @pytest.fixture
-async def full(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(router(tmp_path, MOST)) as client:
-        yield client
+def full(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+    monkeypatch.setattr(routes_uploads, "ALL_BYTES", MOST)
+    return client
 
 
 async def put(client: httpx.AsyncClient, number: int, body: bytes = BODY) -> int:

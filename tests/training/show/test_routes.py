@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.training.show.routes import router
+from rubricem.training.show.routes import roots_of, routes
 from tests.support.collected import written_run
 from tests.support.pages import served
 
@@ -21,7 +21,8 @@ STEPS = (
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(router(tmp_path / "data", [tmp_path / "elsewhere"])) as client:
+    roots = tmp_path / "data", tmp_path / "elsewhere"
+    async with served(routes, {roots_of: roots}) as client:
         yield client
 
 
