@@ -14,29 +14,22 @@ import signal
 import subprocess
 import termios
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rubricem.agent.models.policy import ChatWriter
-from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.transcript.question import Budgets
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Status, Verification
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
-from tests.support import pages, policies
+from tests.support import pages
 from tests.support.policies import (
     BROWSED,
     RUN,
     SUPPORTED,
     answer,
-    client,
     contents,
     opening,
     plan,
-    researching,
 )
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.sites import PageSite, Sent, article
@@ -145,14 +138,6 @@ def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, t
     assert "It is an unbounded cache [1]" in shown.stdout
     assert "functools.cache unbounded" in shown.stderr
     assert "## Sources" in (tmp_path / "report.md").read_text()
-
-
-def test_an_exact_answer_alone_is_printed_where_nothing_else_is_wanted(documents: Path):
-    exact = answer('It is <cite id="S1">an unbounded cache</cite>.\n\nunbounded')
-    with ScriptedServer([*RUN[:2], exact]) as server:
-        flags = ("--format", "exact", "--set", "verify=off", "--quiet")
-        done = rubricem("ask", *where(server, documents, *flags))
-    assert (done.stdout, done.stderr) == ("unbounded\n", "")
 
 
 @pytest.mark.parametrize(
@@ -295,21 +280,6 @@ def test_another_server_checks_the_claims(documents: Path):
     assert "Today is" in contents(other.requests[0].body)[0][1]
     assert told["verification"]["checker"].startswith("critic@127.0.0.1")
     assert told["answer"] == "It is an unbounded cache [1]."
-
-
-async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Verification:
-    """A run over a server that is checked by the same model, within budgets."""
-    async with (
-        client(server.base_url, timeout=30) as model,
-        researching(server.base_url, data_dir) as researcher,
-    ):
-        checked = replace(researcher, verifier=AnswerVerifier("mark", ChatWriter(model)))
-        budget = Budgets(**budgets)
-        wanted = replace(checked.template, question=policies.QUESTION, budgets=budget)
-        run = await checked.ask(wanted, "t")
-    assert run.status is not Status.FAILED
-    assert run.verification is not None
-    return run.verification
 
 
 CLAIM = "The revenue of Acme in 2023 was 12.5 million dollars."
