@@ -6,7 +6,7 @@ same time, and their passages are ranked together.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -179,7 +179,7 @@ class Sources:
 
     def open_pages(self, data_dir: Path) -> OutwardPages:
         """A reader of web pages with a cache of recent ones."""
-        return OutwardPages(WebPages.of(data_dir / "pages", self.private_hosts), self.private_hosts)
+        return OutwardPages(WebPages(data_dir / "pages", self.private_hosts), self.private_hosts)
 
     @asynccontextmanager
     async def open(
@@ -207,7 +207,7 @@ class Sources:
                 with _named(part):
                     opened.append(open_source(name, *rest, below.get(name, "")))
             hosts = self.private_hosts
-            pages = WebPages.of(data_dir / "pages", hosts)
+            pages = WebPages(data_dir / "pages", hosts)
             return [
                 Outward(tool, hosts, pages if finds_pages(name) else None)
                 if is_beyond(name) or getattr(tool, "public", False)
@@ -416,10 +416,6 @@ ABOUT = {
 """by a source's name"""
 
 
-_JOINTS = 4
-"""of which what was found is remembered: sources change while several searches run"""
-
-
 class Combined:
     """`SearchTool`s as one, their passages ranked together.
 
@@ -443,8 +439,7 @@ class Combined:
         self._kinds: dict[str, Combined] = {}
         # One alone ranks by itself.
         self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
-        self._joints = deque[JointIndex](maxlen=_JOINTS)
-        self._joining = asyncio.Lock()
+        self._joint: JointIndex | None = None
         self.name = "+".join(tool.name for tool in tools)
 
     @property
@@ -518,10 +513,8 @@ class Combined:
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         if indexes := tuple(answer for answer in answers if isinstance(answer, LexicalIndex)):
-            joint = await self._joint_of(indexes)
-            most = MOST_OF_A_DOCUMENT * limit
-            text = read_query(query).text
-            found.insert(0, await asyncio.to_thread(joint.search, text, most))
+            most, text = MOST_OF_A_DOCUMENT * limit, read_query(query).text
+            found.insert(0, await asyncio.to_thread(self._search, indexes, text, most))
         # The best of each before the second best of any.
         ranked = (p for p in chain.from_iterable(zip_longest(*found)) if p is not None)
         passages = without_near_duplicates(ranked, sum(map(len, found)))
@@ -535,23 +528,18 @@ class Combined:
                 sending.missed.append(str(error))
         return passages
 
-    async def _joint_of(self, indexes: tuple[LexicalIndex, ...]) -> JointIndex:
-        """One for searches that run at once: what stands around a passage, the finder knows."""
-        async with self._joining:
-            for joint in tuple(self._joints):
-                if joint.indexes == indexes:
-                    return joint
-            self._joints.append(joint := await asyncio.to_thread(JointIndex, indexes))
-            return joint
+    def _search(self, indexes: tuple[LexicalIndex, ...], text: str, most: int) -> list[Passage]:
+        joint = self._joint
+        if joint is None or joint.indexes != indexes:
+            self._joint = joint = JointIndex(indexes)
+        return joint.search(text, most)
 
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
         wide = list(passages)
-        for joint in tuple(self._joints):
-            wide = await asyncio.to_thread(joint.around, wide, words, shown)
         for tool in self._tools:
-            if tool not in self._ranked:
+            with suppress(SourceError):  # of what failed meanwhile
                 wide = await around(tool, wide, words, shown)
         return wide
 

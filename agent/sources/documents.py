@@ -11,6 +11,7 @@ its kind, and copies of one text, in whatever format, are one source.
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -22,16 +23,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from rubricem.agent.sources.index import (
-    IndexCache,
     Indexed,
     IndexSegment,
     LexicalIndex,
     OnProgress,
+    clear_segments,
     open_segment,
+    segment_folder,
     write_segment,
 )
 from rubricem.agent.sources.likeness import Sketch, copies_among, print_of
@@ -60,6 +63,16 @@ _MEGABYTES, _OF_A_LISTING = 4096, 64
 """of memory, and of a file on disk, that git may use; of its list of files"""
 
 
+class Unfetched(SourceError):
+    """Git failed, for the reason that it gives."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(
+            f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
+            "Check that `git clone` fetches it without asking, or name a folder.",
+        )
+
+
 def fetch_repository(
     address: str,
     cache: Path,
@@ -75,63 +88,51 @@ def fetch_repository(
     url, _, branch = address.partition("#")
     place = cache / digest_of(address, 16)
     known = (place / ".git").is_dir()
-    too_much = SourceError(
-        f"The repository {url} holds more than {MOST_CHECKED_OUT:,} files or "
-        f"{most_bytes / 1e9:g} GB.",
-        "Clone what you need of it, and name that folder.",
-    )
-    try:
-        with writable(cache):
-            cache.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache, ignore_cleanup_errors=True) as part:
-                at = place if known else Path(part)
-                _git(at, seconds, "init", "-q")
-                _git(at, seconds, "fetch", "--depth", "1", "--no-tags", "--", url, branch or "HEAD")
+    with writable(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, ignore_cleanup_errors=True) as part:
+            at = place if known else Path(part)
+            git = partial(_git, url, at, seconds)
+            try:
+                git("init", "-q")
+                git("fetch", "--depth", "1", "--no-tags", "--", url, branch or "HEAD")
                 # A line is mode, kind, object and size, and the path behind a tab.
                 listing = ("ls-tree", "-r", "-l", "-z", "--full-tree", "FETCH_HEAD")
-                lines = _git(at, seconds, *listing, megabytes=_OF_A_LISTING).split(b"\0")[:-1]
+                lines = git(*listing, megabytes=_OF_A_LISTING).split(b"\0")[:-1]
                 sizes = (line.partition(b"\t")[0].split()[-1] for line in lines)
                 size = sum(int(each) for each in sizes if each.isdigit())
                 if len(lines) > MOST_CHECKED_OUT or size > most_bytes:
-                    raise too_much
-                _git(at, seconds, "checkout", "--force", "--detach", "FETCH_HEAD")
+                    raise _too_much(url, most_bytes)
+                git("checkout", "--force", "--detach", "FETCH_HEAD")
+            except Unfetched:
                 if not known:
-                    at.rename(place)
-    except FileNotFoundError as cause:
-        raise SourceError("A repository is read by git, which is not installed here.") from cause
-    except subprocess.SubprocessError as cause:
-        if getattr(cause, "returncode", 0) == -getattr(signal, "SIGXFSZ", 1):
-            raise too_much from cause
-        if not known:
-            raise _unfetched(url, cause, seconds) from cause
+                    raise
+            if not known:
+                at.rename(place)
     return place
 
 
 def check_repository(address: str, seconds: float = GIT_SECONDS) -> None:
     """Raises SourceError unless git reaches the repository and its branch; fetches nothing."""
     url, _, branch = address.partition("#")
-    try:
-        found = _git(Path.cwd(), seconds, "ls-remote", "--", url, branch or "HEAD")
-    except FileNotFoundError as cause:
-        raise SourceError("A repository is read by git, which is not installed here.") from cause
-    except subprocess.SubprocessError as cause:
-        raise _unfetched(url, cause, seconds) from cause
-    if not found:
+    if not _git(url, Path.cwd(), seconds, "ls-remote", "--", url, branch or "HEAD"):
         raise SourceError(f"The repository {url} has no {branch or 'commit'}.", "Name a branch.")
 
 
-def _unfetched(url: str, cause: subprocess.SubprocessError, seconds: float) -> SourceError:
-    told = (getattr(cause, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
-    whole = [line for line in told if line.startswith("fatal: ")] or told[-1:]
-    why = one_line(whole[0], 200) if whole else f"no end within {seconds:g} s"
+def _too_much(url: str, most_bytes: int = MOST_CHECKED_OUT_BYTES) -> SourceError:
     return SourceError(
-        f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
-        "Check that `git clone` fetches it without asking, or name a folder.",
+        f"The repository {url} holds more than {MOST_CHECKED_OUT:,} files or "
+        f"{most_bytes / 1e9:g} GB.",
+        "Clone what you need of it, and name that folder.",
     )
 
 
-def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYTES) -> bytes:
-    """What git prints about a repository; raises SubprocessError with its error output."""
+def _git(
+    url: str, place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYTES
+) -> bytes:
+    """What git prints about a repository, in a folder. Raises SourceError."""
+    if shutil.which("git") is None:
+        raise SourceError("A repository is read by git, which is not installed here.")
     command = [*_GIT, "-C", str(place), *arguments]
     if os.name == "posix":
         # Whoever packed it chose how much it unpacks to; not all systems bound memory.
@@ -145,15 +146,21 @@ def _git(place: Path, seconds: float, *arguments: str, megabytes: int = _MEGABYT
             stdin=subprocess.DEVNULL, stdout=told, stderr=said,
         )  # fmt: skip
         try:
-            process.wait(seconds)
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired as cause:
+            raise Unfetched(url, f"no end within {seconds:g} s") from cause
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
                 process.wait()
         told.seek(0)
         said.seek(0)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, "git", stderr=said.read())
+        if code == -getattr(signal, "SIGXFSZ", 1):
+            raise _too_much(url)
+        if code:
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            whole = [line for line in lines if line.startswith("fatal: ")] or lines[-1:]
+            raise Unfetched(url, one_line(whole[0], 200) if whole else f"git ended with {code}")
         return told.read()
 
 
@@ -438,8 +445,7 @@ class Folder(Indexed):
         self._root = path
         self._label, self._below = label or path.name or str(path), below
         self._documents = DocumentCache(self._cache_dir / "documents")
-        named = f"passages_{digest_of(below, 8)}" if below else "passages"
-        self._indexes = IndexCache(self._cache_dir, named)
+        self._parts = f"passages_{digest_of(below, 8)}" if below else "passages"
         self._found = FolderFiles([])
         self._looked = 0.0
 
@@ -496,14 +502,14 @@ class Folder(Indexed):
         for file in files:
             parts[zlib.crc32(file.location.encode()) % count].append(file)
         index = LexicalIndex(*map(self._segment, parts.values() or [[]]))
-        self._indexes.clear([segment.folder for segment in index.segments])
+        clear_segments(self._cache_dir, self._parts, [each.folder for each in index.segments])
         return index
 
     def _segment(self, files: list[FoundFile]) -> IndexSegment:
         """A segment of the index, written unless it exists for exactly these files."""
         states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in files)
         key = digest_of(states)
-        place = self._indexes.folder(key)
+        place = segment_folder(self._cache_dir, self._parts, key)
         if (segment := open_segment(place)) is not None:
             return segment
         passages, notes = list[Passage](), list[str]()
@@ -517,8 +523,7 @@ class Folder(Indexed):
             if document.note:
                 notes.append(f"{file.location} is {document.note}.")
             document = None  # all of a large file would be held twice below
-        write_segment(passages, place, notes)
-        return IndexSegment(place)
+        return write_segment(passages, place, notes)
 
     def _nothing(self, found: FolderFiles, failed: Mapping[str, str]) -> SourceError:
         if found.files:

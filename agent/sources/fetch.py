@@ -67,12 +67,8 @@ _METADATA = frozenset(map(ip_address, ("169.254.169.254", "168.63.129.16", "fd00
 """metadata services; one of them has a public number"""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A page's address, and the checked numbers to connect to, in the order to try them."""
-
-    url: httpx2.URL
-    numbers: tuple[str, ...]
+Target = tuple[httpx2.URL, tuple[str, ...]]
+"""a page's address, and the checked numbers to connect to, in the order to try them"""
 
 
 def _parse(address: str) -> httpx2.URL:
@@ -151,7 +147,7 @@ class AddressGuard:
                 "in allow_hosts.",
                 "Name it there if it is yours and meant to be read.",
             )
-        return Target(url, numbers)
+        return url, numbers
 
     def _may_reach(self, host: str, port: int, text: str) -> bool:
         number = _number(text)
@@ -205,15 +201,14 @@ class Pinned(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         content = await request.aread()
-        target = await self._guard.target(str(request.url))
+        url, numbers = await self._guard.target(str(request.url))
         headers = request.headers.copy()
-        headers["host"] = target.url.netloc.decode("ascii")
-        name = {"sni_hostname": target.url.raw_host.decode("ascii")}
-        for number in target.numbers:
-            url = target.url.copy_with(host=number)
-            extensions = {**request.extensions, **name}
+        headers["host"] = url.netloc.decode("ascii")
+        extensions = {**request.extensions, "sni_hostname": url.raw_host.decode("ascii")}
+        for number in numbers:
+            there = url.copy_with(host=number)
             pinned = httpx2.Request(
-                request.method, url, headers=headers, content=content, extensions=extensions
+                request.method, there, headers=headers, content=content, extensions=extensions
             )
             try:
                 return await self._network.handle_async_request(pinned)
@@ -354,73 +349,54 @@ def _host(address: str) -> str:
 KEPT_SECONDS = 24 * 3600.0
 
 
-class PageCache:
-    """Passages of pages by their address, for as long as they are fresh."""
+class WebPages:
+    """The `PageReader` of the web, which keeps in a folder what it read of each address for a day.
 
-    def __init__(self, folder: Path, allowed: Sequence[str] = ()) -> None:
-        self._folder = folder
-        self._allowed = sorted(allowed)
+    If there is a browser, also what scripts draw is read of the hosts that may be private.
+    """
+
+    def __init__(
+        self, folder: Path, allowed: Sequence[str] = (), fetcher: Fetcher | None = None
+    ) -> None:
+        """`allowed`: hosts that may be private, as the guard of the fetcher knows."""
+        self._folder, self._allowed = folder, sorted(allowed)
+        self._fetcher = fetcher or Fetcher(AddressGuard(allowed))
         self._swept = False
 
-    def find(self, address: str) -> list[Passage] | None:
-        """The cached passages of an address, unless they are too old."""
+    async def read(self, address: str) -> list[Passage]:
+        if (kept := await self.kept(address)) is not None:
+            return kept
+        passages = await self._read(address)
+        await asyncio.to_thread(self._keep, address, passages)
+        return passages
+
+    async def kept(self, address: str) -> list[Passage] | None:
+        """The page as it was read a while ago, for which nobody is asked; None: it was not."""
+        return await asyncio.to_thread(self._find, address)
+
+    def _find(self, address: str) -> list[Passage] | None:
         try:
             path = self._path(address)
             if _is_old(path):
                 return None
-            entry = json.loads(path.read_text(encoding="utf-8"))
-            return [Passage(**fields) for fields in entry["passages"]]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return [Passage(**fields) for fields in json.loads(path.read_bytes())]
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
-    def keep(self, address: str, passages: Sequence[Passage]) -> None:
-        """Cache the passages; once per process, remove files that are too old."""
-        entry = {"address": address, "passages": [asdict(passage) for passage in passages]}
+    def _keep(self, address: str, passages: Sequence[Passage]) -> None:
+        """Keep the passages; once per process, remove files that are too old."""
         with suppress(OSError, StoreError):
             self._folder.mkdir(parents=True, exist_ok=True)
             kept = () if self._swept else self._folder.glob("*.json")
             self._swept = True
             for path in filter(_is_old, kept):
                 path.unlink(missing_ok=True)
-            write_atomically(self._path(address), json.dumps(entry), synced=False)
+            entry = json.dumps([asdict(passage) for passage in passages])
+            write_atomically(self._path(address), entry, synced=False)
 
     def _path(self, address: str) -> Path:
-        key = "\n".join([address, *self._allowed])
+        key = "\n".join([normal(address), *self._allowed])
         return self._folder / f"{digest_of(key, 32)}.json"
-
-
-def _is_old(path: Path) -> bool:
-    """Also of the future: such a page would be fresh for ever."""
-    return not 0 <= time.time() - path.stat().st_mtime < KEPT_SECONDS
-
-
-class WebPages:
-    """The `PageReader` of the web."""
-
-    def __init__(
-        self, fetcher: Fetcher, cache: PageCache, allowed: Sequence[str] | None = None
-    ) -> None:
-        """`allowed`: None, or private hosts of which also what scripts draw is read."""
-        self._fetcher = fetcher
-        self._cache = cache
-        self._allowed = allowed
-
-    @classmethod
-    def of(cls, folder: Path, allowed: Sequence[str] = ()) -> Self:
-        """A reader that caches pages in a folder; `allowed` hosts may be private."""
-        drawn = allowed if browser_path() else None
-        return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed), drawn)
-
-    async def read(self, address: str) -> list[Passage]:
-        if (kept := await self.kept(address)) is not None:
-            return kept
-        passages = await self._read(address)
-        await asyncio.to_thread(self._cache.keep, normal(address), passages)
-        return passages
-
-    async def kept(self, address: str) -> list[Passage] | None:
-        """The page as it was read a while ago, for which nobody is asked; None: it was not."""
-        return await asyncio.to_thread(self._cache.find, normal(address))
 
     async def _read(self, address: str) -> list[Passage]:
         page = await self._fetcher.fetch(address)
@@ -430,7 +406,7 @@ class WebPages:
         try:
             read = await readers().read(job)
         except NoText:
-            if self._allowed is None:
+            if browser_path() is None:
                 raise
             drawn = await draw(page.address, self._for_scripts(page.address))
             fields = {**asked, **most, "packing": "", "declared": "text/html; charset=utf-8"}
@@ -441,8 +417,13 @@ class WebPages:
         """What answers a page's scripts: of private hosts they reach the page's own alone."""
         url = _parse(address)
         own = f"{url.host}:{url.port or PORTS[url.scheme]}"
-        allowed = (own,) if {own, url.host} & {*(self._allowed or ())} else ()
+        allowed = (own,) if {own, url.host} & {*self._allowed} else ()
         return Fetcher(AddressGuard(allowed), self._fetcher.limits)
+
+
+def _is_old(path: Path) -> bool:
+    """Also of the future: such a page would be fresh for ever."""
+    return not 0 <= time.time() - path.stat().st_mtime < KEPT_SECONDS
 
 
 READ_AT_ONCE, OF_A_HOST = 10, 2

@@ -17,18 +17,17 @@ import math
 import os
 import re
 import shutil
-import sys
 import tempfile
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache, reduce
 from itertools import accumulate, chain
 from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,37 +63,31 @@ SAME = 0.85
 
 def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
     """The first `limit` passages, skipping near duplicates of earlier ones, with their numbers."""
-    kept: list[Passage] = []
-    seen: list[tuple[frozenset[str], int]] = []
+    kept, seen = list[Passage](), list[frozenset[str]]()
     for passage in passages:
         if len(kept) == limit:
             break
-        found, bits = _words_of(passage.text)
-        lost, count = len(found) - bits.bit_count(), len(found)
-        for other, its_bits in seen:
-            # Of n shared words both have count + len(other) - n: a union is slower to make.
-            shared = SAME / (1 + SAME) * (count + len(other))
-            # Bits are seldom shared by so many as words would be, and compared in no time.
-            alike = (bits & its_bits).bit_count() + lost >= shared and len(found & other) >= shared
-            if alike and not any(map(str.isdigit, "".join(found ^ other))):
-                break
-        else:
+        found = _words_of(passage.text)
+        if not any(_same(found, other) for other in seen):
             kept.append(passage)
-            seen.append((found, bits))
+            seen.append(found)
     return kept
 
 
-_BITS = 1024
+def _same(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether two passages of these words are near duplicates: they differ in no number."""
+    # Of n shared words both have len(one) + len(other) - n: a union is slower to make.
+    least = SAME / (1 + SAME) * (len(one) + len(other))
+    alike = min(len(one), len(other)) >= least and len(one & other) >= least
+    return alike and not any(map(str.isdigit, "".join(one ^ other)))
 
 
 @lru_cache(4096)  # searches of one turn find much the same
-def _words_of(text: str) -> tuple[frozenset[str], int]:
-    """A text's words, and a number with the bit of each; some may have one bit."""
+def _words_of(text: str) -> frozenset[str]:
     text = plain_letters(text).lower()
     runs = () if text.isascii() else PAIRED_RUN.findall(text)
     found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
-    found = found.union(pair for run in runs for pair in pairs(run))
-    return found, reduce(or_, (1 << hash(word) % _BITS for word in found), 0)
+    return found.union(pair for run in runs for pair in pairs(run))
 
 
 LEAST_SHOWN = 60
@@ -270,16 +263,11 @@ def words(text: str, language: str = "") -> list[str]:
     return [word for raw in _raw_and_joined(text) for word in expand(raw, language)]
 
 
-INDEX_VERSION = 5
+INDEX_VERSION = 6
 NEW = ".new-"
 """prefix of a folder's name while it is being written"""
-_REMEMBERED = 4096
-"""passages whose rows are remembered, to tell what stands around them"""
 _CANDIDATES = 4
 """Passages ranked per requested one, since near-duplicates among them are dropped."""
-
-Ranking = list[tuple[int, float]]
-"""(row of a passage, its score), best first."""
 
 _NAMED = 3
 """The weight, in words, of an object's name that the query gives in full."""
@@ -299,6 +287,17 @@ def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
+class _Arrays(NamedTuple):
+    """What is known of the words of passages, each in a file of its name."""
+
+    rows: NDArray[np.void]
+    words: NDArray[np.uint64]
+    """their hashes, in order"""
+    starts: NDArray[np.int64]
+    """where the postings of each word begin, and the end of all"""
+    postings: NDArray[np.uint32]
+
+
 class IndexSegment:
     """The passages of one folder on disk, and the postings of their words.
 
@@ -307,16 +306,16 @@ class IndexSegment:
 
     def __init__(self, folder: Path, *, public: bool = False) -> None:
         self.folder, self._public = folder, public
-        self.rows: NDArray[np.void] = _map_array(folder / "rows.npy")
+        # Plain arrays over the maps: numpy's class for these makes small steps three times as long.
+        files = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _Arrays._fields)
+        self._arrays = _Arrays(*map(np.asarray, files))
+        self.rows = self._arrays.rows
         whole = int(self.rows["end"][-1]) if len(self.rows) else 0
         if (folder / "passages.jsonl").stat().st_size != whole:
             raise ValueError("the passages are cut short")
         self._bytes: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         if whole:
             self._bytes = np.memmap(folder / "passages.jsonl", dtype=np.uint8, mode="r")
-        self._words: NDArray[np.uint64] = _map_array(folder / "words.npy")
-        self._starts: NDArray[np.int64] = _map_array(folder / "starts.npy")
-        self._postings: NDArray[np.uint32] = _map_array(folder / "postings.npy")
         told = json.loads((folder / "notes.json").read_text("utf-8"))
         self.notes: tuple[str, ...] = tuple(told)
         """what the maker of the index reports about it"""
@@ -329,15 +328,31 @@ class IndexSegment:
 
     def postings(self, word: int) -> NDArray[np.uint32]:
         """Row and count, packed in one number, of each passage with the word of this hash."""
-        at = int(self._words.searchsorted(np.uint64(word)))
-        if at == len(self._words) or int(self._words[at]) != word:
-            return self._postings[:0]
-        return self._postings[self._starts[at] : self._starts[at + 1]]
+        _, words, starts, postings = self._arrays
+        at = int(words.searchsorted(np.uint64(word)))
+        if at == len(words) or int(words[at]) != word:
+            return postings[:0]
+        return postings[starts[at] : starts[at + 1]]
+
+    def rows_of(self, passage: Passage) -> Iterator[int]:
+        """Where a passage stands, if it does."""
+        rows = (self.postings(_hash(_page_word(passage.location))) >> _COUNT_BITS).astype(np.int64)
+        # Of a page of many passages, few are as long.
+        sizes = np.diff(self.rows["end"], prepend=0)[rows]
+        for row in rows[sizes == len(_line_of(passage))]:
+            if self.passage(row) == passage:
+                yield int(row)
 
 
-def _map_array(path: Path) -> NDArray[Any]:
-    # A plain array over the map: numpy's class for maps makes each small step three times as long.
-    return np.asarray(np.load(path, mmap_mode="r"))
+def _line_of(passage: Passage) -> bytes:
+    """A passage as it is stored."""
+    fields = (passage.title, passage.location, passage.place, passage.text)
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _page_word(location: str) -> str:
+    """A word of its own for each page, by which its passages are known."""
+    return f"#{location}"
 
 
 class LexicalIndex:
@@ -351,18 +366,19 @@ class LexicalIndex:
         relative = lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0)
         longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * relative)
         self._norms: NDArray[np.float32] = longer.astype(np.float32)
-        self._found: dict[Passage, int] = {}
-        """rows of what was found lately"""
 
-    def rank(self, query: str, limit: int) -> Ranking:
-        """At most `limit` rows that share a word with the query, with their scores, best first."""
+    def rank(self, query: str, limit: int) -> list[tuple[int, float]]:
+        """At most `limit` rows that share a word with the query, and their scores, best first."""
         # A passage has a word in one of its forms.
         asked = reduce(or_, (Counter(words(query, code)) for code in self._languages(query)))
         names = Counter(_exact_names(_raw(plain_letters(query))) * _NAMED)
         scores = np.zeros(len(self._norms), dtype=np.float32)
         for word, times in (asked + names).items():
             self._score(word, times, scores)
-        return best(scores * self.weights(query), limit)
+        scores *= self.weights(query)
+        rows = np.flatnonzero(scores > 0)
+        order = np.argsort(-scores[rows], kind="stable")[:limit]
+        return [(int(row), float(scores[row])) for row in rows[order]]
 
     def weights(self, query: str) -> NDArray[np.float32]:
         """The weight by which each passage's score is multiplied, (n,)."""
@@ -380,33 +396,25 @@ class LexicalIndex:
 
     def search(self, query: str, limit: int) -> list[Passage]:
         ranked = self.rank(query, limit * _CANDIDATES)
-        rows = {self.passages[row]: row for row, _ in reversed(ranked)}
-        found = without_near_duplicates(reversed(rows), limit)
-        self._found.update((passage, rows[passage]) for passage in found)
-        while len(self._found) > _REMEMBERED:
-            self._found.pop(next(iter(self._found)), None)
-        return found
+        return without_near_duplicates((self.passages[row] for row, _ in ranked), limit)
 
     def around(
         self, found: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
-        """As `Widening.around`, of passages that this index found lately; others as they are."""
-        rows = self._found
-        return widened(
-            found, lambda p: (self.passages, rows[p]) if p in rows else None, words, shown
-        )
+        """As `Widening.around`, of passages of this index; others as they are."""
+        return widened(found, self._stands, words, shown)
+
+    def _stands(self, passage: Passage) -> tuple[Sequence[Passage], int] | None:
+        each = zip(self.passages.firsts, self.segments, strict=True)
+        rows = (first + row for first, segment in each for row in segment.rows_of(passage))
+        at = next(rows, None)
+        return None if at is None else (self.passages, at)
 
     def page(self, location: str) -> list[Passage]:
         """As `Widening.page`."""
-        return [self.passages[row] for row in self._rows_of(location)]
-
-    def _rows_of(self, location: str) -> range:
-        lately = (row for p, row in self._found.items() if p.location == location)
-        every = (row for row, p in enumerate(self.passages) if p.location == location)
-        at = next(chain(lately, every), None)
-        if at is None:
-            return range(0)
-        return neighbours(self.passages, at, sys.maxsize)
+        parts = [(f, p >> _COUNT_BITS) for f, p in self._postings(_page_word(location))]
+        found = [self.passages[first + int(row)] for first, rows in parts for row in rows]
+        return [passage for passage in found if passage.public == found[0].public]
 
     def _score(self, word: str, times: int, scores: NDArray[np.float32]) -> None:
         """Add the score of a word, which occurs `times` in the query, to each row that has it."""
@@ -479,13 +487,6 @@ class StoredPassages(Sequence[Passage]):
         return self._segments[at].passage(row - self.firsts[at])
 
 
-def best(scores: NDArray[np.float32], limit: int) -> Ranking:
-    """The rows of the highest positive scores; ties in the order of rows."""
-    rows = np.flatnonzero(scores > 0)
-    order = np.argsort(-scores[rows], kind="stable")[:limit]
-    return [(int(row), float(scores[row])) for row in rows[order]]
-
-
 def matched_text(passage: Passage) -> str:
     """The text that is indexed for a passage: its text, with title and place."""
     return f"{passage.title}\n{passage.place}\n{passage.text}"
@@ -501,9 +502,8 @@ class SegmentInMemory(IndexSegment):
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._passages = passages
-        made = _Postings(passages)
-        self.rows, self.notes = made.rows, made.notes
-        self._words, self._starts, self._postings = made.words, made.starts, made.postings
+        self._arrays, self.notes = _arrays_of(passages)
+        self.rows = self._arrays.rows
 
     def passage(self, row: int) -> Passage:
         return self._passages[row]
@@ -511,113 +511,94 @@ class SegmentInMemory(IndexSegment):
 
 def _write_segment(passages: Sequence[Passage], folder: Path, notes: Sequence[str]) -> None:
     """Write what an `IndexSegment` reads into an existing empty folder."""
-    made = _Postings(passages)
-    (folder / "notes.json").write_text(json.dumps([*notes, *made.notes]), "utf-8")
+    arrays, more = _arrays_of(passages)
+    (folder / "notes.json").write_text(json.dumps([*notes, *more]), "utf-8")
     with open(folder / "passages.jsonl", "wb") as file:
         for row, passage in enumerate(passages):
-            fields = (passage.title, passage.location, passage.place, passage.text)
-            file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
-            made.rows["end"][row] = file.tell()
-    for name in ("rows", "words", "starts", "postings"):
-        np.save(folder / f"{name}.npy", getattr(made, name))
+            file.write(_line_of(passage))
+            arrays.rows["end"][row] = file.tell()
+    for name, values in arrays._asdict().items():
+        np.save(folder / f"{name}.npy", values)
 
 
-class _Postings:
-    """The arrays of an `IndexSegment`; `rows` without the ends."""
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        vocabulary: dict[str, int] = {}
-        found = _WordIds(passages, vocabulary)
-        self.notes = tuple(found.notes.values())
-        self.rows = np.zeros(len(passages), dtype=_ROWS)
-        self.rows["length"] = found.sizes
-        hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
-        order = np.argsort(hashes)
-        self.words = hashes[order]
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        # One number for each word of each row, so that sorting brings its counts together.
-        each = place[np.frombuffer(found.ids, dtype=np.uint32)]
-        each *= max(1, len(self.rows))
-        each += np.repeat(np.arange(len(self.rows)), found.sizes)
-        del found  # of a large file, what is held here is the most that is held at all
-        each.sort()
-        is_new = np.ones(len(each), dtype=bool)
-        np.not_equal(each[1:], each[:-1], out=is_new[1:])
-        begins = np.flatnonzero(is_new)
-        times = np.minimum(np.diff(begins, append=len(each)), _MOST_COUNTED)
-        pairs = each[begins]
-        firsts_of_words = np.arange(len(order) + 1) * max(1, len(self.rows))
-        self.starts = np.searchsorted(pairs, firsts_of_words)
-        pairs %= max(1, len(self.rows))
-        self.postings = ((pairs << _COUNT_BITS) | times).astype(np.uint32)
+def _arrays_of(passages: Sequence[Passage]) -> tuple[_Arrays, tuple[str, ...]]:
+    """The arrays of a segment, of which `rows` lack the ends, and notes on what is left out."""
+    vocabulary: dict[str, int] = {}
+    ids, sizes, notes = _word_ids(passages, vocabulary)
+    rows = np.zeros(len(passages), dtype=_ROWS)
+    rows["length"] = np.asarray(sizes, dtype=np.int64) - 1  # but for the word of its page
+    hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
+    order = np.argsort(hashes)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    # One number for each word of each row, so that sorting brings its counts together.
+    each = place[np.frombuffer(ids, dtype=np.uint32)]
+    each *= max(1, len(rows))
+    each += np.repeat(np.arange(len(rows)), sizes)
+    del ids, sizes  # of a large file, what is held here is the most that is held at all
+    each.sort()
+    is_new = np.ones(len(each), dtype=bool)
+    np.not_equal(each[1:], each[:-1], out=is_new[1:])
+    begins = np.flatnonzero(is_new)
+    times = np.minimum(np.diff(begins, append=len(each)), _MOST_COUNTED)
+    pairs = each[begins]
+    firsts_of_words = np.arange(len(order) + 1) * max(1, len(rows))
+    starts = np.searchsorted(pairs, firsts_of_words)
+    pairs %= max(1, len(rows))
+    postings = ((pairs << _COUNT_BITS) | times).astype(np.uint32)
+    return _Arrays(rows, hashes[order], starts, postings), tuple(notes.values())
 
 
 MOST_WORDS = 200_000
 """most different words by which a document is found: no book has so many, a log of hashes has"""
 
 
-class _WordIds:
-    """The words of passages: for each passage in turn, the ids of its words."""
+def _word_ids(
+    passages: Iterable[Passage], vocabulary: dict[str, int]
+) -> tuple["array[int]", list[int], dict[str, str]]:
+    """For each passage in turn the ids of its words, how many they are, and notes by location.
 
-    def __init__(self, passages: Iterable[Passage], vocabulary: dict[str, int]) -> None:
-        """New words get the next ids of the vocabulary."""
-        self.ids = array("I")
-        self.sizes: list[int] = []
-        """number of words of each passage"""
-        self.notes: dict[str, str] = {}
-        """sentences by location, on documents of which later words are left out"""
-        self._vocabulary = vocabulary
-        self._known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
-        location, first = "", 0
-        for passage in passages:
-            if passage.location != location:
-                location, first = passage.location, len(vocabulary)
-            before = len(self.ids)
-            self._add(passage, full=len(vocabulary) - first >= MOST_WORDS)
-            self.sizes.append(len(self.ids) - before)
+    New words get the next ids of the vocabulary. A note tells of later words that are left out.
+    """
+    ids, sizes, notes = array("I"), list[int](), dict[str, str]()
+    known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    location, first = "", 0
 
-    def _add(self, passage: Passage, *, full: bool) -> None:
+    def id_of(word: str) -> int:
+        return vocabulary.setdefault(word, len(vocabulary))
+
+    for passage in passages:
+        if passage.location != location:
+            location, first = passage.location, len(vocabulary)
+        before = len(ids)
         raws = _raw_and_joined(matched_text(passage))
-        known = self._known_in[code := _latin(raws)]
+        known = known_in[code := _latin(raws)]
         new = {*raws}.difference(known)
-        if new and full:
-            self.notes[passage.location] = (
-                f"{passage.location} has more than {MOST_WORDS:,} different words: it is not found "
-                "by those that it has after them."
+        if new and len(vocabulary) - first >= MOST_WORDS:
+            notes[location] = (
+                f"{location} has more than {MOST_WORDS:,} different words: it is not found by "
+                "those that it has after them."
             )
             raws, new = [raw for raw in raws if raw in known], set()
         for raw in new:
-            known[raw] = tuple(map(self._id, expand(raw, code)))
+            known[raw] = tuple(map(id_of, expand(raw, code)))
         # No loop of ours over each word: of ten million it would take as long as all the rest.
-        self.ids.extend(chain.from_iterable(map(known.__getitem__, raws)))
-        marks = [f"@{code}"] if code else []
-        self.ids.extend(map(self._id, (*_exact_names([passage.place]), *marks)))
-
-    def _id(self, word: str) -> int:
-        return self._vocabulary.setdefault(word, len(self._vocabulary))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexCache:
-    """The folders of the indexes of one name; each key and version has its own."""
-
-    directory: Path
-    name: str
-
-    def folder(self, key: str) -> Path:
-        return self.directory / f"{self.name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
-
-    def clear(self, used: Sequence[Path]) -> None:
-        """Remove the unused ones."""
-        for folder in {*self.directory.glob(f"{self.name}-*")}.difference(used):
-            shutil.rmtree(folder, ignore_errors=True)
+        ids.extend(chain.from_iterable(map(known.__getitem__, raws)))
+        marks = [_page_word(passage.location), *([f"@{code}"] if code else [])]
+        ids.extend(map(id_of, (*_exact_names([passage.place]), *marks)))
+        sizes.append(len(ids) - before)
+    return ids, sizes, notes
 
 
-def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
-    """The index of this name and key, or None if there is no complete one."""
-    segment = open_segment(IndexCache(cache_dir, name).folder(key))
-    return LexicalIndex(segment) if segment else None
+def segment_folder(directory: Path, name: str, key: str) -> Path:
+    """Where the segment of this name and key is; each version of the index has its own."""
+    return directory / f"{name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
+
+
+def clear_segments(directory: Path, name: str, used: Sequence[Path]) -> None:
+    """Remove the unused ones of a name."""
+    for folder in {*directory.glob(f"{name}-*")}.difference(used):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_segment(folder: Path, *, public: bool = False) -> IndexSegment | None:
@@ -628,7 +609,9 @@ def open_segment(folder: Path, *, public: bool = False) -> IndexSegment | None:
         return None
 
 
-def write_segment(passages: Sequence[Passage], place: Path, notes: Sequence[str] = ()) -> None:
+def write_segment(
+    passages: Sequence[Passage], place: Path, notes: Sequence[str] = ()
+) -> IndexSegment:
     """Index the passages, and put the folder in place atomically, unless a complete one exists."""
     with writable(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -643,15 +626,17 @@ def write_segment(passages: Sequence[Passage], place: Path, notes: Sequence[str]
                 if open_segment(place) is None:
                     shutil.rmtree(place, ignore_errors=True)
                     os.rename(new, place)
+    return IndexSegment(place)
 
 
-def build_index(passages: Sequence[Passage], cache_dir: Path, name: str, key: str) -> LexicalIndex:
-    """An index of the passages alone, written to disk; older ones of the name are removed."""
-    cache = IndexCache(cache_dir, name)
-    place = cache.folder(key)
-    write_segment(passages, place)
-    cache.clear([place])
-    return LexicalIndex(IndexSegment(place))
+def stored_index(
+    directory: Path, name: str, key: str, make: Callable[[], Sequence[Passage]]
+) -> LexicalIndex:
+    """An index of what `make` gives, written unless it is there; others of the name are removed."""
+    place = segment_folder(directory, name, key)
+    segment = open_segment(place) or write_segment(make(), place)
+    clear_segments(directory, name, [place])
+    return LexicalIndex(segment)
 
 
 class Indexed:
@@ -716,5 +701,4 @@ class PassageCorpus(Indexed):
         self.digest = digest_of(told)
 
     def _open(self) -> LexicalIndex:
-        known = open_index(self._cache_dir, self.name, self.digest)
-        return known or build_index(self._passages, self._cache_dir, self.name, self.digest)
+        return stored_index(self._cache_dir, self.name, self.digest, lambda: self._passages)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rubricem.agent.sources.index import Indexed, LexicalIndex, build_index, open_index
+from rubricem.agent.sources.index import Indexed, LexicalIndex, stored_index
 from rubricem.agent.transcript.scaffold import answer_text, citations, parse
 from rubricem.memory.errors import RubricemError, SourceError
 from rubricem.memory.runs import RunStore
@@ -46,15 +46,12 @@ class PastRuns(Indexed):
 
     def _open(self) -> LexicalIndex:
         state = self._read_state()
-        index = open_index(self._cache_dir, self.name, state)
-        if index is None:
-            passages = list(self._passages())
-            if not passages:
-                raise SourceError(
-                    "No earlier run has found anything that could be searched.",
-                    "Name another source, as a folder of documents or `web`.",
-                )
-            index = build_index(passages, self._cache_dir, self.name, state)
+        index = stored_index(self._cache_dir, self.name, state, lambda: [*self._passages()])
+        if not index.passages:
+            raise SourceError(
+                "No earlier run has found anything that could be searched.",
+                "Name another source, as a folder of documents or `web`.",
+            )
         self._state = state
         return index
 

@@ -27,7 +27,6 @@ from rubricem.agent.sources.fetch import (
     AddressGuard,
     Fetcher,
     FetchLimits,
-    PageCache,
     Resolve,
     WebPages,
 )
@@ -197,7 +196,7 @@ def page_reader(
 ) -> WebPages:
     """A reader over the real fetcher, with a cache in a folder."""
     guard = AddressGuard(allowed, resolve) if resolve else AddressGuard(allowed)
-    return WebPages(Fetcher(guard, limits), PageCache(folder, allowed))
+    return WebPages(folder, allowed, Fetcher(guard, limits))
 
 
 def article(title: str, *paragraphs: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.fetch import AddressGuard, Fetcher, PageCache, WebPages
+from rubricem.agent.sources.fetch import WebPages
 from rubricem.agent.sources.sandbox import browser
 from rubricem.memory.errors import SourceError
 from tests.support.sites import PageSite, Sent
@@ -31,8 +31,7 @@ Promise.allSettled(tries).then(async (ended) => {
 
 
 def pages(folder: Path, site: PageSite, *allowed: str) -> WebPages:
-    hosts = (f"127.0.0.1:{site.port}", *allowed)
-    return WebPages(Fetcher(AddressGuard(hosts)), PageCache(folder, hosts), hosts)
+    return WebPages(folder, (f"127.0.0.1:{site.port}", *allowed))
 
 
 async def test_a_page_that_a_script_draws_is_read_and_reaches_nothing_else(tmp_path: Path):
@@ -79,8 +78,9 @@ async def test_what_is_not_drawn_costs_its_time_and_nothing_else(
     assert {each[0].text for each in found} == {"Fine."}
 
 
-async def test_without_a_browser_it_is_said_that_a_script_may_draw_the_page(tmp_path: Path):
-    with PageSite({"/": APP}) as site:
-        guard = AddressGuard((f"127.0.0.1:{site.port}",))
-        with pytest.raises(SourceError, match="drawn by a script"):
-            await WebPages(Fetcher(guard), PageCache(tmp_path)).read(site.address("/"))
+async def test_without_a_browser_it_is_said_that_a_script_may_draw_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rubricem.agent.sources.fetch.browser_path", lambda: None)
+    with PageSite({"/": APP}) as site, pytest.raises(SourceError, match="drawn by a script"):
+        await pages(tmp_path, site).read(site.address("/"))

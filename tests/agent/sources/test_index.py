@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -5,8 +6,7 @@ import pytest
 from rubricem.agent.sources.index import (
     IndexSegment,
     LexicalIndex,
-    build_index,
-    open_index,
+    stored_index,
     without_near_duplicates,
     words,
     write_segment,
@@ -24,10 +24,13 @@ LIBRARY = [
 ]
 
 
+def indexed(folder: Path, passages: Sequence[Passage], key: str = "a") -> LexicalIndex:
+    return stored_index(folder, "fruit", key, lambda: passages)
+
+
 def test_an_index_opens_again_and_the_best_match_comes_first(tmp_path: Path) -> None:
-    build_index(LIBRARY, tmp_path, "fruit", "a")
-    index = open_index(tmp_path, "fruit", "a")
-    assert index is not None
+    indexed(tmp_path, LIBRARY)
+    index = indexed(tmp_path, [])
     assert [index.passages[row] for row in range(len(index.passages))] == LIBRARY
     assert index.search("cellar", 1) == [LIBRARY[0]]
     assert index.search("When are pears ripe, and when picked?", 2)[0] == LIBRARY[1]
@@ -37,21 +40,14 @@ def test_an_index_opens_again_and_the_best_match_comes_first(tmp_path: Path) -> 
         assert index.search(without_a_shared_word, 3) == []
 
 
-def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
-    build_index(LIBRARY, tmp_path, "fruit", "a")
-    assert open_index(tmp_path, "fruit", "b") is None
-    build_index(LIBRARY[:1], tmp_path, "fruit", "b")
-    assert open_index(tmp_path, "fruit", "a") is None
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_index_cut_short_is_not_opened_and_made_anew(tmp_path: Path) -> None:
-    index = build_index(LIBRARY, tmp_path, "fruit", "a")
+def test_of_another_key_or_cut_short_it_is_made_anew_and_the_older_one_goes(tmp_path: Path) -> None:
+    indexed(tmp_path, LIBRARY)
+    index = indexed(tmp_path, LIBRARY[:1], "b")
+    assert len(index.passages) == 1 and len(list(tmp_path.iterdir())) == 1
     file = index.segments[0].folder / "passages.jsonl"
     file.write_bytes(file.read_bytes()[:-5])
-    assert open_index(tmp_path, "fruit", "a") is None
-    build_index(LIBRARY, tmp_path, "fruit", "a")
-    assert open_index(tmp_path, "fruit", "a") is not None
+    assert len(indexed(tmp_path, LIBRARY, "b").passages) == 4
+    assert len(indexed(tmp_path, [], "b").passages) == 4
 
 
 @pytest.mark.parametrize(
@@ -166,7 +162,7 @@ def name_of(number: int) -> str:
 def test_a_word_counts_as_often_as_it_stands_in_a_text_of_few_words_too(tmp_path: Path) -> None:
     few = Passage("", "few", "", "Okapi okapi " * 9 + "leaf " * 22)
     many = Passage("", "many", "", "Okapi " + " ".join(map(name_of, range(39))))
-    scores = dict(build_index([few, many], tmp_path, "t", "a").rank("okapi", 2))
+    scores = dict(indexed(tmp_path, [few, many]).rank("okapi", 2))
     # BM25 with k1 = 1.2, and b has no say: both have 40 words.
     assert scores[0] / scores[1] == pytest.approx((18 / 19.2) / (1 / 2.2), rel=1e-5)
 
@@ -195,7 +191,7 @@ def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_
         part("Costs", "A seal costs four euros."),
         part("", "Not of the pump.", "other.md"),
     ]
-    index = build_index(page, tmp_path, "pump", "a")
+    index = indexed(tmp_path, page)
     (found,) = index.search("seal failed second", 1)
     (cut,) = index.around([found], 15)
     assert cut.text == "The seal failed in the second trial.\n\nThe third trial was called off."
@@ -209,9 +205,7 @@ def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_
     both = index.search("trial", 2)
     assert len(both) == 2 and len(index.around(both, 40)) == 1, "one section is shown once"
     assert index.page("pump.md") == page[:4] and index.page("gone.md") == []
-    assert open_index(tmp_path, "pump", "a").page("pump.md") == page[:4], (
-        "also where none was found"
-    )
+    assert indexed(tmp_path, []).page("pump.md") == page[:4], "also where none was found"
     strange = part("", "Never found here.")
     assert index.around([strange], 40) == [strange]
 
@@ -245,7 +239,7 @@ def test_a_word_is_found_however_it_is_drawn_broken_or_joined(
         "Nothing of these stands in here.",
     )
     passages = [Passage("Notes", f"{n}.md", "", text) for n, text in enumerate(texts)]
-    index = build_index(passages, tmp_path, "drawn", "a")
+    index = indexed(tmp_path, passages)
     assert [passage.location for passage in index.search(query, 1)] == [f"{found}.md"]
 
 
@@ -267,7 +261,7 @@ def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_pa
         part("Trials", f"{prose} Two."),
         part("Trials", f"{prose} Three."),
     ]
-    index = build_index(page, tmp_path, "pump", "a")
+    index = indexed(tmp_path, page)
     (name,) = index.search("moves water", 1)
     (wide,) = index.around([name], 200)
     assert wide.text == "pump - it moves water\n\nSYNOPSIS\npump [--fast]"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.index import LexicalIndex, build_index
+from rubricem.agent.sources.index import LexicalIndex, stored_index
 from rubricem.agent.sources.python import (
     distribution_passages,
     library_passages,
@@ -103,7 +103,7 @@ def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
-    return build_index(library_passages(), tmp_path_factory.mktemp("index"), "library", "a")
+    return stored_index(tmp_path_factory.mktemp("index"), "library", "a", library_passages)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 from lxml.html import tostring
 
-from rubricem.agent.sources.fetch import KEPT_SECONDS, PageCache
+from rubricem.agent.sources.fetch import KEPT_SECONDS
 from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.pages.seen import visible
 from rubricem.agent.sources.readers.pdf import read_pdf
@@ -18,7 +18,6 @@ from rubricem.agent.sources.sandbox.web_text import (
     kind_of,
 )
 from rubricem.memory.errors import SourceError
-from rubricem.memory.schema import Passage
 from tests.support.pdfs import pdf
 from tests.support.sites import PageSite, Sent, article, names, page_reader
 
@@ -168,24 +167,20 @@ async def test_a_page_is_cut_into_passages_under_its_last_address(tmp_path: Path
 async def test_a_page_read_lately_is_not_fetched_again_and_a_failure_is_not_kept(tmp_path: Path):
     with PageSite({}) as site:
         allowed = (f"127.0.0.1:{site.port}",)
+        reader = page_reader(tmp_path, allowed=allowed)
         with pytest.raises(SourceError):
-            await page_reader(tmp_path, allowed=allowed).read(site.address("/"))
+            await reader.read(site.address("/"))
         site.pages["/"] = article("Caches", LONG)
-        first = await page_reader(tmp_path, allowed=allowed).read(site.address("/"))
+        first = await reader.read(site.address("/"))
         again = await page_reader(tmp_path, allowed=allowed).read(site.address("/#part"))
         assert first and again == first and len(site.asked) == 2
         with pytest.raises(SourceError, match="private network"):
             await page_reader(tmp_path).read(site.address("/"))
-
-
-def test_what_was_kept_expires_and_is_removed(tmp_path: Path):
-    passages = [Passage("t", "https://a.test/", "", "text")]
-    PageCache(tmp_path).keep("https://a.test/", passages)
-    assert PageCache(tmp_path).find("https://a.test/") == passages
-    (path,) = tmp_path.iterdir()
-    old = time.time() - KEPT_SECONDS
-    for wrong in (time.time() + KEPT_SECONDS, old):
-        os.utime(path, (wrong, wrong))
-        assert PageCache(tmp_path).find("https://a.test/") is None
-    PageCache(tmp_path).keep("https://b.test/", passages)
+        (path,) = tmp_path.iterdir()
+        old = time.time() - KEPT_SECONDS
+        for wrong in (time.time() + KEPT_SECONDS, old):
+            os.utime(path, (wrong, wrong))
+            assert await reader.kept(site.address("/")) is None
+        site.pages["/b"] = article("Stores", LONG)
+        await page_reader(tmp_path, allowed=allowed).read(site.address("/b"))
     assert not path.exists() and len(list(tmp_path.iterdir())) == 1
