@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import shutil
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -123,17 +122,11 @@ class Connection:
             cursor = None
             for _ in range(MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                found += [
-                    Offer(
-                        self._name,
-                        tool.name,
-                        tool.description or "",
-                        tool.input_schema,
-                        acts=not (tool.annotations and tool.annotations.read_only_hint),
-                    )
-                    for tool in page.tools
-                    if tool.name in self._server.tools
-                ]
+                for tool in page.tools:
+                    if tool.name in self._server.tools:
+                        acts = not (tool.annotations and tool.annotations.read_only_hint)
+                        told = tool.description or ""
+                        found.append(Offer(self._name, tool.name, told, tool.input_schema, acts))
                 if not (cursor := page.next_cursor):
                     break
         return found
@@ -201,9 +194,8 @@ class Connection:
             raise
         except TimeoutError as cause:
             self._break()
-            raise SourceError(
-                f"{place} did not {doing} within {self._server.seconds:g} s."
-            ) from cause
+            late = f"{place} did not {doing} within {self._server.seconds:g} s."
+            raise SourceError(late) from cause
         except Exception as cause:
             self._break()
             first: BaseException = cause
@@ -222,9 +214,7 @@ class Connection:
 
 PASSAGE_WORDS = 160
 MOST_CHARACTERS = 1_000_000
-"""of the result of one call"""
-MOST_JSON = MOST_CHARACTERS
-"""parsed as JSON, in this process"""
+"""of the result of one call, and of JSON that is parsed in this process"""
 MOST_ROWS = 1000
 LONGEST_NAME = 200
 _TEXTS = ("text", "content", "snippet", "body", "description", "summary")
@@ -265,7 +255,7 @@ def passages_of(
 
 
 def _json(text: str) -> Any:
-    listed = len(text) <= MOST_JSON and text.lstrip()[:1] in ("[", "{")
+    listed = len(text) <= MOST_CHARACTERS and text.lstrip()[:1] in ("[", "{")
     try:
         return json.loads(text) if listed else None
     except (ValueError, RecursionError):
@@ -275,14 +265,12 @@ def _json(text: str) -> Any:
 def _rows(value: Any) -> list[Mapping[str, Any]]:
     """The results in it; none unless each has a text."""
     if isinstance(value, Mapping):
-        held = next((value[k] for k in _LISTS if isinstance(value.get(k), list | dict)), None)
-        value = [value] if held is None else held
-    if isinstance(value, Mapping):
-        return _rows(value)
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        return []
-    whole = all(isinstance(row, Mapping) and _first(row, _TEXTS) for row in value)
-    return list(value) if whole else []
+        held = next((value[k] for k in _LISTS if isinstance(value.get(k), list | dict)), [value])
+        return _rows(held)
+    whole = isinstance(value, list) and all(
+        isinstance(row, Mapping) and _first(row, _TEXTS) for row in value
+    )
+    return value if whole else []
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -306,8 +294,6 @@ def _pieces(text: str) -> list[str]:
 
 PATIENCE = 2.0
 """seconds for which a question waits for servers that were missing; more may help the next one"""
-AGAIN = 10.0
-"""seconds after which a missing server is asked again"""
 
 
 class Equipped:
@@ -332,8 +318,8 @@ class Equipped:
         self.private: bool = getattr(search_tool, "private", True)
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
-        self._missing: dict[str, float] = {}
-        """servers whose tools are unknown, and when they were last asked"""
+        self._missing: set[str] = set()
+        """servers whose tools are unknown"""
         self._asking: dict[str, asyncio.Task[str]] = {}
 
     @property
@@ -364,10 +350,8 @@ class Equipped:
 
         Waits only a moment. A slower server is awaited in the background, for the next question.
         """
-        now = time.monotonic()
-        for name in [n for n, since in self._missing.items() if now - since >= AGAIN]:
-            if name not in self._asking:
-                self._asking[name] = asyncio.create_task(self._ask_offers(name))
+        for name in self._missing - self._asking.keys():
+            self._asking[name] = asyncio.create_task(self._ask_offers(name))
         if self._asking:
             await asyncio.wait(self._asking.values(), timeout=PATIENCE)
         ended = [name for name, task in self._asking.items() if task.done()]
@@ -380,9 +364,9 @@ class Equipped:
         try:
             offers = await self._connections[name].offers()
         except SourceError as error:
-            self._missing[name] = time.monotonic()
+            self._missing.add(name)
             return f"{error} Its tools are left out."
-        self._missing.pop(name, None)
+        self._missing.discard(name)
         self.offers |= {offer.name: offer for offer in offers}
         missing = sorted(set(self._servers[name].tools) - {offer.tool for offer in offers})
         return f"The MCP server {name} has no tool {', '.join(missing)}." if missing else ""

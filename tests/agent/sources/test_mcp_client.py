@@ -233,10 +233,7 @@ def test_what_was_read_of_the_sources_is_told_beside_tools_too() -> None:
     assert about(tools) == (search.name,), "of one that tells nothing its name"
 
 
-async def test_a_later_question_is_told_and_may_call_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("rubricem.agent.sources.mcp_client.AGAIN", 0.0)
+async def test_a_later_question_is_told_and_may_call_it(tmp_path: Path):
     port = free_port()
     wiki = ToolServer(url=f"http://127.0.0.1:{port}/mcp", tools=("page",), seconds=60)
     calling = plan().replace('"search">lru_cache maxsize None', '"wiki.page">lru_cache')
