@@ -269,7 +269,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
             "decoding": "free",
             "memory": "off",
             "concurrency": 2,
-            "context_tokens": 4096,
+            "context_tokens": 8192,
             "tool_calls": 1,
             "max_tokens": 16,
         }
