@@ -127,9 +127,7 @@ class _Reader:
             at += count
 
     def note(self) -> str:
-        lost = f"read without the values of {self._uncomputed} formulas that it does not keep"
-        told = without_hidden(self._unseen)
-        return "; ".join(filter(None, (lost if self._uncomputed else "", told)))
+        return without_hidden(self._unseen, self._uncomputed)
 
     def read_margins(self) -> None:
         """What is above and below each page, but for its number, as notes of the first section."""

@@ -151,10 +151,16 @@ def count_of(text: str, otherwise: int = 1) -> int:
     return int(text) if re.fullmatch("0*[1-9][0-9]{0,7}", text) else otherwise
 
 
-def without_hidden(hidden: Counter[str]) -> str:
-    """A note on how many sheets, rows, slides and the like nobody sees; "" if there are none."""
-    told = (f"{n} {what}{'s' * (n > 1)}" for what, n in sorted((+hidden).items()))
-    return f"read without what is hidden in it: {', '.join(told)}" if +hidden else ""
+def without_hidden(hidden: Counter[str], uncomputed: int = 0) -> str:
+    """A note on what is not told; "" if all is.
+
+    `hidden`: sheets, rows, slides and the like that nobody sees; `uncomputed`: formulas.
+    """
+    lost = f"read without the values of {uncomputed} formulas that it does not keep"
+    told = ", ".join(f"{n} {what}{'s' * (n > 1)}" for what, n in sorted((+hidden).items()))
+    return "; ".join(
+        [lost] * bool(uncomputed) + [f"read without what is hidden in it: {told}"] * bool(told)
+    )
 
 
 def seen(row: Row, hidden: Collection[int]) -> Row:

@@ -27,8 +27,6 @@ from rubricem.agent.sources.readers.office.page import (
 )
 from rubricem.agent.sources.readers.packages import Package, Sections, package_reader, value_of
 
-_NAMED = 3
-"""formulas without a kept value that are told by their places"""
 _REGION = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 _ESCAPED = re.compile(r"_x005F(_x[0-9A-F]{4}_)|_x00[01][0-9A-F]_")
 """a control character, and an underscore before what only looks like one"""
@@ -48,15 +46,10 @@ def read_sheets(package: Package) -> tuple[str, Sections, str]:
         if listed.get("state", "visible") != "visible":
             book.hidden["sheet"] += 1
             continue
-        outline.head(1, sheet := listed.get("name", ""))
-        outline.extend(tables.table_blocks(_Sheet(package, part, sheet, book).rows(), placed=True))
+        outline.head(1, listed.get("name", ""))
+        outline.extend(tables.table_blocks(_Sheet(package, part, book).rows(), placed=True))
         _add_beside(outline, package, part)
-    notes, more = list[str](), len(book.uncomputed) - _NAMED
-    if book.uncomputed:
-        places = ", ".join(book.uncomputed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        notes.append(f"read without the values of formulas that it does not keep: {places}")
-    notes.append(without_hidden(book.hidden))
-    return "", outline.sections(), "; ".join(filter(None, notes))
+    return "", outline.sections(), without_hidden(book.hidden, book.uncomputed)
 
 
 class _Book:
@@ -69,8 +62,8 @@ class _Book:
         self.since_1904 = any(e.get("date1904") in ("1", "true") for e in book.iter("workbookPr"))
         self.hidden = Counter[str]()
         """sheets, columns and rows that nobody sees, which are left out"""
-        self.uncomputed: list[str] = []
-        """places of formulas without a kept value"""
+        self.uncomputed = 0
+        """formulas without a kept value"""
         styles = package.part("xl/styles.xml")
         own = {e.get("numFmtId"): e.get("formatCode", "") for e in styles.iter("numFmt")}
         known = names_of("formats") | own
@@ -85,9 +78,9 @@ class _Book:
 class _Sheet:
     """The rows of a sheet, empty ones where it skips some."""
 
-    def __init__(self, package: Package, part: str, sheet: str, book: _Book) -> None:
+    def __init__(self, package: Package, part: str, book: _Book) -> None:
         self._elements = package.elements(part, "row")
-        self._sheet, self._book = sheet, book
+        self._book = book
         self._hidden = set[int]()
         """columns, from 1 on"""
         self._starting: dict[int, list[Region]] = defaultdict(list)
@@ -113,13 +106,13 @@ class _Sheet:
             for cell in element.iterchildren("c"):
                 column = _column(cell.get("r", "").rstrip("0123456789"))
                 cells += [""] * (min(column, tables.MOST_COLUMNS) - 1 - len(cells))
-                cells.append(self._value(cell, f"row {at}, column {len(cells) + 1}"))
+                cells.append(self._value(cell))
             row = self._merge(cells, at) if self._open or at in self._starting else cells
             is_hidden = element.get("hidden") in ("1", "true")
             self._book.hidden["row"] += is_hidden and bool(row)
             yield [] if is_hidden else seen(row, self._hidden)
 
-    def _value(self, cell: etree._Element, place: str) -> str:
+    def _value(self, cell: etree._Element) -> str:
         kind, style, book = cell.get("t", "n"), cell.get("s", "0"), self._book
         styled = int(style) if style.isdecimal() else 0
         code = book.formats[styled] if styled < len(book.formats) else ""
@@ -128,8 +121,7 @@ class _Sheet:
         parts = {element.tag: element for element in cell}
         value = _rich(parts["is"]) if "is" in parts else ""
         value = parts["v"].text or "" if "v" in parts else value
-        if kind == "n" and "f" in parts and not value:
-            book.uncomputed.append(f"{self._sheet}!{cell.get('r') or place}")
+        book.uncomputed += kind == "n" and "f" in parts and not value
         if kind == "n":
             return show(value, code, since_1904=book.since_1904) if value else ""
         if kind == "b":

@@ -32,8 +32,7 @@ def read_slides(package: Package) -> tuple[str, Sections, str]:
         if root.get("show") in ("0", "false"):
             hidden["slide"] += 1
             continue
-        beside = [*package.relations(part).values()]
-        notes = [each for each in beside if "/notesSlides/" in each]
+        notes = [each for each in package.relations(part).values() if "/notesSlides/" in each]
         roots = ((part, root), *((each, package.part(each)) for each in notes))
         shapes = [(each, *shape) for each, root in roots for shape in _shapes(root)]
         titles = (" ".join(drawn_lines(shape)) for _, kind, shape in shapes if kind in _TITLES)
@@ -49,17 +48,7 @@ def read_slides(package: Package) -> tuple[str, Sections, str]:
                 page.image(next((e.get("descr", "") for e in shape.iter("cNvPr")), ""))
             elif kind not in _NO_CONTENT and kind not in _TITLES:
                 _add_paragraphs(page, shape, bulleted=kind == _CONTENT and each == part)
-        for each in (each for each in beside if "/comments/" in each):
-            _add_comments(page, package.part(each))
     return "", tuple(e for e in page.sections() if e.text != e.heading), without_hidden(hidden)
-
-
-def _add_comments(page: Page, root: etree._Element) -> None:
-    for comment in root.iter("cm", "reply"):
-        texts = [e.text or "" for e in comment.iterchildren("text")]
-        for body in comment.iterchildren("txBody"):  # since 2021
-            texts += drawn_lines(body)
-        page.note("comment", [[("", " ".join(texts))]])
 
 
 def _shapes(root: etree._Element) -> Iterator[tuple[str, etree._Element]]:

@@ -27,8 +27,7 @@ _HEADING = re.compile(r"heading ([1-9]\d?)")
 _DEEPER = re.compile("list (?:bullet|number) ([2-5])")
 _PART = "word/document.xml"
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag", "body"})
-_DELETED = ("del", "moveFrom")
-_NO_TEXT = frozenset({"Fallback", "pPr", "rPr", "sdtPr", "instrText", "rt"})
+_NO_TEXT = frozenset({"Fallback", "pPr", "rPr", "sdtPr", "instrText", "rt", "del", "moveFrom"})
 _SIGNS = {"tab": " ", "ptab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _MOVED = 4
 """half points from which on a position is that of a superscript or subscript"""
@@ -45,7 +44,6 @@ def read_word(package: Package) -> tuple[str, Sections]:
     body = _Body(package)
     body.read_margins()
     body.read(package.body(_PART))
-    body.read_leftover_notes()
     return body.title, body.page.sections()
 
 
@@ -140,14 +138,6 @@ class _Body:
                     told.add(line)
                     self.page.note(kind, [[("", line)]])
 
-    def read_leftover_notes(self) -> None:
-        """Notes to which nothing leads, unless that is because it was deleted."""
-        left = [e for notes in self._notes.values() for e in notes.values()]
-        if left:
-            self.page.head(1, [("", "Notes")])
-        for element in left:
-            self.read(element)
-
     def _paragraph(self, element: etree._Element) -> None:
         page, runs = self.page, self._runs(element)
         styles = self._based(value_of(element, "pPr/pStyle"))
@@ -234,9 +224,7 @@ class _Body:
         tag = element.tag
         if tag == "p":
             self._codes.clear()
-        if tag in _DELETED:
-            self._forget_notes(element)
-        elif tag == "r":
+        if tag == "r":
             for mark in element.iterchildren("fldChar"):
                 turned = {"begin": [*self._codes[-1:], True], "separate": [False]}
                 self._codes[-1:] = turned.get(mark.get("fldCharType", ""), [])
@@ -254,7 +242,6 @@ class _Body:
     def _run(self, run: etree._Element, *, linked: bool) -> Iterator[Run]:
         at = self._standing(run)
         if at is None:
-            self._forget_notes(run)
             return
         at = "note" if linked and at == "sup" else at
         for element in run:
@@ -302,12 +289,6 @@ class _Body:
             if tag == "position" and count_of(to.strip("-"), 0) >= _MOVED:
                 return "sub" if to[0] == "-" else "sup"
         return ""
-
-    def _forget_notes(self, element: etree._Element) -> None:
-        """What is deleted leads to notes that are so too."""
-        for kind, notes in self._notes.items():
-            for reference in element.iter(f"{kind}Reference"):
-                notes.pop(reference.get("id", ""), None)
 
 
 def _own(parent: etree._Element, tag: str) -> Iterator[etree._Element]:

@@ -104,16 +104,12 @@ class _Unpacking(Holder):
                         most, locked = RATIO * told.compress_size, bool(told.flag_bits & 1)
                         yield _Entry(told.filename, most, partial(archive.open, told), locked)
             return
-        if kind != ".tar":
+        if kind not in (".tar", ".tgz") and PurePosixPath(at.stem).suffix.lower() != ".tar":
             size = file.seek(0, 2)
             file.seek(0)
-            inside = _Entry(at.stem, RATIO * size, partial(_OPENS[kind], file))
-            if kind != ".tgz" and PurePosixPath(at.stem).suffix.lower() != ".tar":
-                yield inside
-                return
-            file = BytesIO(content := self._content(inside))
-            self.left += len(content)  # it is counted by its files
-        with tarfile.open(fileobj=file, mode="r:") as tar:
+            yield _Entry(at.stem, RATIO * size, partial(_OPENS[kind], file))
+            return
+        with tarfile.open(fileobj=file, mode="r:*") as tar:
             for member in tar:
                 if member.isfile():
                     yield _Entry(member.name, MOST_BYTES, partial(tar.extractfile, member))

@@ -47,8 +47,13 @@ _TOO_DEEP = re.compile(r"^((?: {0,3}>){20})[> ]+|^( {50}) +(?=[-*+] |\d{1,9}[.)]
 """of quotes and lists in each other, what nobody reads, and its parser leaves out"""
 _OPEN_TAG = re.compile(r"^ {0,3}<(?=[^>\n]{50000})", re.M)
 """one that nothing closes, told as code: its parser takes 300 bytes for each of its attributes"""
-_MOST_TARGETS = 20_000
-"""of links, that lines name; as text, they take a tenth of the time"""
+_MOST_TARGETS = 2000
+"""of links, that lines name, for which its parser takes the square of their number"""
+_TARGET = re.compile(
+    r"^ {0,3}\[(?!\^)([^\[\]\n]{1,200})\]:[ \t]*\S++(?:[ \t]++(?:\"[^\"\n]*+\"|'[^'\n]*+'))?"
+    r"[ \t]*$\n?",
+    re.M,
+)
 _PART = 200_000
 """characters of HTML read at a time, from heading to heading"""
 
@@ -88,9 +93,15 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
 
     They are read in parts that begin at a heading, under the ones above; `get_on` follows each.
     """
+    from markdown_it.common.utils import normalizeReference
+
     text = _OPEN_TAG.sub("    <", _TOO_DEEP.sub(r"\1\2 ", text))
-    reader, sections = _reader(linked=text.count("]: ") < _MOST_TARGETS), list[Section]()
-    tokens = reader.parse(text)
+    reader, sections, known = _reader(), list[Section](), dict[str, Any]()
+    if text.count("]: ") > _MOST_TARGETS:
+        names = (normalizeReference(found[1]) for found in _TARGET.finditer(text))
+        known["references"] = {name: {"href": "", "title": ""} for name in names}
+        text = _TARGET.sub("", text)
+    tokens = reader.parse(text, known)
     path, above, start, size = list[tuple[int, str]](), "", 0, 0
 
     def told(tokens: Any) -> str:
@@ -116,7 +127,7 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
 
 
 @cache
-def _reader(*, linked: bool) -> "MarkdownIt":
+def _reader() -> "MarkdownIt":
     from markdown_it import MarkdownIt
     from mdit_py_plugins.deflist import deflist_plugin
     from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -125,7 +136,7 @@ def _reader(*, linked: bool) -> "MarkdownIt":
     from mdit_py_plugins.superscript import superscript_plugin
 
     reader = MarkdownIt("commonmark", {"html": True, "maxNesting": 60})
-    reader.enable(["table", "strikethrough"]).disable([] if linked else ["reference"])
+    reader.enable(["table", "strikethrough"])
     reader.use(footnote_plugin).use(deflist_plugin).use(superscript_plugin).use(sub_plugin)
     reader.use(
         dollarmath_plugin,

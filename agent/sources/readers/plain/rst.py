@@ -8,7 +8,7 @@ not know, as most of Sphinx's, is lost.
 import csv
 import re
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import compress, pairwise
 from textwrap import dedent
 
 from rubricem.agent.sources.readers.encoding import names_of
@@ -249,8 +249,9 @@ class Rst(Markup):
 def drawn_table(lines: list[str], inline: Callable[[str], str]) -> str:
     """A table in HTML that is drawn in columns or, as its first line has a +, cell by cell."""
     rows, headers = (_grid if lines[0][0] == "+" else _columns)(lines[0], lines[1:])
-    told = [[inline(text) for (text,) in row] for row in rows if row]
-    return table(told, headers or None)
+    filled = [any(text for (text,) in row) for row in rows]
+    told = ([inline(text) if text else "" for (text,) in row] for row in compress(rows, filled))
+    return table(told, sum(filled[:headers]) or None)
 
 
 _Cells = list[list[str]]
