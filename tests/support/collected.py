@@ -60,6 +60,7 @@ from rubricem.training.collect.questions import Question
 from rubricem.training.collect.remote import GroupJob, RemoteGroups, Said, collect_here, known_error
 from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.rows.compile import each_row
+from rubricem.training.rows.credit import Dependence, RowRule
 from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"
@@ -68,6 +69,12 @@ QUESTIONS = tuple(
     Question(id=str(n), question=text)
     for n, text in enumerate(["What is one?", "What is two?", "What is three?"])
 )
+
+
+IDENTITY = RowRule(
+    dependence=Dependence(weights=((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)))
+)
+"""every stage's return is its own reward"""
 
 
 def two_turns(before: str, sampling: Sampling) -> str:

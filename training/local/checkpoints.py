@@ -35,7 +35,7 @@ from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomi
 from rubricem.training.local.local_config import retired
 from rubricem.training.show.training import LOCK, RECORD, STEPS, object_of, steps_of
 
-FILES, STEP, TRAINER, CARD = "files.json", "step.json", "trainer.pt", "README.md"
+FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
 CONFIG = {"lora": "adapter_config.json", "full": "config.json"}
 _LISTED = TypeAdapter(dict[str, tuple[int, str]])
@@ -68,7 +68,6 @@ def write_files(folder: Path, saved: Saved) -> None:
         hashes["adapter_sha256"] = hash_of(folder / ADAPTER)
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / STEP).write_text(json.dumps({"place": saved.place}), encoding="utf-8")
-    (folder / CARD).write_text(_card(saved), encoding="utf-8")
     write_note(folder, note.model_copy(update=hashes))
 
 
@@ -84,20 +83,6 @@ def _write_weights(
         _write_model(folder / MODEL, template, weights)
         hashes["model_sha256"] = hash_of(folder / MODEL)
     return hashes
-
-
-def _card(saved: Saved) -> str:
-    """A checkpoint's page on the Hugging Face hub: its head, and which numbers are beside it."""
-    note, lora = saved.note, saved.note.adaptation == "lora"
-    head = {
-        "base_model": saved.config.get("base_model_name_or_path", Path(note.base).name),
-        "library_name": "peft" if lora else "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["rubricem", note.method, note.adaptation],
-    }
-    lines = [f"{name}: {json.dumps(value)}" for name, value in head.items()]
-    told = f"Step {note.step} of a training by {note.method} with rubricem; {NOTE} says of what."
-    return "\n".join(["---", *lines, "---", "", told, ""])
 
 
 def write_whole(

@@ -40,10 +40,10 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.agent.weights.checkpoints import gguf_fields, is_checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
+from rubricem.memory.errors import PolicyError, WeightsError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.load import load_base, memory_told, release_memory, vocabulary_size
+from rubricem.training.local.load import load_base, memory_told, release_memory
 from rubricem.training.local.ranks import CPU
 from rubricem.training.local.weights import Adapter
 
@@ -298,37 +298,6 @@ def record(of: Callable[[Tensor], Tensor], given: Tensor) -> Callable[[Tensor], 
     return replay
 
 
-@torch.inference_mode()
-def check_rows_apart(model: Any) -> None:
-    """Raises SettingsError for a model that cannot read rows of uneven lengths side by side."""
-    words = vocabulary_size(model)
-    one, other = ([n % words for n in range(start, start + 6)] for start in (1, 9))
-    try:
-        rows = RowCache(model, 2)
-        rows.extend([0], [one[:4]])
-        rows.extend([1], [other[:1]])
-        together = rows.extend([1, 0], [other[1:3], one[4:5]])
-        # One token of each, which is read in another way.
-        together = torch.cat([together, rows.extend([0, 1], [one[5:], other[3:4]])])
-        texts = (other[:3], one[:5], one, other[:4])
-        alone = torch.stack(
-            [
-                model.base_model(
-                    input_ids=torch.tensor([text], device=model.device), use_cache=False
-                ).last_hidden_state[0, -1]
-                for text in texts
-            ]
-        )
-        apart = float(((together - alone).float().norm(dim=1) / alone.float().norm(dim=1)).max())
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
-        apart = 1.0
-    if not apart <= torch.finfo(model.dtype).eps ** 0.5:
-        raise SettingsError(
-            f"a {model.config.model_type} model cannot write several texts side by side.",
-            "Leave `sampler` out under [rounds]: llama.cpp or a server samples from it.",
-        )
-
-
 def draw_tokens(logits: Tensor, heats: Tensor, lucks: Tensor) -> tuple[Tensor, Tensor]:
     """A token of each row of (n, V) float32 logits, and its log-probability at temperature 1.
 
@@ -533,8 +502,7 @@ async def open_torch(
 ) -> AsyncIterator[TorchPolicy]:
     """The policy of a catalogue name, a GGUF file or a checkpoint; freed at the end.
 
-    Raises WeightsError as `WeightsStore.model_files` does, SettingsError for a model that cannot
-    write several texts side by side.
+    Raises WeightsError as `WeightsStore.model_files` does.
     """
     files = await WeightsStore(weights_dir).model_files(model)
     told = LlamaConfig(context_tokens=LEAST_CONTEXT, threads=1)
@@ -568,8 +536,7 @@ def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
             adapter = Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
             for weight in adapter.parameters():
                 weight.data = weight.data.to(base.dtype)  # once, and not at each pass
-    check_rows_apart(model.to(config.device))
-    return model
+    return model.to(config.device)
 
 
 @lru_cache(maxsize=1)

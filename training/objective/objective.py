@@ -36,6 +36,9 @@ from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import LARGEST_IMPORTANCE, ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES
 
+Signals = Mapping[str, tuple[Tensor, Tensor]]
+"""values and the tokens where they count, (B, T) and (B, T) bool, by the name of their metric"""
+
 
 @dataclass(frozen=True, slots=True)
 class LossMetrics:
@@ -46,6 +49,25 @@ class LossMetrics:
     """for a mean, the number of tokens in its total; a total whose name is missing is a sum"""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """the largest value over all tokens"""
+
+    @classmethod
+    def of(cls, means: Signals, sums: Signals, peaks: Signals | None = None) -> "LossMetrics":
+        """Those of a batch, but for sums and means over no token; peaks are not negative.
+
+        They are computed on its device, and transferred all at once.
+        """
+        added, largest = {**sums, **means}, peaks or {}
+        held = [_mask_out(v.detach(), where) for v, where in (*added.values(), *largest.values())]
+        found = [values.sum() for values in held[: len(added)]]
+        found += [where.sum() for _, where in added.values()]
+        found += [values.max() for values in held[len(added) :]]
+        numbers = torch.stack([one.double() for one in found]).tolist()
+        counts = dict(zip(added, numbers[len(added) :], strict=False))
+        return cls(
+            totals={n: total for n, total in zip(added, numbers, strict=False) if counts[n]},
+            tokens={name: counts[name] for name in means if counts[name]},
+            peaks=dict(zip(largest, numbers[2 * len(added) :], strict=True)),
+        )
 
     def __add__(self, other: "LossMetrics") -> "LossMetrics":
         def join(part: str, of: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -119,11 +141,9 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     """
     surprise = -_mask_out(logprobs, batch.mask)
     loss = (batch.weights * surprise).sum()
-    ledger = Ledger()
-    ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
-    ledger.mean("negative_log_likelihood", surprise, batch.mask)
-    _measure_stages(ledger, batch, surprise)
-    return ObjectiveResult(loss, ledger.close())
+    means = {"negative_log_likelihood": (surprise, batch.mask), **_by_stage(batch, surprise)}
+    counted = {"tokens": (torch.ones_like(surprise), batch.mask)}
+    return ObjectiveResult(loss, LossMetrics.of(means, counted))
 
 
 EXPONENT_BOUND = 20.0
@@ -187,46 +207,9 @@ def _k3(away: Tensor) -> Tensor:
     return held.exp() - held - 1
 
 
-class Ledger:
-    """Collects the metrics of a batch on its device, and transfers them all at once."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, Tensor] = {}
-        self._tokens: dict[str, Tensor] = {}
-        self._peaks: dict[str, Tensor] = {}
-        self._means: set[str] = set()
-
-    def sum(self, name: str, values: Tensor, where: Tensor) -> None:
-        """The sum of the values at the tokens in `where`, (B, T) bool."""
-        self._totals[name] = _mask_out(values.detach(), where).sum()
-        self._tokens[name] = where.sum()
-
-    def mean(self, name: str, values: Tensor, where: Tensor) -> None:
-        """The mean of the values at these tokens."""
-        self.sum(name, values, where)
-        self._means.add(name)
-
-    def peak(self, name: str, values: Tensor, where: Tensor) -> None:
-        """The largest of these values, which must not be negative; 0 if there are none."""
-        self._peaks[name] = _mask_out(values.detach(), where).max()
-
-    def close(self) -> LossMetrics:
-        """All metrics so far, without sums and means over no token."""
-        parts = (self._totals, self._tokens, self._peaks)
-        flat = [tensor.double() for part in parts for tensor in part.values()]
-        numbers = iter(torch.stack(flat).tolist())
-        totals, tokens, peaks = ({name: next(numbers) for name in part} for part in parts)
-        there = [name for name, count in tokens.items() if count]
-        return LossMetrics(
-            totals={name: totals[name] for name in there},
-            tokens={name: tokens[name] for name in there if name in self._means},
-            peaks=peaks,
-        )
-
-
 def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig) -> LossMetrics:
     """The metrics of a batch: over all trained tokens, by objective, and by stage."""
-    ledger, mask = Ledger(), batch.mask
+    mask, gap = batch.mask, (terms.old - batch.behaviour).abs()
     signals = {
         "clipped_low": (terms.ratio < 1 - config.clip[0]) & (batch.advantages < 0),
         "clipped_high": (terms.ratio > 1 + config.clip[1]) & (batch.advantages > 0),
@@ -235,31 +218,33 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
         "surprise": -terms.new,
         "importance": terms.importance,
         "importance_square": terms.importance**2,
+        "advantage_size": batch.advantages.abs(),
     }
     if config.importance == "truncate":
         weight = _bounded_exp(terms.old - terms.behaviour)
         signals["importance_truncated"] = weight > LARGEST_IMPORTANCE
     if terms.divergence is not None:
         signals["kl_reference"] = terms.divergence
-    ledger.sum("tokens", torch.ones_like(terms.new), mask)
-    for name, values in signals.items():
-        ledger.mean(name, values.float(), mask)
-    ledger.peak("ratio", terms.ratio, mask)
-    # How far the trainer's log-probabilities are from the sampler's for the same tokens.
-    gap = (terms.old - batch.behaviour).abs()
-    ledger.mean("scaffold_gap", gap, mask & ~batch.sampled)
-    ledger.mean("sampler_gap", gap, batch.sampled)
-    ledger.peak("sampler_gap", gap, batch.sampled)
-    ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
-    for number, objective in enumerate(OBJECTIVES):
-        where = batch.objectives == number
-        ledger.sum(f"{objective}_loss", batch.weights * terms.policy, where)
-    ledger.mean("advantage_size", batch.advantages.abs(), mask)
-    _measure_stages(ledger, batch, terms.policy)
-    return ledger.close()
+    means = {
+        **{name: (values.float(), mask) for name, values in signals.items()},
+        # How far the trainer's log-probabilities are from the sampler's for the same tokens.
+        "scaffold_gap": (gap, mask & ~batch.sampled),
+        "sampler_gap": (gap, batch.sampled),
+        "kl_behaviour": (_k3(terms.behaviour - terms.new), batch.sampled),
+        **_by_stage(batch, terms.policy),
+    }
+    sums = {
+        f"{objective}_loss": (batch.weights * terms.policy, batch.objectives == number)
+        for number, objective in enumerate(OBJECTIVES)
+    }
+    sums["tokens"] = (torch.ones_like(terms.new), mask)
+    peaks = {"ratio": (terms.ratio, mask), "sampler_gap": (gap, batch.sampled)}
+    return LossMetrics.of(means, sums, peaks)
 
 
-def _measure_stages(ledger: Ledger, batch: Batch, loss: Tensor) -> None:
+def _by_stage(batch: Batch, loss: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Means over the tokens of each stage, which separate its loss per token from its length."""
-    for number, stage in enumerate(Stage):
-        ledger.mean(f"{stage}_loss", loss, batch.mask & (batch.stages == number))
+    return {
+        f"{stage}_loss": (loss, batch.mask & (batch.stages == number))
+        for number, stage in enumerate(Stage)
+    }

@@ -39,7 +39,7 @@ from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.numbers import REFLECT, numbers_of, reflection_numbers, rows_numbers
 from rubricem.training.rounds.rollouts import Sampled
-from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, MOST_LAG, TABLE, RoundsConfig
+from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     Metrics,
     RoundFolders,
@@ -136,25 +136,6 @@ async def all_of(
         for task in (*tasks, stopped):
             task.cancel()
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
-
-
-def usable(found: Compiled, lag: int, max_row_tokens: int) -> RoundRows:
-    """The rows of a round whose policy lags by so many updates that may be trained on."""
-    stale = Compiled(dropped={f"older than {MOST_LAG} updates": len(found.rows)})
-    kept = stale if lag > MOST_LAG else trainable(found.rows, max_row_tokens)
-    kept += Compiled(dropped=found.dropped)
-    return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
-
-
-def lag_of(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
-    """By how many updates the policy of round `number` lags behind one with `updates` updates.
-
-    `versions` are the versions that the policies of the rounds up to this one reported, `sampled`
-    the updates that each should have had. A policy that reports the version of an earlier round is
-    that earlier policy; this detects servers whose weights were not replaced. A round that trained
-    nothing left the policy as it was, and does not count as an update anywhere.
-    """
-    return updates - sampled[versions.index(versions[number])]
 
 
 OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
@@ -313,12 +294,14 @@ class Rounds:
         return groups, self._usable(found, number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
-        """The rows of a round on which a policy with so many updates may be trained."""
-        rounds, changes = range(number + 1), self.updates.changes
-        versions = [self.folders.round(n).manifest().policy_version for n in rounds]
-        sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
-        behind = lag_of(versions, sampled, number, changes(updates))
-        return usable(found, behind, self.max_row_tokens)
+        """The rows of a round on which a policy with so many updates may be trained.
+
+        Rollouts lag by `ahead` updates at most, and reflections by one more.
+        """
+        changes = self.updates.changes
+        lag = changes(updates) - changes(max(number - self.config.ahead, 0))
+        kept = trainable(found.rows, self.max_row_tokens) + Compiled(dropped=found.dropped)
+        return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:

@@ -41,8 +41,6 @@ CHANGEABLE = {
 ADDED = ("rubric", "gated", "system_prompt", "passages", "passage_words", "sampler")
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 VLLM = "vllm-lora"
-MOST_LAG = 2
-"""updates between the policy that wrote a row and the one it trains; older rows are dropped"""
 
 
 class RoundsConfig(GroupsConfig, SampledConfig):

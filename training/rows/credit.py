@@ -102,25 +102,6 @@ PAPER = Dependence(
 """For plan, research, review and answer (RubricEM, appendix F.1.2)"""
 
 
-def _of_rows(weights: Floats) -> Dependence:
-    return Dependence(weights=tuple(map(tuple, weights.tolist())))
-
-
-def broadcast(stages: int = 4) -> Dependence:
-    """Answer-only credit: every stage's return is the reward of the last one."""
-    return _of_rows(np.tile(np.eye(stages)[-1], (stages, 1)))
-
-
-def identity(stages: int = 4) -> Dependence:
-    """Myopic credit: every stage's return is its own reward."""
-    return _of_rows(np.eye(stages))
-
-
-def total(stages: int = 4) -> Dependence:
-    """Every stage's return is the sum of its own and all later rewards; the first's, of all."""
-    return _of_rows(np.triu(np.ones((stages, stages))))
-
-
 def stage_advantages(returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6) -> Floats:
     """Normalise each stage's returns, (n, K), over the group, to standard deviations.
 
@@ -162,8 +143,10 @@ class RowRule(Value):
 SS_GRPO = RowRule()
 CREDITS = {
     "ss-grpo": SS_GRPO,
-    "answer-only": RowRule(dependence=broadcast()),
-    "sum": RowRule(dependence=total(), pooled=True),
+    # Every stage's return is the reward of the last one.
+    "answer-only": RowRule(dependence=Dependence(weights=((0.0, 0.0, 0.0, 1.0),) * 4)),
+    # It is the sum of all rewards.
+    "sum": RowRule(dependence=Dependence(weights=np.triu(np.ones((4, 4))).tolist()), pooled=True),
 }
 
 

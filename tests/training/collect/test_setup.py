@@ -23,11 +23,11 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, check_options, open_collector
 from rubricem.training.local.local_config import read_toml
-from rubricem.training.rows.credit import RowRule, identity, policy_rows
+from rubricem.training.rows.credit import policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
 from tests.conftest import refusal
-from tests.support.collected import judgement
+from tests.support.collected import IDENTITY, judgement
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.token_servers import Json, RecordedServer, spelled, spelling
@@ -287,7 +287,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
         for trajectory in group.trajectories:
             await _token_in_token_out(trajectory, collector)
         scores = [judgement(first, [1.0] * 4), judgement(second, [0.0] * 4)]
-        rows = policy_rows(group, scores, RowRule(dependence=identity())).rows
+        rows = policy_rows(group, scores, IDENTITY).rows
     assert len(rows) == 2 and all(row.ratio_allowed for row in rows)
     assert sum(rows[0].loss_mask) == sum(token_sequence(first.segments).written)
 

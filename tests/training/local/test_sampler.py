@@ -13,7 +13,7 @@ import pytest_asyncio
 import torch
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local import sampler
 from rubricem.training.local.load import load_base
@@ -24,12 +24,10 @@ from rubricem.training.local.sampler import (
     TorchConfig,
     TorchPolicy,
     Vocabulary,
-    check_rows_apart,
     draw_tokens,
     open_torch,
 )
 from tests.support.tiny import vocabulary, write_tiny
-from tests.training.local.test_load import folder_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -240,16 +238,6 @@ def test_the_pass_of_a_gpu_writes_what_rows_of_their_own_do(
         for row, (token, logprob) in mine.items():
             assert other[row] == (token, pytest.approx(logprob, abs=1e-4))
             texts[row].append(token)
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_models_whose_rows_mix_are_refused(tmp_path: Path):
-    for kind in ("llama", "qwen3"):
-        check_rows_apart(load_base(folder_of(tmp_path / kind, kind)))
-    mamba = load_base(folder_of(tmp_path / "mamba", "mamba", state_size=4))
-    with pytest.raises(SettingsError, match="cannot write several texts") as refused:
-        check_rows_apart(mamba)
-    assert "sampler" in refused.value.remedy
 
 
 @pytest.mark.model

@@ -23,15 +23,12 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rounds import both_updates, lag_of, usable
+from rubricem.training.rounds.rounds import both_updates
 from rubricem.training.rounds.update import RoundGroup, RoundRows
-from rubricem.training.rows.credit import Compiled, RowRule, identity
-from tests.support.collected import candidate, judgement
+from tests.support.collected import IDENTITY, candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of
 from tests.training.rows.test_credit import rollout
-
-IDENTITY = RowRule(dependence=identity())
 
 
 def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> RoundGroup:
@@ -89,40 +86,20 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     assert reflected["reflection/malformed_share"] == 0.5
 
 
-def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted():
-    rows = tuple(row(n, "policy") for n in range(3))
-    bad = row(3, "policy", ratio_allowed=False)
-    found = Compiled((*rows, bad), {"it was not judged": 2})
-    kept = usable(found, 1, 100)
-    assert kept.rows == rows and kept.lags == (1, 1, 1)
-    assert kept.dropped == {"it was not judged": 2, "retokenised or forced": 1}
-    assert usable(found, 3, 100).dropped["older than 2 updates"] == 4
-    assert usable(found, 0, 10).dropped["longer than 10 tokens"] == 3
-    cut = usable(found, 0, 12)
-    assert [(len(r.ids), r.cut_tokens) for r in cut.rows] == [(12, 12)] * 3
-    assert rows_numbers(cut, RoundRows())["rows/cut"] == 3
-
-
-def test_the_lag_goes_by_the_version_that_the_policy_names():
-    sampled = [0, 0, 1, 2]
-    assert lag_of(["a", "a", "b", "c"], sampled, 3, 3) == 1
-    assert lag_of(["a", "a", "b", "b"], sampled, 3, 3) == 2, "it still is the one after one update"
-    assert lag_of(["a", "a", "a", "a"], sampled, 3, 4) == 4
-
-
 def test_advantages_and_staleness_are_of_the_rows_that_are_trained():
     trained = [
         row(n, "policy", advantage, stages=(-1,) * 10 + (0,) * 6 + (-1,) * 3 + (3,) * 5)
         for n, advantage in enumerate((1.5, -0.5))
     ]
-    reflections = RoundRows((row(2, "reflect"),), {"older than 2 updates": 3}, (2,))
+    reflections = RoundRows((row(2, "reflect"),), {"it was not judged": 3}, (2,))
     found = rows_numbers(RoundRows(tuple(trained), {}, (1, 1)), reflections)
     assert (found["rows/policy"], found["rows/reflect"]) == (2, 1)
     assert found["advantage/plan/mean"] == 0.5 and found["advantage/answer/size/max"] == 1.5
     assert found["advantage/plan/positive_share"] == 0.5
     assert found["staleness/mean"] == pytest.approx(4 / 3) and found["staleness/max"] == 2
-    assert found["dropped"] == 3 == found["dropped/older than 2 updates"]
+    assert found["dropped"] == 3 == found["dropped/it was not judged"]
     assert "advantage/research/mean" not in found
+    assert rows_numbers(RoundRows((trained[0].first(18),)), RoundRows())["rows/cut"] == 1
 
 
 def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from rubricem.agent.weights.checkpoints import NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError
 from rubricem.training.rounds.rollouts import VllmServer, refresh_server
 from rubricem.training.rounds.update import RoundFolders
-from tests.support.rows import Parts, quiet
+from tests.support.rows import quiet
 from tests.support.token_servers import Engine
 from tests.support.waiting import wait_for
 
@@ -132,20 +131,3 @@ async def test_a_command_that_nobody_waits_for_any_more_is_ended(tmp_path: Path)
     # It would give the server a checkpoint that is no more asked for.
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text()), 0)
-
-
-async def test_a_server_that_was_not_refreshed_is_found_by_its_version(tmp_path: Path):
-    parts = Parts(tmp_path, 4)
-    open_round = parts.open_round
-
-    def same(number: int, batch: Any) -> Any:
-        # Its policy names itself as in the first round, whatever it was given.
-        (parts.folders.policy(number) / "weights").unlink(missing_ok=True)
-        return open_round(number, batch)
-
-    parts.open_round = same  # type: ignore[method-assign]
-    await parts.rounds().run()
-    lines = parts.updates.lines
-    assert [line["staleness/max"] for line in lines[:3]] == [0, 1, 2]
-    assert [line["rows/policy"] for line in lines] == [4, 4, 4, 0], "three updates old"
-    assert lines[3]["dropped/older than 2 updates"] == 8

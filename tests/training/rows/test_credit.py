@@ -37,10 +37,7 @@ from rubricem.training.rows.credit import (
     UNSCORED_REFLECTION,
     Dependence,
     Floats,
-    RowRule,
     absent_stages,
-    broadcast,
-    identity,
     policy_rows,
     reflection_rows,
     row_rule,
@@ -49,10 +46,19 @@ from rubricem.training.rows.credit import (
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
-from tests.support.collected import ONE, TWO, candidate, group, judgement, policy_segment, rollout
+from tests.support.collected import (
+    IDENTITY,
+    ONE,
+    TWO,
+    candidate,
+    group,
+    judgement,
+    policy_segment,
+    rollout,
+)
 
 TOOL = Author.TOOL
-IDENTITY, ANSWER_ONLY = RowRule(dependence=identity()), CREDITS["answer-only"]
+ANSWER_ONLY = CREDITS["answer-only"]
 
 
 def test_each_token_of_the_policy_gets_the_advantage_of_its_stage():
@@ -289,7 +295,7 @@ def grpo(rewards: Floats) -> Floats:
 @MANY
 @given(SCORES)
 def test_identity_is_grpo_stage_by_stage(scores: Floats) -> None:
-    found = stage_advantages(identity().returns(scores))
+    found = stage_advantages(IDENTITY.dependence.returns(scores))
     expected = np.stack([grpo(scores[:, k]) for k in range(4)], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -299,7 +305,7 @@ def test_identity_is_grpo_stage_by_stage(scores: Floats) -> None:
 def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: Floats) -> None:
     answer = grpo(scores[:, 3])
     lone = stage_advantages(Dependence(weights=((1.0,),)).returns(scores[:, 3:]))
-    everywhere = stage_advantages(broadcast().returns(scores))
+    everywhere = stage_advantages(ANSWER_ONLY.dependence.returns(scores))
     np.testing.assert_allclose(lone[:, 0], answer, atol=1e-9)
     for k in range(4):
         np.testing.assert_allclose(everywhere[:, k], answer, atol=1e-9)
@@ -332,20 +338,20 @@ NO_REVIEW, NO_ANSWER = [[False, False, True, False]], [[False, False, False, Tru
         ([[1.0, 0.0, 0.5, 1.0]], PAPER, None, [[2.1, 1.0, 1.3, 1.0]]),
         # .5 + .4*1 + .6*0 + .8*.25, 1 + .4*0 + .8*.25, 0 + .8*.25, .25
         ([[0.5, 1.0, 0.0, 0.25]], PAPER, None, [[1.1, 1.2, 0.2, 0.25]]),
-        ([[1.0, 0.0, 0.25], [0.5, 1.0, 0.75]], broadcast(3), None, [[0.25] * 3, [0.75] * 3]),
-        ([[1.0, 0.0, 0.25, 0.5]], identity(), None, [[1.0, 0.0, 0.25, 0.5]]),
+        ([[1.0, 0.0, 0.25, 0.5]], IDENTITY.dependence, None, [[1.0, 0.0, 0.25, 0.5]]),
         ([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]], PAPER, None,
          [[NAN, NAN, 1.3, 1.0], [NAN] * 4]),
-        ([[1.0, NAN, 0.5, 1.0]], identity(), None, [[1.0, NAN, 0.5, 1.0]]),
-        ([[1.0, 0.0, 0.5, NAN]], identity(), None, [[1.0, 0.0, 0.5, NAN]]),
-        ([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]], broadcast(), None, [[1.0] * 4, [NAN] * 4]),
+        ([[1.0, NAN, 0.5, 1.0]], IDENTITY.dependence, None, [[1.0, NAN, 0.5, 1.0]]),
+        ([[1.0, 0.0, 0.5, NAN]], IDENTITY.dependence, None, [[1.0, 0.0, 0.5, NAN]]),
+        ([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]], ANSWER_ONLY.dependence, None,
+         [[1.0] * 4, [NAN] * 4]),
         # a missing stage counts as the zero it is given
         ([[1.0, 0.0, 0.0, 0.0]], PAPER, None, [[1.0, 0.0, 0.0, 0.0]]),
         # left out of every sum: 1 + .4*.5 + .8*.25, .5 + .8*.25, its downstream term .8*.25, .25
         ([[1.0, 0.5, NAN, 0.25]], PAPER, NO_REVIEW, [[1.4, 0.7, 0.2, 0.25]]),
         # with no term left a return is unknown
         ([[1.0, 0.5, 0.5, NAN]], PAPER, NO_ANSWER, [[1.5, 0.7, 0.5, NAN]]),
-        ([[1.0, 0.5, 0.5, NAN]], broadcast(), NO_ANSWER, [[NAN] * 4]),
+        ([[1.0, 0.5, 0.5, NAN]], ANSWER_ONLY.dependence, NO_ANSWER, [[NAN] * 4]),
         # what some lack is in no sum compared with theirs: 1 + .4*.5; .5 + .4*.25
         ([[1.0, 0.5, NAN, NAN], [0.5, 0.25, 1.0, 0.5]], PAPER, TWO_OF_FOUR,
          [[1.2, 0.5, NAN, NAN], [0.6, 0.25, NAN, NAN]]),

@@ -33,7 +33,6 @@ from rubricem.training.rows.compile import (
     JudgedGroup,
     imitation_row,
 )
-from rubricem.training.rows.credit import RowRule, identity
 from rubricem.training.rows.forms import (
     LESS_SUPPORTED,
     TOO_FEW,
@@ -43,7 +42,7 @@ from rubricem.training.rows.forms import (
     preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
-from tests.support.collected import Opened, judgement, manifest
+from tests.support.collected import IDENTITY, Opened, judgement, manifest
 from tests.support.policies import answer, plan
 from tests.support.rows import policy_rows
 from tests.support.values import BOUND, source, trajectory
@@ -269,7 +268,7 @@ def test_the_best_and_the_worst_by_the_return_of_their_first_stage():
 def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
     some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
     assert pair(some).rejected_trajectory == "two"
-    assert preference_pair(some, RowRule(dependence=identity())) == TOO_NEAR
+    assert preference_pair(some, IDENTITY) == TOO_NEAR
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
     assert preference_pair(judged()) == TOO_FEW
     assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rubricem.training.rows.credit import PAPER, Floats, broadcast, identity
+from rubricem.training.rows.credit import CREDITS, PAPER, Floats
+from tests.support.collected import IDENTITY
 from tests.support.objective import Aliased, Staged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ONE = np.array([1.0])
+BROADCAST = CREDITS["answer-only"].dependence
 
 
 def two_by_two(first: tuple[float, float], second: tuple[float, float], p: float) -> Aliased:
@@ -137,10 +139,10 @@ def test_stage_credit_is_off_by_no_more_than_the_judges_weighed_errors(
 def test_broadcast_is_off_by_at_least_the_signal_that_it_omits(seed: int, error: float) -> None:
     """Theorem 4: |g_broadcast_k - g_k| >= M_k - eps_kK; with a faultless judge, M_k itself."""
     problem = judged(error, seed)
-    off = norms(problem.gradient(problem.judged, broadcast()) - true_gradient(problem))
+    off = norms(problem.gradient(problem.judged, BROADCAST) - true_gradient(problem))
     least = omitted(problem) - judge_errors(problem)[:, -1]
     assert (off >= least - 1e-6).all()
-    exact = norms(problem.gradient(problem.truth, broadcast()) - true_gradient(problem))
+    exact = norms(problem.gradient(problem.truth, BROADCAST) - true_gradient(problem))
     np.testing.assert_allclose(exact, omitted(problem), rtol=1e-3, atol=1e-5)
 
 
@@ -151,7 +153,7 @@ def test_stage_credit_wins_where_the_theorem_says_so_and_can_lose_elsewhere() ->
         problem = judged(error, seed)
         truth, eps = true_gradient(problem), judge_errors(problem)
         staged = norms(problem.gradient(problem.judged, PAPER) - truth)
-        flat = norms(problem.gradient(problem.judged, broadcast()) - truth)
+        flat = norms(problem.gradient(problem.judged, BROADCAST) - truth)
         said = (LAMBDA * eps).sum(1) < omitted(problem) - eps[:, -1]
         assert (staged[said] < flat[said]).all()
         wins, losses = wins + int(said[:-1].sum()), losses + int((staged > flat)[:-1].sum())
@@ -161,7 +163,7 @@ def test_stage_credit_wins_where_the_theorem_says_so_and_can_lose_elsewhere() ->
 def test_own_scores_alone_leave_out_the_later_stages() -> None:
     """Answer-only and own-score credit are both off; only the last stage's gradient is right."""
     problem = judged(0.0, 0)
-    for dependence in (broadcast(), identity()):
+    for dependence in (BROADCAST, IDENTITY.dependence):
         off = norms(problem.gradient(problem.truth, dependence) - true_gradient(problem))
         assert off[-1] == pytest.approx(0.0, abs=1e-5)
         assert (off[:-1] > 1e-3).all()
