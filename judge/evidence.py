@@ -145,12 +145,14 @@ def _bodies(runs: Iterable[Trajectory]) -> dict[str, str]:
     """By the text of a source what runs were shown of it."""
     bodies: dict[str, str] = {}
     for run in runs:
-        known = {source.id: source.text for source in run.sources}
+        known = {source.id: source for source in run.sources}
         for segment in (s for stage in Stage for s in _by(run, stage, Author.TOOL)):
             for name, body in _SNIPPET.findall(segment.text):
                 # Of one that was shown before there is but a line that says so.
-                if name in known and "\n" in body and len(body) > len(bodies.get(known[name], "")):
-                    bodies[known[name]] = body
+                if "\n" in body and (source := known.get(name)):
+                    stands = ", ".join(filter(None, (source.location, source.place)))
+                    body = body.removeprefix(f"{source.title}\n").removeprefix(f"{stands}\n")
+                    bodies[source.text] = max(body, bodies.get(source.text, ""), key=len)
     return bodies
 
 

@@ -88,6 +88,8 @@ def test_what_nobody_cites_is_left_out_first_and_whole():
     shown = show([GOOD, FALSE], needs([GOOD, FALSE]))
     assert RULE in shown.passages and ASIDE[:20] not in shown.passages
     assert "Page 2, p (left out: nobody cites it)" in shown.texts[0]
+    alone = show([GOOD], CHARACTERS).passages
+    assert f"Page 2, p\n{ASIDE}" in alone, "its title and place stand once"
     assert all(text in shown.texts[0] for text in (*list(WHOLE.values())[:3], HELD))
 
 
