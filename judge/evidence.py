@@ -11,7 +11,7 @@ judge on a server is told these as facts; by themselves they change no score.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -168,6 +168,23 @@ def _referring(run: Trajectory, names: Mapping[str, str]) -> Trajectory:
         told = f"passage {name}: {origin}" if name else f"{origin} (left out: nobody cites it)"
         return f'<snippet id="{source.id}">{told}</snippet>'
 
+    return _with_snippets(run, refer)
+
+
+def without_repeats(run: Trajectory, other: Trajectory) -> Trajectory:
+    """The other run where it is shown behind the first: what both were shown stands there alone."""
+    tools = (s.text for s in run.segments if s.author is Author.TOOL)
+    known = {body: name for text in tools for name, body in _SNIPPET.findall(text)}
+
+    def refer(found: re.Match[str]) -> str:
+        name = known.get(found[2])
+        told = f'<snippet id="{found[1]}">the same as {name} of the first run</snippet>'
+        return told if name else found[0]
+
+    return _with_snippets(other, refer)
+
+
+def _with_snippets(run: Trajectory, refer: Callable[[re.Match[str]], str]) -> Trajectory:
     segments = tuple(
         s.model_copy(update={"text": _SNIPPET.sub(refer, s.text)}) if s.author is Author.TOOL else s
         for s in run.segments

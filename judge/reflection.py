@@ -17,6 +17,7 @@ from typing import Annotated, Protocol
 from pydantic import BeforeValidator, Field
 
 from rubricem.judge.base import CHARACTERS, instruct, outcome, render_run, render_stage
+from rubricem.judge.evidence import without_repeats
 from rubricem.judge.readers import ChoiceSeries, Score, on_scale, scale_of
 from rubricem.memory.asking import ReplyForm, Valid, ask_entries
 from rubricem.memory.runs import BEST, Rating
@@ -217,8 +218,9 @@ def material(known: Known, characters: int) -> str:
     """The context of every candidate: question, runs in this many characters, scores."""
     run, worse = known.trajectory, known.beside
     shown = render_run(run, characters // 2 if worse else characters)
-    other = [f"A run that came out worse:\n{render_run(worse, characters // 2)}"] if worse else []
-    return "\n\n".join([fence({"question": run.question}), shown, *other, *_remarks_on(known)])
+    other = render_run(without_repeats(run, worse), characters // 2) if worse else ""
+    told = [f"A run that came out worse:\n{other}"] if other else []
+    return "\n\n".join([fence({"question": run.question}), shown, *told, *_remarks_on(known)])
 
 
 def short_material(known: Known, characters: int) -> str:

@@ -18,6 +18,7 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
 from rubricem.agent.transcript.scaffold import template
 from rubricem.judge.base import fit_stages, outcome
+from rubricem.judge.evidence import without_repeats
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
@@ -267,14 +268,16 @@ async def _prompt(
     return Segment(author=Author.PROMPT, text=text, token_ids=ids)
 
 
-def message(trajectory: Trajectory, characters: int, beside: Trajectory | None = None) -> str:
+def message(trajectory: Trajectory, characters: int, worse: Trajectory | None = None) -> str:
     """The question and the run, or both runs, cut to about so many characters."""
-    runs = {"run": trajectory} | ({"other_run": beside} if beside else {})
+    runs = {"run": trajectory} | (
+        {"other_run": without_repeats(trajectory, worse)} if worse else {}
+    )
     parts = [f"<question>\n{harmless(trajectory.question)}\n</question>"]
     for tag, run in runs.items():
         stages = (text for _, text in fit_stages(run, Stage, characters // len(runs)))
         parts.append(f"<{tag}>\n{harmless(chr(10).join(filter(None, stages)))}\n</{tag}>")
-    told = template("reflect_pair") if beside else ""
+    told = f"{template('reflect_pair')}\n\n" if worse else ""
     return "\n".join(parts) + f"\n\n{told}{template('reflect_form')}"
 
 

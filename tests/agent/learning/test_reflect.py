@@ -153,14 +153,19 @@ async def test_the_policy_sees_question_and_run_and_no_score():
 
 
 async def test_a_worse_run_is_shown_beside_and_what_made_the_difference_is_asked_for():
-    worse = RUN.model_copy(update={"id": "worse", "segments": (*RUN.segments, PADDING)})
+    text = '<tool_output>\n<snippet id="S1">\nThe least recent goes.\n</snippet>\n</tool_output>\n'
+    found = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text=text)
+    best = RUN.model_copy(update={"segments": (*RUN.segments, found)})
+    worse = best.model_copy(update={"id": "worse", "segments": (*best.segments, PADDING)})
     policy, judge = ScriptedPolicy([GOOD]), FixedJudge(0.9)
-    found = await Reflector(policy, judge, LENGTH, 1)(RUN, None, 5, worse)  # type: ignore[arg-type]
-    prompt = found.candidates[0].segments[0].text
+    written = await Reflector(policy, judge, LENGTH, 1)(best, None, 5, worse)  # type: ignore[arg-type]
+    prompt = written.candidates[0].segments[0].text
     shown, other = prompt.split("<other_run>")
     assert "Padding." not in shown and "Padding." in other and "word for word" in other
-    told = material(Known(RUN, None, None, worse), 20_000)
+    told = material(Known(best, None, None, worse), 20_000)
     assert told.index("came out worse") < told.index("Padding.")
+    for each in (prompt, told):
+        assert each.count("The least recent goes.") == 1 and "the same as S1 of the" in each
     assert apart([RUN, worse], [judged("worse", 0.3), judged(RUN.id, 0.9)]) == (RUN, worse)
     assert apart([RUN, worse], [judged("worse", 0.85), judged(RUN.id, 0.9)]) is None
 
