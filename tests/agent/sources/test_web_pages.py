@@ -93,37 +93,6 @@ def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
 
 
 @pytest.mark.parametrize(
-    ("content", "declared", "text"),
-    [
-        ("größe".encode("latin-1"), "text/plain; charset=ISO-8859-1", "größe"),
-        ("größe".encode(), "text/plain", "größe"),
-        ("größe".encode("cp1252"), "text/plain", "größe"),
-        ("größe".encode(), "text/plain; charset=no-such-thing", "größe"),
-        ("größe".encode("utf-16"), "text/plain; charset=utf-8", "größe"),
-        ('<meta charset="shift_jis">日本'.encode("shift_jis"), "text/html", "日本"),
-        ("<html><p>größe".encode("utf-16"), "text/html", "größe"),
-    ],
-)
-def test_the_encoding_is_the_mark_s_the_declared_or_the_likely_one(
-    content: bytes, declared: str, text: str
-):
-    assert texts(page(content, declared)).endswith(text)
-
-
-def test_the_article_is_read_without_what_surrounds_it():
-    html = (
-        "<html><head><title>LRU &amp; co</title></head><body><nav>Menu Login</nav><article>"
-        f"<h1>Caches</h1><p>{LONG}</p><h2>Size</h2><p>{LONG}</p><pre>List&lt;int&gt; a_b * c</pre>"
-        "</article><footer>Imprint</footer></body></html>"
-    )
-    document = page(html)
-    assert document.title == "LRU & co"
-    assert [section.heading for section in document.sections] == ["Caches", "Caches > Size"]
-    assert "Menu" not in texts(page(html)) and "Imprint" not in texts(page(html))
-    assert "List<int> a_b * c" in texts(page(html))
-
-
-@pytest.mark.parametrize(
     "hidden",
     [
         '<p style="display:none">{}</p>',
