@@ -829,6 +829,10 @@ class GroupJudge(Protocol):
     ) -> GroupJudgement: ...
 
 
+BELOW = " > "
+"""between the headings of a passage's place, the highest first"""
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A piece of a document, with what is needed to quote it and to find it again."""

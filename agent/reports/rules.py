@@ -34,7 +34,7 @@ from rubricem.memory.language import (
     stem,
     stop_words,
 )
-from rubricem.memory.schema import BY_RULES, NO_USAGE, CitationSupport, Source, Usage
+from rubricem.memory.schema import BELOW, BY_RULES, NO_USAGE, CitationSupport, Source, Usage
 
 _TABLE = tomllib.loads((files("rubricem.agent.reports") / "numbers.toml").read_text("utf-8"))
 _WORDS: dict[str, str] = {
@@ -432,7 +432,7 @@ class Pair:
         # A cell that is little but a number is about what its row and column are about.
         short = len(content_words(_NUMBER.sub(" ", claim))) < LEAST_QUOTED
         about = f"{claim} {self.context}" if short else claim
-        parts = source.place.split(" > ")
+        parts = source.place.split(BELOW)
         above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
         where = (source.title, source.location, *above)
         near = "\n".join((*where, *_beside_words(about, text))) if counted else ""

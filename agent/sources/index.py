@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache, reduce
-from itertools import accumulate, chain
+from itertools import accumulate, chain, dropwhile, zip_longest
 from operator import or_
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ from rubricem.memory.language import (
     stem,
 )
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
+from rubricem.memory.schema import BELOW, NOT_SHOWN, Passage, SearchTool, ShownTexts, Widening
 from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
@@ -137,7 +137,8 @@ def _page_of(passage: Passage) -> tuple[str, bool]:
 def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Passage:
     """Rows of a page in their order as one passage, under the headings that they stand under.
 
-    It is told as cut where the first or the last heading has more text than these rows.
+    Its place is from the first of them to the last. It is told as cut where the first or the last
+    heading has more text than these rows.
     """
     text, place = "", passages[rows[0]].place
     for row in rows:
@@ -147,11 +148,18 @@ def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Pas
         text += f"\n\n{place}\n{passage.text}" if new and place else f"\n\n{passage.text}"
     return replace(
         passages[chosen],
-        place=passages[rows[0]].place,
+        place=_from_to(passages[rows[0]].place, place),
         text=text.strip("\n"),
         begun_before=_together(passages, rows[0] - 1, rows[0]),
         goes_on=_together(passages, rows[-1], rows[-1] + 1),
     )
+
+
+def _from_to(first: str, last: str) -> str:
+    """Two places of a page as one: "1. Use > 1.1. Syntax - 1.2. Speed"."""
+    pairs = zip_longest(last.split(BELOW), first.split(BELOW))
+    apart = [level for level, _ in dropwhile(lambda pair: pair[0] == pair[1], pairs) if level]
+    return f"{first} - {BELOW.join(apart)}" if first and apart else first
 
 
 def _together(passages: Sequence[Passage], row: int, other: int) -> bool:

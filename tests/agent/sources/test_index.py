@@ -6,6 +6,7 @@ import pytest
 from rubricem.agent.sources.index import (
     IndexSegment,
     LexicalIndex,
+    joined,
     stored_index,
     without_near_duplicates,
     words,
@@ -200,7 +201,7 @@ def test_around_a_passage_stands_what_its_heading_holds_or_the_whole_of_a_short_
     assert wide.text.startswith("The first trial") and wide.text.endswith("called off.")
     (whole,) = index.around([found], 40)
     assert whole.text.endswith("called off.\n\nCosts\nA seal costs four euros.")
-    assert (whole.place, whole.location) == ("Trials", "pump.md")
+    assert (whole.place, whole.location) == ("Trials - Costs", "pump.md")
     assert not (wide.goes_on or whole.begun_before or whole.goes_on)
     both = index.search("trial", 2)
     assert len(both) == 2 and len(index.around(both, 40)) == 1, "one section is shown once"
@@ -273,3 +274,19 @@ def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_pa
     ends = [next(p for p in near if p.text.endswith(end)) for end in ("One.", "Three.")]
     both = index.around(ends, 400)  # the second would reach back into the first
     assert [each.text for each in both] == [f"{prose} One.\n\n{prose} Two.", f"{prose} Three."]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "both"),
+    [
+        ("1. Use > 1.1. Syntax", "1. Use > 1.2. Speed", "1. Use > 1.1. Syntax - 1.2. Speed"),
+        ("1. Use", "1. Use > 1.1. Syntax", "1. Use - 1.1. Syntax"),
+        ("page 3", "page 4", "page 3 - page 4"),
+        ("Use", "Use", "Use"),
+        ("Use > Speed", "Use", "Use > Speed"),
+        ("", "Use", ""),
+    ],
+)
+def test_a_passage_over_headings_is_placed_from_the_first_to_the_last(first, last, both):
+    page = [part(first, "One."), part(last, "Two.")]
+    assert joined(page, [0, 1], 0).place == both
