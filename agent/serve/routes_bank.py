@@ -14,7 +14,8 @@ from pydantic import Field
 from rubricem.agent.serve.desk import Desk
 from rubricem.agent.serve.requests import RequestBody, missing, refuse_as
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.bank.store import NEVER, BankItem, Standing
+from rubricem.memory.bank.store import BankItem, Standing
+from rubricem.memory.bank.tables import NEVER
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.screening import LONGEST, screen_edit
 from rubricem.memory.text import storable

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rubricem.memory.bank.index import BankIndex, Match
-from rubricem.memory.bank.store import NOW, BankItem, BankStore, question_key
+from rubricem.memory.bank.store import BankItem, BankStore
+from rubricem.memory.bank.tables import NOW, question_key
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Embedder, Judgement, Reflection
 
@@ -43,7 +44,7 @@ class RecalledReflections:
     own: Reflection | None = None
     """of this very question"""
     similar: tuple[Match, ...] = ()
-    """of others: first the nearest, then what is near and adds to what is chosen"""
+    """of others, the nearest first"""
     fault: RubricemError | None = None
     """why nothing similar could be looked for; what is here is good all the same"""
 
@@ -129,8 +130,7 @@ class RubricBank:
     ) -> RecalledReflections:
         """At most k reflections to put before a question.
 
-        The question's own comes first, if `own`. Of the others no two are about the same question,
-        and each adds to those before it.
+        The question's own comes first, if `own`. Of the others no two are about the same question.
         """
         at = NOW if generation is None else generation
         itself = await self.within(question, at) if own and k > 0 else None

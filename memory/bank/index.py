@@ -8,9 +8,8 @@ wrote, so a process that finds another mark opens it again. Processes take turns
 
 It knows nothing of generations: it is asked for more than is wanted, the SQLite file says which of
 those count, and if too few are left it is asked for more. Similarity is the inner product of unit
-vectors: the cosine, in [-1, 1]. Reflections that are recalled together should teach different
-things: of two on the same question the second is skipped, and each next one is near the question
-and unlike those chosen (maximal marginal relevance, Carbonell and Goldstein, SIGIR 1998).
+vectors: the cosine, in [-1, 1]. Of two reflections on the same question in other words the farther
+one is not recalled.
 """
 
 import fcntl
@@ -19,7 +18,7 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.bank.store import BankStore, IndexMark, question_key
+from rubricem.memory.bank.store import BankStore, IndexMark
+from rubricem.memory.bank.tables import question_key
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, StoreError, import_extra
 from rubricem.memory.runs import writable
@@ -45,8 +45,6 @@ HNSW: dict[str, str | int] = {
 """With 100,000 items ef_search 300 found all of the two exact nearest, in 1.5 ms."""
 SAME = 0.95
 """similarity from which two questions are the same in nearly the same words"""
-RELEVANCE = 0.8
-"""weight of similarity to the question against dissimilarity to those chosen"""
 _BATCH = 256
 """questions embedded and added at once"""
 _FETCHED = 16
@@ -72,21 +70,6 @@ class Near:
     key: str
     similarity: float
     vector: Vector
-
-
-def diverse(near: Sequence[Near], k: int, taken: Sequence[Vector] = ()) -> list[Near]:
-    """At most k of them, the nearest first; `taken`: vectors of those chosen already."""
-    chosen: list[Near] = []
-    held = list(taken)
-    while len(chosen) < k:
-        likeness = {n.key: max((float(n.vector @ v) for v in held), default=0.0) for n in near}
-        left = [n for n in near if n not in chosen and likeness[n.key] < SAME]
-        if not left:
-            break
-        best = max(left, key=lambda n: RELEVANCE * n.similarity - (1 - RELEVANCE) * likeness[n.key])
-        chosen.append(best)
-        held.append(best.vector)
-    return chosen
 
 
 class _OpenChroma:
@@ -144,7 +127,12 @@ class BankIndex:
         vector = self.embedder.embed([question], query=True)[0]
         near, live = self._counting(vector, _FETCHED, floor, generation, question_key(question))
         taken = [self.embedder.embed([question])[0]] if own else []
-        return [Match(live[n.key], n.similarity) for n in diverse(near, k, taken)]
+        chosen = list[Match]()
+        for n in near:
+            if len(chosen) < k and all(float(n.vector @ v) < SAME for v in taken):
+                chosen.append(Match(live[n.key], n.similarity))
+                taken.append(n.vector)
+        return chosen
 
     def _counting(
         self, vector: Vector, count: int, floor: float, generation: int, besides: str

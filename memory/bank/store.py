@@ -19,7 +19,6 @@ import json
 import os
 import sqlite3
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,58 +26,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rubricem.memory.bank.migrate import JOURNAL, convert, migrate
+from rubricem.memory.bank import tables
+from rubricem.memory.bank.tables import COUNTS, FILE, NEVER, NOW, WAITS, question_key
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import sync, writable
 from rubricem.memory.schema import Reflection, Value
 from rubricem.memory.text import digest_of
 
-FILE, VERSION = "bank.db", 1
-NEVER = 2**31
-"""the generation in which an item that was not replaced is replaced"""
-NOW = NEVER - 1
-"""a generation that has not come: asked at it, the bank answers as it stands"""
-_WAIT = 60.0
-"""seconds to wait for another process's change"""
-
-SCHEMA = f"""
-CREATE TABLE items (
-    added INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
-    since INTEGER NOT NULL, until INTEGER NOT NULL, fixed INTEGER NOT NULL DEFAULT 0,
-    released_by TEXT NOT NULL DEFAULT '', released_at TEXT, edited_by TEXT NOT NULL DEFAULT '',
-    reflection TEXT NOT NULL);
-CREATE INDEX by_key ON items (key, until);
-CREATE TABLE removals (id TEXT PRIMARY KEY, words TEXT NOT NULL, barred INTEGER NOT NULL);
-CREATE INDEX by_words ON removals (words, barred);
-CREATE TABLE uses (item TEXT, trajectory TEXT, PRIMARY KEY (item, trajectory)) WITHOUT ROWID;
-CREATE TABLE scores (trajectory TEXT PRIMARY KEY, mean REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE state (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-PRAGMA user_version = {VERSION}
-"""
 _TABLES = ("items", "uses", "scores")
-_WAITS = f"until = {NEVER} AND since = {NEVER}"
 _OF_KEYS = "key IN (SELECT value FROM json_each(?))"
-_COUNTS = f"until = {NEVER} AND since < {NEVER}"
-
 Standing = Literal["current", "active", "quarantine", "replaced"]
 """`current`: whatever was not replaced; `active`: may be recalled"""
 _OF: Mapping[Standing, str] = {
     "current": f"until = {NEVER}",
-    "active": _COUNTS,
-    "quarantine": _WAITS,
+    "active": COUNTS,
+    "quarantine": WAITS,
     "replaced": f"until < {NEVER}",
 }
-
-
-def question_key(question: str) -> str:
-    """SHA-256 of the question: the same words are the same question."""
-    return digest_of(question.strip())
-
-
-def words_key(reflection: Reflection) -> str:
-    """SHA-256 of the question and of the words, however they are spaced."""
-    words = (reflection.question, reflection.rubrics, reflection.takeaways)
-    return digest_of("\0".join(" ".join(w.split()) for w in words))
 
 
 class BankItem(Value):
@@ -200,7 +164,7 @@ class BankStore:
 
     def set_mark(self, mark: IndexMark) -> None:
         with self._change() as db:
-            _set(db, "index", mark.model_dump_json())
+            tables.set_value(db, "index", mark.model_dump_json())
 
     def put(self, reflection: Reflection) -> bool:
         """Add an item; it is on disk on return. False if this very item was added before.
@@ -210,9 +174,9 @@ class BankStore:
         or a person wrote the other.
         """
         with self._change() as db:
-            if _is_known(db, reflection):
+            if tables.is_known(db, reflection):
                 return False
-            _insert(db, reflection)
+            tables.insert(db, reflection)
         return True
 
     def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
@@ -224,17 +188,17 @@ class BankStore:
         with self._change() as db:
             for given in reflections:
                 new = given.model_copy(update={"origin": "import", "replaces": ""})
-                if _row(db, "id = ?", new.id):
+                if tables.row(db, "id = ?", new.id):
                     kept += 1
-                elif _is_known(db, new):
+                elif tables.is_known(db, new):
                     removed += 1
                 elif new.flags:
-                    _insert(db, new)
+                    tables.insert(db, new)
                     quarantined += 1
-                elif _row(db, f"key = ? AND {_COUNTS}", question_key(new.question)):
+                elif tables.row(db, f"key = ? AND {COUNTS}", question_key(new.question)):
                     kept += 1
                 else:
-                    _insert(db, new)
+                    tables.insert(db, new)
                     added += 1
         return Imported(added, kept, quarantined, removed)
 
@@ -253,9 +217,9 @@ class BankStore:
                 "written_at": datetime.now(UTC),
             }
             new = old.reflection.model_copy(update=told)
-            if not _row(db, "id = ?", new.id):
-                _unbar(db, new)
-                at = _insert(db, new, by)
+            if not tables.row(db, "id = ?", new.id):
+                tables.unbar(db, new)
+                at = tables.insert(db, new, by)
                 db.execute("UPDATE items SET until = ? WHERE added = ?", (at, old.added))
         return self.item(new.id)
 
@@ -268,19 +232,9 @@ class BankStore:
                     f"The item {identifier} is not in quarantine.",
                     "List those that are: rubricem bank list --every",
                 )
-            held = _row(db, f"key = ? AND {_COUNTS}", question_key(item.reflection.question))
-            at = _count_up(db)
-            stays = held is not None and (held["fixed"] or held["added"] > item.added)
-            db.execute(
-                "UPDATE items SET since = ?, until = ?, released_by = ?, released_at = ?"
-                " WHERE added = ?",
-                (at, at if stays else NEVER, by, datetime.now(UTC).isoformat(), item.added),
-            )
-            if held and not stays:
-                db.execute("UPDATE items SET until = ? WHERE added = ?", (at, held["added"]))
-            _unbar(db, item.reflection)
-        other = self.item(held["id"]) if held and stays else None
-        return Released(self.item(identifier), other)
+            stays = tables.release(db, tables.row(db, "added = ?", item.added), by)
+            tables.unbar(db, item.reflection)
+        return Released(self.item(identifier), self.item(stays) if stays else None)
 
     def publish(self, identifier: str) -> None:
         """Let an item go to any model and before any run: a person says that it is not private."""
@@ -294,10 +248,10 @@ class BankStore:
         """Remove it from every view, and its text from the disk."""
         with self._change() as db:
             item = self._found(db, identifier)
-            words = words_key(item.reflection)
+            words = tables.words_key(item.reflection)
             db.execute("INSERT OR REPLACE INTO removals VALUES (?, ?, 1)", (identifier, words))
             db.execute("DELETE FROM items WHERE added = ?", (item.added,))
-            _count_up(db)
+            tables.count_up(db)
         with self._turn() as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -366,7 +320,7 @@ class BankStore:
         return {row["key"]: row["asked"] for row in rows}
 
     def stats(self) -> BankStats:
-        sql = f"SELECT total({_COUNTS}), total({_WAITS}), total(until < {NEVER}) FROM items"
+        sql = f"SELECT total({COUNTS}), total({WAITS}), total(until < {NEVER}) FROM items"
         live, waiting, replaced = map(int, self._rows(sql)[0])
         path = self.folder / FILE
         return BankStats(
@@ -388,8 +342,8 @@ class BankStore:
             path.unlink(missing_ok=True)
         with writable(folder), self._turn() as db:
             db.execute("VACUUM INTO ?", (str(path),))
-            with closing(_connect(path)) as copy:
-                generation = int(_value(copy, "generation"))
+            with closing(tables.connect(path)) as copy:
+                generation = int(tables.value_of(copy, "generation"))
             os.replace(path, folder / FILE)
             sync(folder)
         return generation
@@ -401,10 +355,10 @@ class BankStore:
         and for a folder without a whole one.
         """
         with closing(_snapshot(folder)) as copy, self._change() as db:
-            bank, generation = _value(copy, "id"), int(_value(copy, "generation"))
-            if not int(_value(db, "generation")):
-                _set(db, "id", bank)
-            elif bank != _value(db, "id"):
+            bank, generation = tables.value_of(copy, "id"), int(tables.value_of(copy, "generation"))
+            if not int(tables.value_of(db, "generation")):
+                tables.set_value(db, "id", bank)
+            elif bank != tables.value_of(db, "id"):
                 raise SettingsError(
                     f"The snapshot is of another bank ({bank[:8]}).",
                     "Restore it into an empty data directory.",
@@ -414,8 +368,8 @@ class BankStore:
                 _copy_rows(copy, db, table)
             _copy_rows(copy, db, "removals")
             db.execute("DELETE FROM items WHERE id IN (SELECT id FROM removals)")
-            _set(db, "generation", generation)
-            _set(db, "changes", int(_value(db, "changes")) + 1)
+            tables.set_value(db, "generation", generation)
+            tables.set_value(db, "changes", int(tables.value_of(db, "changes")) + 1)
         return generation
 
     def _items(self, where: str, *values: object) -> list[BankItem]:
@@ -437,7 +391,7 @@ class BankStore:
         """The item of this id, if nothing has replaced it."""
         item = self._found(db, identifier)
         if item.until < NEVER:
-            held = _row(db, f"key = ? AND {_COUNTS}", question_key(item.reflection.question))
+            held = tables.row(db, f"key = ? AND {COUNTS}", question_key(item.reflection.question))
             by = f" by {held['id']}" if held else ""
             raise SettingsError(
                 f"The reflection {identifier} was replaced{by}.",
@@ -459,13 +413,13 @@ class BankStore:
         with self._lock:
             try:
                 if self._db is None:
-                    migrate(self.folder, FILE, _open)
+                    tables.migrate(self.folder)
                     if (self.folder / FILE).exists():
-                        self._db = _open(self.folder / FILE)
+                        self._db = tables.open_bank(self.folder / FILE)
                 if self._db is not None:
                     yield self._db
                     return
-                with closing(_prepare(_connect(":memory:"))) as empty:
+                with closing(tables.prepare(tables.connect(":memory:"))) as empty:
                     yield empty
             except sqlite3.Error as error:
                 raise StoreError(
@@ -480,7 +434,7 @@ class BankStore:
             if db is not self._db:
                 with writable(self.folder):
                     self.folder.mkdir(parents=True, exist_ok=True)
-                    db = self._db = _open(self.folder / FILE)
+                    db = self._db = tables.open_bank(self.folder / FILE)
             if db.in_transaction:
                 yield db
                 return
@@ -493,54 +447,17 @@ class BankStore:
                     db.execute("ROLLBACK")
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    db = _connect(path)
-    db.execute("PRAGMA journal_mode = WAL")
-    return _prepare(db)
-
-
-def _connect(path: Path | str) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-    db.row_factory = sqlite3.Row
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA secure_delete = ON")
-    return db
-
-
-def _prepare(db: sqlite3.Connection) -> sqlite3.Connection:
-    """The database with this version's tables."""
-    if _version(db) < VERSION:
-        db.execute("BEGIN IMMEDIATE")
-        if _version(db) < VERSION:
-            for statement in SCHEMA.split(";"):
-                db.execute(statement)
-            for name, value in (("id", uuid.uuid4().hex), ("generation", 0), ("changes", 0)):
-                _set(db, name, value)
-        db.execute("COMMIT")
-    if _version(db) > VERSION:
-        raise StoreError(
-            f"The bank is of version {_version(db)}, and {VERSION} is the latest one known.",
-            "A newer rubricem wrote it: use that one.",
-        )
-    return db
-
-
-def _version(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
 def _snapshot(folder: Path) -> sqlite3.Connection:
     """The database of a snapshot, one of a journal in memory."""
     try:
         if (folder / FILE).exists():
-            copy = _connect(f"{(folder / FILE).as_uri()}?mode=ro&immutable=1")
-        elif (folder / JOURNAL).exists():
-            copy = _prepare(_connect(":memory:"))
-            convert(folder, copy)
+            copy = tables.connect(f"{(folder / FILE).as_uri()}?mode=ro&immutable=1")
+        elif (folder / tables.JOURNAL).exists():
+            copy = tables.prepare(tables.connect(":memory:"))
+            tables.convert(folder, copy)
         else:
             raise ValueError("there is none")
-        _value(copy, "generation")
+        tables.value_of(copy, "generation")
         return copy
     except (sqlite3.Error, TypeError, ValueError) as error:
         raise SettingsError(
@@ -554,56 +471,6 @@ def _copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: st
     if rows:
         marks = ",".join("?" * len(rows[0]))
         target.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
-
-
-def _row(db: sqlite3.Connection, where: str, *values: object) -> Any:
-    return db.execute(f"SELECT * FROM items WHERE {where}", values).fetchone()
-
-
-def _value(db: sqlite3.Connection, name: str) -> Any:
-    return db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0]
-
-
-def _set(db: sqlite3.Connection, name: str, value: object) -> None:
-    db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
-
-
-def _count_up(db: sqlite3.Connection) -> int:
-    """The generation that the change makes."""
-    for name in ("generation", "changes"):
-        db.execute("UPDATE state SET value = value + 1 WHERE name = ?", (name,))
-    return int(_value(db, "generation"))
-
-
-def _is_known(db: sqlite3.Connection, reflection: Reflection) -> bool:
-    """Whether this very item was added or removed before, or its words were removed."""
-    removed = "SELECT 1 FROM removals WHERE id = ? OR (words = ? AND barred)"
-    found = db.execute(removed, (reflection.id, words_key(reflection))).fetchone()
-    return bool(found or _row(db, "id = ?", reflection.id))
-
-
-def _unbar(db: sqlite3.Connection, reflection: Reflection) -> None:
-    """A person brought these words back."""
-    db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words_key(reflection),))
-
-
-def _insert(db: sqlite3.Connection, new: Reflection, by: str = "") -> int:
-    """Add an item, which replaces the one that counts unless it is flagged or the other fixed."""
-    at, key, hand = _count_up(db), question_key(new.question), new.origin == "hand"
-    held = _row(db, f"key = ? AND {_COUNTS}", key)
-    since, until = at, NEVER
-    if new.flags:
-        since = NEVER
-    elif held and held["fixed"] and not hand:
-        until = at
-    elif held:
-        db.execute("UPDATE items SET until = ? WHERE added = ?", (at, held["added"]))
-    db.execute(
-        "INSERT INTO items (added, id, key, since, until, fixed, edited_by, reflection)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (at, new.id, key, since, until, hand, by, new.model_dump_json()),
-    )
-    return at
 
 
 def _item(row: sqlite3.Row) -> BankItem:

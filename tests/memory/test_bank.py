@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.bank.store import FILE, VERSION, BankItem, BankStore, Imported, Standing
+from rubricem.memory.bank.store import BankItem, BankStore, Imported, Standing
+from rubricem.memory.bank.tables import FILE, VERSION
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Judgement, Stage, StageScore
 from tests.conftest import ROOT

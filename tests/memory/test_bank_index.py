@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.bank.index import BankIndex, Near, diverse
-from rubricem.memory.bank.store import BankStore, IndexMark, question_key
+from rubricem.memory.bank.index import BankIndex
+from rubricem.memory.bank.store import BankStore, IndexMark
+from rubricem.memory.bank.tables import question_key
 from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
 from tests.support.waiting import free_port
 
@@ -75,24 +76,6 @@ def test_of_many_equal_vectors_none_is_missed_and_the_order_is_fixed(tmp_path: P
     assert [near.key for near in found] == [*sorted(map(question_key, asked)), question_key("heap")]
     np.testing.assert_allclose([near.similarity for near in found[:60]], 1.0, atol=1e-6)
     assert found[-1].similarity == pytest.approx(0.0, abs=1e-5)
-
-
-def near(key: str, similarity: float, *vector: float) -> Near:
-    return Near(key, similarity, np.array(vector, dtype=np.float32))
-
-
-def test_the_second_is_near_the_question_and_unlike_the_first():
-    # 0.8 * 0.8 - 0.2 * 0.9 = 0.46 against 0.8 * 0.75 - 0.2 * 0.6 = 0.48
-    found = [near("1", 0.9, 1, 0), near("2", 0.8, 0.9, 0.436), near("3", 0.75, 0.6, 0.8)]
-    assert [n.key for n in diverse(found, 2)] == ["1", "3"]
-    # 0.8 * 0.85 - 0.2 * 0.9 = 0.50 against 0.48
-    found[1] = near("2", 0.85, 0.9, 0.436)
-    assert [n.key for n in diverse(found, 2)] == ["1", "2"]
-    assert [n.key for n in diverse(found, 5)] == ["1", "2", "3"]
-    assert diverse(found, 0) == [] == diverse([], 2)
-    found = [near("1", 0.9, 1, 0), near("2", 0.89, 0.96, 0.28), near("3", 0.5, 0.94, 0.341)]
-    assert [n.key for n in diverse(found, 2)] == ["1", "3"]
-    assert [n.key for n in diverse(found[1:], 2, [found[0].vector])] == ["3"]
 
 
 async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(bank: RubricBank):
