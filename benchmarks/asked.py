@@ -1,4 +1,4 @@
-"""Questions asked as `rubricem ask` asks them, each kept as a row of what its reader was shown.
+"""Questions asked by `rubricem eval`, each with a row of what its reader was shown.
 
 A row holds the answer, every cited claim with what it stands on and what the verifier said of it,
 and the titles of what was retrieved. Graders and readers look at rows alone, so they need no model.
@@ -8,55 +8,21 @@ and the titles of what was retrieved. Graders and readers look at rows alone, so
 import argparse
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hops import tell
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import Experiment
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, claim_of
-from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.runs import append_whole
+from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import SearchTool, Trajectory
 
 Row = dict[str, Any]
-
-
-class KeptRows:
-    """Rows in a file, each on disk before the next question is asked; None keeps no file.
-
-    A run that was ended goes on behind the last whole row. Raises SystemExit where the file holds
-    something else, or rows of another model: figures of two models cannot be told apart.
-    """
-
-    def __init__(self, path: Path | None, model: str) -> None:
-        self.rows: dict[str, Row] = {}
-        self._path = path
-        if path is None:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        held = path.read_bytes() if path.exists() else b""
-        whole = held[: held.rfind(b"\n") + 1]
-        for row in json_lines(whole.decode(), path, "id", "model", "answer"):
-            if row["model"] != model:
-                raise SystemExit(
-                    f"{path} holds rows of the model {row['model']}, not of {model}. "
-                    "Name another file by --out."
-                )
-            self.rows[row["id"]] = row
-        if whole != held:
-            path.write_bytes(whole)
-
-    def keep(self, row: Row) -> None:
-        self.rows[row["id"]] = row
-        if self._path is not None:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            try:
-                append_whole(descriptor, json.dumps(row).encode() + b"\n")
-            finally:
-                os.close(descriptor)
 
 
 def json_lines(text: str, path: Path, *fields: str) -> list[Row]:
@@ -76,13 +42,12 @@ def json_lines(text: str, path: Path, *fields: str) -> list[Row]:
     return rows
 
 
-def row_of(question: Mapping[str, str], run: Trajectory, model: str) -> Row:
+def row_of(question: Mapping[str, str], run: Trajectory) -> Row:
     """What the reader of this run's report is shown."""
     answer = cited_answer(run)
     text = answer.text()
     return {
         "id": question["id"],
-        "model": model,
         "question": question["question"],
         "status": str(run.status),
         "reason": run.reason,
@@ -134,31 +99,32 @@ def render_row(row: Row, split: str = "") -> str:
 async def ask_all(
     questions: Sequence[Mapping[str, str]],
     sources: Mapping[str, str | SearchTool],
-    kept: KeptRows,
     arguments: argparse.Namespace,
+    folder: Path,
 ) -> list[Row]:
-    """A row for each question, in their order; those kept are not asked again.
+    """A row for each question, in their order; what the folder has is not asked again.
 
     `sources` says which `--source` each question's `source` stands for, or what is searched.
     """
+    rows = dict[str, Row]()
     for name in dict.fromkeys(question["source"] for question in questions):
-        left = [q for q in questions if q["source"] == name and q["id"] not in kept.rows]
-        if not left:
-            continue
+        own = [question for question in questions if question["source"] == name]
         source = sources[name]
         named, tool = ((source,), None) if isinstance(source, str) else ((), source)
-        # Of what is learnt from one question the next must know nothing.
         settings = load_settings({
             "model": arguments.model, "base_url": arguments.base_url, "memory": "off",
             "source": named, "data_dir": arguments.work / "data",
         })  # fmt: skip
-        async with open_researcher(setup_of(settings), search_tool=tool) as researcher:
-            for question in left:
-                ask = replace(researcher.template, question=question["question"])
-                row = row_of(question, await researcher.ask(ask), arguments.model)
-                kept.keep(row)
-                print(render_row(row, question["split"]), flush=True)
-    return [kept.rows[question["id"]] for question in questions]
+        asked = tuple(EvalQuestion(id=q["id"], question=q["question"]) for q in own)
+        experiment = Experiment(
+            setup_of(settings), QuestionSet("rubricem", asked), Arm.parse("stages"), folder / name,
+            search_tool=tool,
+        )  # fmt: skip
+        answered, store = await experiment.run(print, tell), RunStore(folder / name)
+        for question, each in zip(own, answered, strict=True):
+            rows[question["id"]] = row_of(question, store.load(each.thread))
+            print(render_row(rows[question["id"]], question["split"]), flush=True)
+    return [rows[question["id"]] for question in questions]
 
 
 def asking_options(
@@ -168,7 +134,7 @@ def asking_options(
     parser.add_argument("--model", default="1.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
     parser.add_argument("--split", choices=splits, help="one part of the questions")
-    parser.add_argument("--out", type=Path, help="keep each row here, and go on where it ends")
+    parser.add_argument("--out", type=Path, help="keep runs in this folder, and go on")
     parser.add_argument("--work", type=Path, default=work, help="sources and indexes are kept here")
 
 

@@ -14,8 +14,6 @@ Nothing is learnt while questions are asked. Every row is on disk before the nex
 command goes on. Differences are paired, with 95% bootstrap intervals.
 """
 
-import asyncio
-import tempfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hops import corpus, rows_of, setup_in, tell
-from benchmarks.report import RESULTS, Value, emit, sized_parser
+from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -69,8 +67,9 @@ def questions(count: int) -> Iterator[EvalQuestion]:
     filling = sorted(train, key=lambda row: not partners[row["id"]])[:count]
     met = {name for row in filling for name in entities(row)}
     away = [r for r in dev if not entities(r) & met and r["id"] not in taken]
-    near = [each for row in filling for each in partners[row["id"]]]
-    for part, rows in zip(PARTS, (filling, near, away[: round(AWAY * count)]), strict=True):
+    near = [other for row in filling for other in partners[row["id"]]]
+    each: tuple[Sequence[Row], ...] = (filling, near, away[: round(AWAY * count)])
+    for part, rows in zip(PARTS, each, strict=True):
         yield from (EvalQuestion.of_line({**row, "type": part}) for row in rows)
 
 
@@ -102,15 +101,8 @@ async def measure(arguments: Namespace, out: Path) -> list[EvalRow]:
     return await whole.run(print, tell)
 
 
-def main() -> None:
-    parser = sized_parser(__doc__, f"{QUICK} filling runs (default)", f"{FULL}; kept in results")
-    parser.add_argument("--model", default="0.5b", help="1.5b, 0.5b, or a server's model")
-    parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--filling", type=int, help="runs that fill the bank")
-    parser.add_argument("--out", type=Path, help="keep rows, runs and the bank here, and go on")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        rows = asyncio.run(measure(arguments, arguments.out or Path(temporary)))
+async def main(arguments: Namespace, out: Path) -> None:
+    rows = await measure(arguments, out)
     emit(
         "bank_effect",
         values_of(rows),
@@ -124,4 +116,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = sized_parser(__doc__, f"{QUICK} filling runs (default)", f"{FULL}; kept in results")
+    parser.add_argument("--model", default="0.5b", help="1.5b, 0.5b, or a server's model")
+    parser.add_argument("--base-url", help="a server to ask instead")
+    parser.add_argument("--filling", type=int, help="runs that fill the bank")
+    parser.add_argument("--out", type=Path, help="keep rows, runs and the bank here, and go on")
+    kept_in(parser, main)

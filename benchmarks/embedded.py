@@ -8,16 +8,14 @@ crude, so `--out` keeps rows and runs to read, and the same command goes on.
 """
 
 import argparse
-import asyncio
 import json
 import re
 import statistics
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.hops import tell
-from benchmarks.report import Value, emit, sized_parser
+from benchmarks.report import Value, emit, kept_in, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -91,6 +89,4 @@ if __name__ == "__main__":
     parser = sized_parser(__doc__, f"{QUICK} questions (the default)", "all 24 questions")
     parser.add_argument("--model", action="append", help="1.5b or 0.5b; both if none is named")
     parser.add_argument("--out", type=Path, help="keep every answer and run here, and go on")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        asyncio.run(main(given, given.out or Path(temporary)))
+    kept_in(parser, main)

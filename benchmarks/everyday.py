@@ -1,6 +1,6 @@
 """Questions as people ask them, over Python's libraries and the manuals of git, SQLite and Debian.
 
-    python -m benchmarks.everyday [--quick | --full] [--split dev] [--model 1.5b] [--out FILE]
+    python -m benchmarks.everyday [--quick | --full] [--split dev] [--model 1.5b] [--out FOLDER]
 
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
@@ -21,7 +21,6 @@ The manuals come from Debian's packages when this is run, and stay in `--work`.
 """
 
 import argparse
-import asyncio
 import shutil
 import statistics
 import subprocess
@@ -30,7 +29,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.asked import (
-    KeptRows,
     Row,
     ask_all,
     asking_options,
@@ -39,7 +37,7 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.report import RESULTS, Value, emit, sized_parser
+from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser
 from rubricem.judge.evaluation.report import share
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
@@ -175,16 +173,15 @@ def figures(
     return values
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def main(arguments: argparse.Namespace, out: Path) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "useful")
     splits = (arguments.split,) if arguments.split else HALVES
     questions = [q for q in questions if q["split"] in splits]
     questions = [q for q in questions if arguments.source in (None, q["source"])]
     asked = questions if arguments.full else spread_over(questions, QUICK)
-    kept = KeptRows(arguments.out, arguments.model)
     named = dict.fromkeys(q["source"] for q in asked if q["source"] != "python")
     sources = {"python": "python"} | manuals([*named], arguments.work)
-    rows = await ask_all(asked, sources, kept, arguments)
+    rows = await ask_all(asked, sources, arguments, out)
     values = figures(asked, rows, read_verdicts(READ, "useful"))
     if values["read"] != len(rows):
         print(f"{len(rows)} answers, of which {values['read']} were read: see {READ}")
@@ -203,4 +200,4 @@ if __name__ == "__main__":
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
     work = Path(tempfile.gettempdir()) / "rubricem-everyday"
     asking_options(parser, work, (*HALVES, *OTHERS))
-    asyncio.run(main(parser.parse_args()))
+    kept_in(parser, main)

@@ -15,16 +15,14 @@ claim in its passage.
 """
 
 import argparse
-import asyncio
 import json
 import lzma
-import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Value, emit, sized_parser
+from benchmarks.report import Value, emit, kept_in, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -137,9 +135,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
     return rows
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        rows = await measure(arguments, arguments.out or Path(temporary))
+async def main(arguments: argparse.Namespace, out: Path) -> None:
+    rows = await measure(arguments, out)
     answers = {q.id: q.answers for q in questions_of(arguments.split).questions}
     values, asked = values_of(rows, answers), len({row.id for row in rows})
     emit(
@@ -167,4 +164,4 @@ if __name__ == "__main__":
     parser = sized_parser(__doc__, f"{QUICK} questions (default)", f"all; {SMALL} of another model")
     parser.add_argument("--split", choices=("dev", "train"), default="dev")
     arm_options(parser)
-    asyncio.run(main(parser.parse_args()))
+    kept_in(parser, main)

@@ -11,20 +11,17 @@ comparisons, and in a quarter of the pairs in both orders.
 
 import argparse
 import asyncio
-import json
 from pathlib import Path
 from typing import get_args
 
-from benchmarks.report import Value, emit
+from benchmarks.report import RESULTS, Value, emit
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import Kind
 from rubricem.judge.evaluation.report import PairReport, pair_shares
 from rubricem.judge.evaluation.run import comparer_of, evaluate
 
-ROOT = Path(__file__).parent
-DATA = ROOT / "data" / "llmbar_natural" / "pairs.jsonl"
-RESULTS = ROOT / "results" / "judge_accuracy.json"
+DATA = Path(__file__).parent / "data" / "llmbar_natural" / "pairs.jsonl"
 QUICK = 20
 JUDGES: tuple[Kind, ...] = ("pairwise", "stage")
 SHOWN = (
@@ -74,20 +71,19 @@ async def main(arguments: argparse.Namespace) -> None:
     limit = None if arguments.full else arguments.pairs
     kinds: list[Kind] = arguments.judge or list(JUDGES)
     values: dict[str, Value] = {}
-    reports: dict[str, object] = {}
+    reports: list[object] = []
     for kind in kinds:
         report = await measure(settings, kind, limit, arguments.keep)
         values |= {f"pairs_{kind}": report.measures.pairs, "coin": 0.5} | values_of(kind, report)
         values["longest_answer_wins"] = report.longest.value
-        reports[kind] = report.model_dump(mode="json")
-    out = arguments.out or (RESULTS if arguments.full else None)
-    if out:
-        out.write_text(json.dumps({"values": values, "reports": reports}, indent=1) + "\n")
+        reports.append(report.model_dump(mode="json"))
     emit(
         "judge_accuracy",
         values,
         f"LLMBar Natural, both orders, {arguments.model}, seed {settings.seed}; no target: the "
         "figures are stated as they are",
+        arguments.out or (RESULTS / "judge_accuracy.json" if arguments.full else None),
+        reports,
     )
 
 

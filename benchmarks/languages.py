@@ -1,6 +1,6 @@
 """Questions in seven languages, each over a small folder in its own.
 
-    python -m benchmarks.languages [--quick] [--split told|missing] [--model 1.5b] [--out FILE]
+    python -m benchmarks.languages [--quick] [--split told|missing] [--model 1.5b] [--out FOLDER]
 
 Texts and questions are our own, of invented places, so that no model knows them. Of each answer is
 told by code: found, what it cites holds the fact; cited, a claim holds it that cites and that the
@@ -10,15 +10,14 @@ what no text says (`missing`): there every sentence that is told as an answer is
 """
 
 import argparse
-import asyncio
 import json
 import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.asked import KeptRows, Row, ask_all, asking_options
-from benchmarks.report import Value, emit
+from benchmarks.asked import Row, ask_all, asking_options
+from benchmarks.report import Value, emit, kept_in
 from rubricem.memory.language import language_of
 
 TEXTS = Path(__file__).parent / "language_texts.json"
@@ -73,10 +72,9 @@ def answer_lines(row: Row) -> list[str]:
     return [line for line in lines if line and not re.match(_LEAD, line)]
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def main(arguments: argparse.Namespace, out: Path) -> None:
     asked = questions(arguments.quick, arguments.split)
-    kept = KeptRows(arguments.out, arguments.model)
-    rows = await ask_all(asked, folders(arguments.work / "texts"), kept, arguments)
+    rows = await ask_all(asked, folders(arguments.work / "texts"), arguments, out)
     values = figures(asked, rows)
     emit(
         "languages",
@@ -110,4 +108,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one question a language")
     asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-languages", (TOLD, MISSING))
-    asyncio.run(main(parser.parse_args()))
+    kept_in(parser, main)

@@ -14,12 +14,10 @@ certain of it. The two sets are never one F1: what is compared over both is the 
 """
 
 import argparse
-import asyncio
-import tempfile
 from pathlib import Path
 
 from benchmarks.hops import arm_options, read_rows, setup_in, tell, values_of
-from benchmarks.report import emit, sized_parser
+from benchmarks.report import emit, kept_in, sized_parser
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -80,9 +78,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
     return rows
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        rows = await measure(arguments, arguments.out or Path(temporary))
+async def main(arguments: argparse.Namespace, out: Path) -> None:
+    rows = await measure(arguments, out)
     answers = {q.id: q.answers for name in SETS for q in questions_of(name)}
     emit(
         "natural",
@@ -100,4 +97,4 @@ if __name__ == "__main__":
     parser = sized_parser(__doc__, f"{QUICK} of each set (the default)", "all")
     parser.add_argument("--most", type=int, help="at most so many of each set")
     arm_options(parser)
-    asyncio.run(main(parser.parse_args()))
+    kept_in(parser, main)

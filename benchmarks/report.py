@@ -8,9 +8,12 @@ with which seed and on how many cores it was measured.
 """
 
 import argparse
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 """where what was measured at length is kept, and committed"""
@@ -24,6 +27,16 @@ def sized_parser(doc: str | None, quick: str, full: str) -> argparse.ArgumentPar
     size.add_argument("--quick", action="store_true", help=quick)
     size.add_argument("--full", action="store_true", help=full)
     return parser
+
+
+Main = Callable[[argparse.Namespace, Path], Coroutine[Any, Any, None]]
+
+
+def kept_in(parser: argparse.ArgumentParser, main: Main) -> None:
+    """Run a benchmark by its arguments, in the folder that they name or in one for this run."""
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        asyncio.run(main(arguments, arguments.out or Path(temporary)))
 
 
 def number(values: Mapping[str, Value], name: str) -> float:

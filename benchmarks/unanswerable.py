@@ -1,6 +1,6 @@
 """Questions whose answer is not in the sources: does the agent say so, or make one up?
 
-    python -m benchmarks.unanswerable [--quick | --full] [--split dev] [--model 1.5b] [--out FILE]
+    python -m benchmarks.unanswerable [--quick | --full] [--split dev] [--model 1.5b] [--out FOLDER]
 
 Forty cannot be answered. 20 are our own over the installed Python libraries: a false premise, a
 parameter or a function that is not there, or what only the outside world knows. 20 are questions of
@@ -16,7 +16,6 @@ read, `handled`, `wrong`, `why`) stands above them.
 """
 
 import argparse
-import asyncio
 import json
 import random
 import re
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.asked import (
-    KeptRows,
     Row,
     ask_all,
     asking_options,
@@ -37,7 +35,7 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.hops import rows_of
-from benchmarks.report import RESULTS, Value, emit, sized_parser
+from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Passage, SearchTool, Status
@@ -247,7 +245,7 @@ def _share(name: str, hits: Sequence[bool]) -> dict[str, Value]:
     return {f"{name}_{key}": None if v is None else round(v, 3) for key, v in values.items()}
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def main(arguments: argparse.Namespace, out: Path) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "kind")
     made, corpus = hop_questions(load_hops())
     questions += made
@@ -261,7 +259,7 @@ async def main(arguments: argparse.Namespace) -> None:
         wanted = getattr(arguments, field)
         questions = [q for q in questions if wanted in (None, q[field])]
     asked = questions if arguments.full else few(questions)
-    rows = await ask_all(asked, sources, KeptRows(arguments.out, arguments.model), arguments)
+    rows = await ask_all(asked, sources, arguments, out)
     read = read_verdicts(READ)
     for question, row in zip(asked, rows, strict=True):
         print(json.dumps({"id": row["id"], "kind": question["kind"], **grade(question, row, read)}))
@@ -291,4 +289,4 @@ if __name__ == "__main__":
     parser = sized_parser(__doc__, "8 questions (the default)", "all 60 questions")
     parser.add_argument("--source", choices=("python", "hops"), help="the questions of one")
     asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-unanswerable")
-    asyncio.run(main(parser.parse_args()))
+    kept_in(parser, main)

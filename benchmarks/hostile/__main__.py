@@ -1,25 +1,20 @@
 """What a hostile page, document, reply or model server costs; what texts that give orders reach.
 
     python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME --attacks FROM:TO]
-    python -m benchmarks.hostile --fuzz MINUTES [--out FILE]
 
 Each input is read as a run reads it. Time is processor time, of this process and its readers, and
 that of the clock; memory is the most that both held above what they held idle. The delay of other
 runs is the longest time that the event loop's own thread computed between two beats of a run beside
 it, which is what it makes others wait on a machine of its own. Attacks by text are made on whole
 runs with memory and checks on, on a scripted model that obeys whatever it reads; with --model on
-that one, over the first N attacks of each kind. With --fuzz the readers and parsers of
-`tests/end_to_end/test_foreign_text.py` are given texts made at random, by turns: a
-find is an error of an unknown kind, or a text that takes over two seconds of processor time.
+that one, over the first N attacks of each kind.
 """
 
 import asyncio
-import faulthandler
 import os
 import resource
 import tempfile
 import time
-import traceback
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -40,7 +35,6 @@ from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import RubricemError
-from tests.end_to_end.test_foreign_text import READERS, read_all
 from tests.support.scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
@@ -48,8 +42,6 @@ if TYPE_CHECKING:
 
 MOST_SECONDS, MOST_MB, MOST_DELAY_MS = 5.0, 300.0, 200.0
 BEAT = 0.01
-TEXTS_A_TURN, STUCK = 50, 1800
-"""texts that a reader is given before the next; seconds of the clock after which it is stuck"""
 SMALL = ("comments without", "open badges", "open brackets", "addresses", "tokens without", "empty")
 """of the inputs, those of --quick"""
 
@@ -187,13 +179,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a file for all that was measured")
     parser.add_argument("--model", help="attack this model in the place of the one that obeys")
     parser.add_argument("--attacks", default="0:1", help="with --model: of each kind, from:to")
-    parser.add_argument(
-        "--fuzz", type=float, metavar="MINUTES", help="of processor time: only that"
-    )
     chosen = parser.parse_args()
-    if chosen.fuzz:
-        fuzz(60 * chosen.fuzz, chosen.out)
-        return
     # Some are packed or are large, which takes a second and 300 MB.
     from benchmarks.hostile.inputs import INPUTS
 
@@ -208,31 +194,6 @@ def main() -> None:
     costs = [] if named else asyncio.run(all_costs(inputs))
     outcomes = asyncio.run(all_attacks(some, named))
     report(costs, outcomes, chosen.model or "a scripted model that obeys", out)
-
-
-def fuzz(seconds: float, out: Path | None) -> None:
-    """Texts made at random to every reader by turns; a find is shown at its smallest.
-
-    ^C ends it before its time, with what was found by then.
-    """
-    begun, given, finds = time.process_time(), dict.fromkeys(READERS, 0), list[str]()
-    with suppress(KeyboardInterrupt):
-        while time.process_time() < begun + seconds:
-            for name in READERS:
-                # What holds a reader up where no signal ends it shows where, and ends the program.
-                faulthandler.dump_traceback_later(STUCK, exit=True)
-                try:
-                    read_all(name, TEXTS_A_TURN)
-                except Exception as found:
-                    finds.append(f"{name}: {''.join(traceback.format_exception(found))[-4000:]}")
-                    print(finds[-1], flush=True)
-                given[name] += TEXTS_A_TURN
-    faulthandler.cancel_dump_traceback_later()
-    minutes = (time.process_time() - begun) / 60
-    values: dict[str, float] = {"readers": len(given), "texts": sum(given.values())}
-    values |= {"finds": len(finds), "minutes": round(minutes, 1)}
-    how = f"{minutes:.1f} minutes of processor time, {TEXTS_A_TURN} texts a turn, made at random"
-    emit("hostile_fuzz", values, how, out, finds, most={"finds": 0})
 
 
 def report(costs: list[Cost], outcomes: list[Outcome], model: str, out: Path | None) -> None:

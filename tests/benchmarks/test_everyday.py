@@ -3,11 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from benchmarks.asked import KeptRows, Row
+from benchmarks.asked import Row
 from benchmarks.everyday import HALVES, QUESTIONS, figures, grade
 from tests.support.documented import documented
 
@@ -85,17 +84,3 @@ def test_figures_by_hand() -> None:
     assert values["useful_and_cited_share"] == 0.333
     assert values["useful_and_cited_git"] == "1 of 2"
     assert values["not_certain"] == 1 and values["useful_and_cited_not_certain"] == "0 of 1"
-
-
-def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "rows.jsonl"
-    KeptRows(path, "1.5b").keep(kept_row("a", "one"))
-    with path.open("a") as file:
-        file.write('{"id": "b", "mod')
-    kept = KeptRows(path, "1.5b")
-    assert list(kept.rows) == ["a"]
-    kept.keep(kept_row("b", "two"))
-    assert list(KeptRows(path, "1.5b").rows) == ["a", "b"]
-    unkept = KeptRows(None, "1.5b")
-    unkept.keep(kept_row("a", "one"))
-    assert list(unkept.rows) == ["a"]
