@@ -244,13 +244,13 @@ async def main(arguments: argparse.Namespace) -> None:
         values |= {f"{name}_{key}": value for key, value in test.items()}
     values |= await in_reports()
     values["seconds"] = round(time.monotonic() - began, 1)
-    if arguments.out:
-        arguments.out.write_text(json.dumps({name: _rows(j) for name, j in rows.items()}, indent=1))
     emit(
         "claims",
         values,
         f"{len(cases)} pairs of our own; figures of the test set, written before measuring; "
         f"unsupported is right for {_counts(cases)}",
+        arguments.out,
+        [{"by": name, **row} for name, judged in rows.items() for row in _rows(judged)],
         least=TARGETS,
         most={"honest_false_alarms": MOST_FALSE_ALARMS},
     )

@@ -1,6 +1,6 @@
 """What the code weighs and how its rooms import, against the budget of `tests/data/budget.toml`.
 
-    python -m benchmarks.house [--quick | --full] [--root DIR] [--why]
+    python -m benchmarks.house [--quick | --full] [--root DIR]
 
 Read from the text of the rooms; commands, settings and training keys are counted off the objects.
 An edge is a pair of modules of which one imports the other, anywhere in it.
@@ -201,8 +201,9 @@ def commands_and_options(group: click.Command, path: str = "") -> Iterator[tuple
 def surface() -> dict[str, int]:
     """Settings, training keys, commands and options of the code that is imported."""
     from docs.configuration import TABLES
+    from rubricem.agent.cli import main as command
 
-    leaves = [*commands_and_options(_main_command())]
+    leaves = [*commands_and_options(command)]
     models = {name: model for name, (model, _) in TABLES.items() if name != "mcp_servers"}
     settings = models.pop("settings")
     keys = {
@@ -259,16 +260,14 @@ def budget_of(root: Path) -> dict[str, int]:
 def main() -> None:
     parser = sized_parser(__doc__, "the same as the whole", "the same as the quick one")
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
-    parser.add_argument("--why", action="store_true", help="also name what counts")
     options = parser.parse_args()
     house, budget = House(options.root), budget_of(options.root)
     found = measure(house) | surface()
     for name, value in found.items():
         print(f"{name:24} {value:>10}   <= {budget[name]}")
-    if options.why:
-        _explain(house)
     broken = [*house.against([[room] for room in ROOMS]), *house.repeated_classes()]
     broken += [str(circle) for circle in house.file_circles() + house.folder_circles()]
+    print(*broken, sep="\n")
     lengths = [module.lines for module in house.modules.values() if module.lines > 3]
     more: dict[str, Value] = {
         "source": sum(found[room] for room in ROOMS),
@@ -278,19 +277,6 @@ def main() -> None:
     }
     how = f"{len(lengths)} files read as text"
     emit("house", {**found, **more}, how, most={**budget, "broken_rules": 0})
-
-
-def _explain(house: House) -> None:
-    for name, options in commands_and_options(_main_command()):
-        print(f"  {name}: {options} options")
-    print("class names:", *house.repeated_classes().items(), sep="\n  ")
-    print("circles:", *house.file_circles(), *house.folder_circles(), sep="\n  ")
-
-
-def _main_command() -> click.Command:
-    from rubricem.agent.cli import main
-
-    return main
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """What a GPU needs for a step and for sampling, beside plain transformers; `train_speed` runs it.
 
 A step is SS-GRPO's on 16 rows of 900 tokens, LoRA of rank 16 in bfloat16. Beside it is the same
-loss by transformers and peft as anybody writes it, all rows at once and whole logits, and the
-product's with the blocks compiled by torch, to see what that would bring. Sampling is
+loss by transformers and peft as anybody writes it, all rows at once and whole logits. Sampling is
 of prompts of 200 tokens, half of which all share, by the sampler that rounds use, turns read as
 they come; beside it transformers' continuous batching, with the attention that is installed.
 """
@@ -23,7 +22,7 @@ from benchmarks.train_speed_arm import RATE, Arm, window
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.learner import Learner
-from rubricem.training.local.load import decoder_blocks, load_base, load_learner
+from rubricem.training.local.load import load_base, load_learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.sampler import TorchConfig, open_torch
@@ -75,9 +74,8 @@ class Clock:
 def steps(path: Path, clock: Clock, tell: Callable[..., None]) -> None:
     """A step of the product, and of plain transformers and peft."""
     rows, device = window(WINDOW), clock.device
-    torch._dynamo.config.suppress_errors = True
     with TemporaryDirectory() as folder:
-        for name, beta in (("step", 0.0), ("step_with_reference", 0.01), ("compiled_step", 0.0)):
+        for name, beta in (("step", 0.0), ("step_with_reference", 0.01)):
             config = EngineConfig(
                 out=Path(folder), model=str(path), dtype=DTYPE, max_row_tokens=LENGTH,
                 micro_batch=ROWS, objective=ObjectiveConfig(beta=beta),
@@ -85,8 +83,6 @@ def steps(path: Path, clock: Clock, tell: Callable[..., None]) -> None:
             learner: Learner | None = load_learner(config, path, Ranks(device=device))
             clock.peak_gb()
             assert learner is not None
-            for block in decoder_blocks(learner.model) if name == "compiled_step" else ():
-                block.compile(dynamic=True)
             first, least = clock.time(lambda one=learner: one.ss_grpo_step(rows, RATE))  # type: ignore[misc]
             learner = None
             tell(**{f"{name}_s": least, f"{name}_first_s": first, f"{name}_gb": clock.peak_gb()})

@@ -22,7 +22,7 @@ from rubricem.judge.pairwise import (
     Comparer,
     PairwiseJudge,
 )
-from rubricem.judge.reflection import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
+from rubricem.judge.reflection import ChatReflectionJudge, ChoiceReflectionJudge, ReflectionJudge
 from rubricem.judge.relative import (
     AttemptReader,
     ChatAttemptReader,
@@ -155,6 +155,5 @@ def attempt_reader(model: JudgeModel, rubric: str = "") -> AttemptReader:
 
 
 def reflection_judge(model: JudgeModel) -> ReflectionJudge:
-    if isinstance(model, LocalModel):
-        return ReflectionJudge(ChoiceReflectionReader(model))
-    return ReflectionJudge(ChatReflectionReader(model))
+    local = isinstance(model, LocalModel)
+    return ChoiceReflectionJudge(model) if local else ChatReflectionJudge(model)

@@ -21,7 +21,7 @@ and answer, with the sentence of the answer that shares most words with it.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -39,7 +39,7 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.buffers import add
 from rubricem.judge.evidence import ALL, evidence_of, found_in, found_text
-from rubricem.judge.stage import Proposed, Scored, Scorer, Standard, scored_by
+from rubricem.judge.stage import Maker, Proposed, Scored, Scorer, Standard, scored_by
 from rubricem.judge.stage_readers import ChoiceScorer, quoted
 from rubricem.memory.asking import (
     TRIES,
@@ -85,16 +85,14 @@ class ChecklistItem(Value):
 
     def as_criterion(self) -> Criterion:
         """The item as a buffer keeps it. Raises ValueError for one worth no points."""
-        title = self.criterion
-        if len(title) > TITLE_CHARACTERS:
-            title = f"{title[:TITLE_CHARACTERS].rsplit(None, 1)[0]} ..."
-        return Criterion(
-            title=title,
-            description=self.criterion,
-            weight=abs(self.points),
-            positive=self.points > 0,
-            persistent=True,
-        )
+        return _criterion(self.criterion, self.points)
+
+
+def _criterion(said: str, points: float) -> Criterion:
+    long = len(said) > TITLE_CHARACTERS
+    title = f"{said[:TITLE_CHARACTERS].rsplit(None, 1)[0]} ..." if long else said
+    weight, good = abs(points), points > 0
+    return Criterion(title=title, description=said, weight=weight, positive=good, persistent=True)
 
 
 def worth(criterion: Criterion) -> float:
@@ -117,14 +115,6 @@ def checklist_score(criteria: Sequence[Criterion], verdicts: Sequence[Verdict]) 
 
 
 LEAST_ITEMS, MOST_ITEMS = 5, 15
-
-
-class ChecklistMaker(Protocol):
-    """Writes checklists. Raises JudgeError or PolicyError when it has none to give."""
-
-    async def from_question(
-        self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
-    ) -> Proposed: ...
 
 
 class MadeItem(ReplyForm):
@@ -160,7 +150,7 @@ class MadeChecklist(ReplyForm):
 
 
 class ChatChecklistMaker:
-    """A `ChecklistMaker` over a chat server."""
+    """Writes checklists by a chat server. Raises JudgeError or PolicyError if it cannot."""
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
@@ -177,8 +167,8 @@ class ChatChecklistMaker:
             messages = instruct("checklist_make", *asked, good)
             made, used = await ask_json(self._model, messages, MadeChecklist)
             bill.usage += used
-        items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
-        return Proposed({Stage.ANSWER: tuple(i.as_criterion() for i in items)}, bill.usage)
+        items = tuple(_criterion(i.criterion, i.points) for i in made.rubrics)
+        return Proposed({Stage.ANSWER: items}, bill.usage)
 
     async def _write_answer(self, asked: Sequence[str]) -> tuple[str, Usage]:
         messages = instruct("checklist_answer", *asked)
@@ -204,7 +194,7 @@ class ChecklistJudge:
     What the scorer gives no verdict on is unparsed.
     """
 
-    def __init__(self, maker: ChecklistMaker, scorer: Scorer) -> None:
+    def __init__(self, maker: Maker, scorer: Scorer) -> None:
         self._maker = maker
         self._scorer = scorer
         self.name = scorer.name

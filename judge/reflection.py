@@ -7,12 +7,13 @@ that was cut off by a limit, or on which the judge failed, is unscored, which is
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from string import ascii_uppercase
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -73,27 +74,11 @@ class Known:
     """a run that came out worse, which the review holds against it"""
 
 
-class CandidateReader(Protocol):
-    """Scores candidates of valid form. Raises JudgeError or PolicyError if it cannot."""
-
-    @property
-    def minimum(self) -> float:
-        """Total score from which a candidate may enter the bank."""
-        ...
-
-    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores: ...
-
-
-class ReflectionJudge:
+class ReflectionJudge(ABC):
     """Scores all candidates of one trajectory."""
 
-    def __init__(self, reader: CandidateReader) -> None:
-        self._reader = reader
-
-    @property
-    def minimum(self) -> float:
-        """Total score from which a candidate may enter the bank."""
-        return self._reader.minimum
+    minimum: float
+    """total score from which a candidate may enter the bank"""
 
     async def score(
         self,
@@ -113,9 +98,13 @@ class ReflectionJudge:
         if not readable:
             return tuple(_with_score(c, iter(())) for c in candidates)
         known = Known(trajectory, judgement, rating, beside)
-        found = await outcome(self._reader.read(known, readable, seed))
+        found = await outcome(self._read(known, readable, seed))
         given = iter(found) if isinstance(found, Sequence) else repeat(str(found))
         return tuple(_with_score(c, given) for c in candidates)
+
+    @abstractmethod
+    async def _read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
+        """Of candidates of valid form. Raises JudgeError or PolicyError if it cannot."""
 
 
 class GivenReflectionScore(ReplyForm):
@@ -157,15 +146,15 @@ def _scale(entries: Sequence[GivenReflectionScore | None]) -> float:
     return scale_of([number for one in entries if one for number in one.numbers.values()])
 
 
-class ChatReflectionReader:
-    """A `CandidateReader` over a chat server: one call for all candidates, in a shuffled order."""
+class ChatReflectionJudge(ReflectionJudge):
+    """A chat server's: one call for all candidates, in a shuffled order."""
 
     minimum = MINIMUM
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
 
-    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
+    async def _read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         order = random.Random(seed).sample(range(len(candidates)), len(candidates))
         # A, B, ... Z, A1, B1, ...
         turns = (divmod(place, len(ascii_uppercase)) for place in range(len(order)))
@@ -182,8 +171,8 @@ class ChatReflectionReader:
         return [scores[i] for i in range(len(candidates))]
 
 
-class ChoiceReflectionReader:
-    """A `CandidateReader` over probabilities: one yes/no read for each of three statements.
+class ChoiceReflectionJudge(ReflectionJudge):
+    """By probabilities: one yes/no read for each of three statements.
 
     No more of the run is shown than question, answer and scores: after the whole of it the 0.5B
     ranked the one good review last of three.
@@ -194,7 +183,7 @@ class ChoiceReflectionReader:
     def __init__(self, reader: ChoiceReader) -> None:
         self._series = ChoiceSeries(reader)
 
-    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
+    async def _read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         questions = [
             f"{review(candidate)}\n\nStatement: {statement}\n"
             "Does this hold of the review? Yes or No?"

@@ -84,18 +84,11 @@ class Read:
 class AttemptReader(Protocol):
     """Scores attempts against one another. Raises JudgeError or PolicyError if it cannot."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def rubric_version(self) -> str:
-        """Identifies the standards that it applies."""
-        ...
-
-    @property
-    def characters(self) -> int:
-        """Most characters of attempts that it can be shown at once."""
-        ...
+    name: str
+    rubric_version: str
+    """identifies the standards that it applies"""
+    characters: int
+    """most characters of attempts that it can be shown at once"""
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
         """Scores of the attempts in the text, which are numbered 1, 2, ... in order."""

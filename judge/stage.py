@@ -102,17 +102,8 @@ class Proposed:
     usage: Usage = NO_USAGE
 
 
-class Proposer(Protocol):
-    """Writes criteria. Raises JudgeError or PolicyError if it cannot."""
-
-    async def contrast(
-        self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
-    ) -> Proposed:
-        """Criteria that tell the stronger from the weaker of at least two runs.
-
-        Where the buffer has no persistent ones, also some of the answer, which cover the question.
-        """
-        ...
+class Maker(Protocol):
+    """Writes criteria of a question. Raises JudgeError or PolicyError if it cannot."""
 
     async def from_question(
         self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
@@ -121,6 +112,19 @@ class Proposer(Protocol):
 
         `stages` are those for which criteria are wanted; the result may include others. `found`:
         passages that searches found for the question.
+        """
+        ...
+
+
+class Proposer(Maker, Protocol):
+    """Writes criteria of runs as well."""
+
+    async def contrast(
+        self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
+    ) -> Proposed:
+        """Criteria that tell the stronger from the weaker of at least two runs.
+
+        Where the buffer has no persistent ones, also some of the answer, which cover the question.
         """
         ...
 

@@ -356,29 +356,31 @@ class RunStore:
     def threads(self) -> list[str]:
         """Names of all runs, the latest last; one that may not be read hides no other."""
         asked = list[tuple[int, str]]()
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
-            # A folder of another name, such as a copy that somebody made, is no run of ours.
-            for entry in (entry for entry in entries if _THREAD.fullmatch(entry.name)):
-                try:
-                    state = os.stat(f"{self.folder}/{entry.name}/request.json")
-                except (FileNotFoundError, NotADirectoryError):
-                    continue
-                except OSError:
-                    state = entry.stat()
-                asked.append((state.st_mtime_ns, entry.name))
+        for entry in self._entries():
+            try:
+                state = os.stat(f"{self.folder}/{entry.name}/request.json")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                state = entry.stat()
+            asked.append((state.st_mtime_ns, entry.name))
         return [name for _, name in sorted(asked)]
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        """A folder of another name, such as a copy that somebody made, is no run of ours."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
+            yield from (entry for entry in entries if _THREAD.fullmatch(entry.name))
 
     def states(self) -> dict[str, int]:
         """The time at which each run's folder changed, in nanoseconds.
 
         Adding, replacing or removing a file changes it; growth of a file does not.
         """
-        found, runs = dict[str, int](), list[os.DirEntry[str]]()
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
-            runs = [e for e in entries if _THREAD.fullmatch(e.name) and e.is_dir()]
-        for entry in runs:
+        found = dict[str, int]()
+        for entry in self._entries():
             with suppress(FileNotFoundError):
-                found[entry.name] = entry.stat().st_mtime_ns
+                if entry.is_dir():
+                    found[entry.name] = entry.stat().st_mtime_ns
         return found
 
     def below(self, thread: str) -> "RunStore":

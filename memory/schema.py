@@ -612,14 +612,6 @@ class RubricBuffer(Value):
         """The hash of the question, which identifies it."""
         return digest_of(self.question, 24)
 
-    def at(self, version: int) -> "RubricBuffer":
-        """The buffer as it was at an earlier version, replayed from its history."""
-        buffer = RubricBuffer(question=self.question)
-        for change in self.history:
-            if change.version <= version:
-                buffer = buffer._after(change)
-        return buffer
-
     def apply_changes(
         self, step: int, changes: Iterable[tuple[Stage, ChangeKind, Criterion, str]]
     ) -> "RubricBuffer":

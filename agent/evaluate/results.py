@@ -9,14 +9,14 @@ paired bootstrap.
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import QuestionSet, ungraded
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Status, Value
+from rubricem.memory.schema import Status
 
 JSON = "evaluation.json"
 Figures = dict[str, float | int | None]
@@ -46,7 +46,7 @@ PLAIN = (*COUNTS, "searches", "seconds", "seconds_sum", "tokens", "cost")
 COMPARED = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "seconds")
 
 
-class EvalDifference(Value):
+class EvalDifference(NamedTuple):
     """The difference of the first arm to another on the same questions, with its interval."""
 
     first: str
@@ -114,17 +114,7 @@ def differences(rows: Sequence[EvalRow]) -> list[EvalDifference]:
             if len(gaps) > 1:
                 low, high = (round(end, 4) for end in bootstrap_mean(gaps))
                 mean = round(statistics.fmean(gaps), 4)
-                found.append(
-                    EvalDifference(
-                        first=first,
-                        other=other,
-                        figure=name,
-                        n=len(gaps),
-                        mean=mean,
-                        low=low,
-                        high=high,
-                    )
-                )
+                found.append(EvalDifference(first, other, name, len(gaps), mean, low, high))
     return found
 
 
@@ -165,7 +155,7 @@ def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, 
         "warnings": list(warnings),
         "settings": dict(told),
         "arms": arms,
-        "differences": [one.model_dump() for one in differences(rows)],
+        "differences": [one._asdict() for one in differences(rows)],
     }
 
 

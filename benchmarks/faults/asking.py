@@ -13,7 +13,6 @@ repetition, whenever it reached the server, and is counted beside it.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -97,10 +96,7 @@ def trial(at: int, wait: float) -> Trial:
         where = ("Which rule?", "--base-url", address, "--source", searxng, "--run", "t")
         begun = subprocess.Popen([*COMMAND, "ask", *where, "--quiet"], env=environment,
                                  stdout=subprocess.DEVNULL)  # fmt: skip
-        wait_for(address, at, begun)
-        time.sleep(wait)
-        begun.send_signal(signal.SIGKILL)
-        begun.wait()
+        kill(begun, address, at, wait)
         before, held = fetch(address, "asked"), count_kept(data / "runs" / "t")
         resume = [*COMMAND, "ask", "--resume", "t", "--json"]
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
@@ -115,8 +111,12 @@ def is_finished(report: Mapping[str, Any]) -> bool:
     return bool(report["status"] == "finished" and report["usage"]["calls"] == CALLS)
 
 
-def wait_for(address: str, pieces: int, process: "subprocess.Popen[bytes]") -> None:
+def kill(process: "subprocess.Popen[bytes]", address: str, pieces: int, wait: float) -> None:
+    """Kill it so many seconds after its server has sent so many pieces."""
     while counts(address)["pieces"] < pieces:
         if process.poll() is not None:
             raise RuntimeError(f"the process ended by itself with status {process.returncode}")
         time.sleep(0.002)
+    time.sleep(wait)
+    process.kill()
+    process.wait()

@@ -14,7 +14,6 @@ calls' digests, in which the policy is named with its address.
 import asyncio
 import json
 import os
-import signal
 import socket
 import subprocess
 import tempfile
@@ -26,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.asking import COMMAND, count_kept, counts, wait_for
+from benchmarks.faults.asking import COMMAND, count_kept, counts, kill
 from benchmarks.loopback import serving
 from benchmarks.scripted_judge import buffer_of
 from rubricem.memory.rubrics import BufferStore
@@ -153,11 +152,7 @@ def trial(
 ) -> Trial:
     """Kill after piece `at` and a little, then go on to the end."""
     with place() as killed:
-        process = killed.begin()
-        wait_for(killed.address, at, process)
-        time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill(killed.begin(), killed.address, at, wait)
         before, held = wait_until_settled(killed.address), count_kept(killed.run.folder)
         done = killed.begin().wait()
         after = counts(killed.address)

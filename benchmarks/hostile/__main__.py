@@ -1,13 +1,13 @@
 """What a hostile page, document, reply or model server costs; what texts that give orders reach.
 
-    python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME --attacks FROM:TO]
+    python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME]
 
 Each input is read as a run reads it. Time is processor time, of this process and its readers, and
 that of the clock; memory is the most that both held above what they held idle. The delay of other
 runs is the longest time that the event loop's own thread computed between two beats of a run beside
 it, which is what it makes others wait on a machine of its own. Attacks by text are made on whole
 runs with memory and checks on, on a scripted model that obeys whatever it reads; with --model on
-that one, over the first N attacks of each kind.
+that one.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.hostile.attacks import (
     KINDS,
-    Attack,
     Obedient,
     Outcome,
     Web,
@@ -153,18 +152,15 @@ async def all_costs(chosen: "list[Input]") -> list[Cost]:
     return costs
 
 
-async def all_attacks(chosen: slice, named: dict[str, Any]) -> list[Outcome]:
-    """`named`: the model's settings; none for the one that obeys."""
+async def all_attacks(step: int, named: dict[str, Any]) -> list[Outcome]:
+    """Every so many; `named`: the model's settings, none for the one that obeys."""
     outcomes = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         web = stack.enter_context(Web())
         beside, model = attacks(web.root)[0], Obedient(attacks(web.root)[0])
         server, web.beside = stack.enter_context(ScriptedServer(model)), beside.text
         scripted = {"base_url": server.base_url, "model": "scripted"}
-        kinds: dict[str, list[Attack]] = {}
-        for attack in attacks(web.root):
-            kinds.setdefault(attack.goal.kind, []).append(attack)
-        for number, attack in enumerate(a for each in kinds.values() for a in each[chosen]):
+        for number, attack in enumerate(attacks(web.root)[::step]):
             place = Path(folder) / str(number)
             with_memory = {"memory": "on", **(named or scripted)}
             outcomes.append(
@@ -178,7 +174,6 @@ def main() -> None:
     parser = sized_parser(__doc__, "some of it (the default)", "all; the file is committed")
     parser.add_argument("--out", type=Path, help="a file for all that was measured")
     parser.add_argument("--model", help="attack this model in the place of the one that obeys")
-    parser.add_argument("--attacks", default="0:1", help="with --model: of each kind, from:to")
     chosen = parser.parse_args()
     # Some are packed or are large, which takes a second and 300 MB.
     from benchmarks.hostile.inputs import INPUTS
@@ -186,13 +181,8 @@ def main() -> None:
     out = chosen.out or (RESULTS / "hostile.json" if chosen.full else None)
     inputs = [each for each in INPUTS if chosen.full or any(one in each.name for one in SMALL)]
     named = {"model": chosen.model} if chosen.model else {}
-    some = (
-        slice(*map(int, chosen.attacks.split(":")))
-        if named
-        else slice(None, None, 1 if chosen.full else 10)
-    )
     costs = [] if named else asyncio.run(all_costs(inputs))
-    outcomes = asyncio.run(all_attacks(some, named))
+    outcomes = asyncio.run(all_attacks(1 if chosen.full else 10, named))
     report(costs, outcomes, chosen.model or "a scripted model that obeys", out)
 
 

@@ -4,7 +4,7 @@ It is a persistent Chroma in a folder. A mark in the SQLite file says where, of 
 how many of the bank's changes it has followed: whoever is behind compares its ids with the bank's
 and adds or deletes what differs. It is built again if it is missing, damaged, of another embedder,
 or if a process died while writing it. Chroma does not show an open client what another process
-wrote, so a process that finds another mark opens it again. Processes take turns by a lock file.
+wrote, so a process that finds another mark opens it again. Processes take turns by a lock.
 
 It knows nothing of generations: it is asked for more than is wanted, the SQLite file says which of
 those count, and if too few are left it is asked for more. Similarity is the inner product of unit
@@ -12,14 +12,10 @@ vectors: the cosine, in [-1, 1]. Of two reflections on the same question in othe
 one is not recalled.
 """
 
-import fcntl
-import os
 import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -31,7 +27,7 @@ from rubricem.memory.bank.store import BankStore, IndexMark
 from rubricem.memory.bank.tables import question_key
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, StoreError, import_extra
-from rubricem.memory.runs import writable
+from rubricem.memory.runs import folder_locked, writable
 from rubricem.memory.schema import Embedder, Reflection
 
 HNSW: dict[str, str | int] = {
@@ -149,7 +145,7 @@ class BankIndex:
 
     def near(self, vector: Vector, count: int) -> list[Near]:
         """The nearest questions, the nearest first; `vector` is a unit vector (d,)."""
-        with self._open.lock, self._lock():
+        with self._open.lock, folder_locked(self._store.folder):
             for again in (True, False):
                 try:
                     return _query(self._follow(), vector, count)
@@ -186,32 +182,20 @@ class BankIndex:
     def _reopen(self, mark: IndexMark) -> None:
         """Open what the mark says, or an empty collection in its place."""
         fits = self._fits(mark)
-        name, place = "reflections", mark.place if fits else uuid.uuid4().hex[:12]
+        place = mark.place if fits else uuid.uuid4().hex[:12]
         chromadb = import_extra("chromadb", "memory", MEANING)
         with writable(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         self._open.client = chromadb.PersistentClient(self._folder / place, settings=_private())
-        found = self._find(name)
+        self._open.collection = self._open.client.get_or_create_collection(
+            "reflections", embedding_function=None, configuration={"hnsw": HNSW}
+        )
         self._open.mark = mark
-        if found is None or not fits:
-            if found is not None:
-                self._open.client.delete_collection(name)
-            found = self._open.client.create_collection(
-                name, embedding_function=None, configuration={"hnsw": HNSW}
-            )
+        if not fits or not self._open.collection.count():
             self._open.mark = IndexMark(place=place, embedder=self.embedder.name)
             for path in self._folder.glob("*"):
                 if path.name != place:
                     shutil.rmtree(path, ignore_errors=True)
-        self._open.collection = found
-
-    def _find(self, name: str) -> Any:
-        from chromadb.errors import NotFoundError
-
-        try:
-            return self._open.client.get_collection(name, embedding_function=None)
-        except NotFoundError:
-            return None
 
     def _mark(self, changes: int) -> None:
         self._open.mark = self._open.mark.model_copy(update={"changes": changes})
@@ -227,18 +211,6 @@ class BankIndex:
             f"the index of the bank in {self._folder} cannot be used: {error}",
             "See that its disk is writable and not full, or use --memory off.",
         )
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Keep other processes from the index."""
-        path = self._store.folder / "index.lock"
-        with writable(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def _query(collection: Any, vector: Vector, count: int) -> list[Near]:

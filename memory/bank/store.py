@@ -72,11 +72,6 @@ class BankItem(Value):
         return self.until == NEVER and self.since == NEVER
 
     @property
-    def live(self) -> bool:
-        """Whether it may be recalled."""
-        return self.until == NEVER and self.since < NEVER
-
-    @property
     def state(self) -> Standing:
         if self.until < NEVER:
             return "replaced"

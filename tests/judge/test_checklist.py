@@ -11,12 +11,11 @@ from rubricem.judge.checklist import (
     ChatItemScorer,
     ChecklistItem,
     ChecklistJudge,
-    ChecklistMaker,
     ChoiceItemScorer,
     checklist_score,
     stage_score,
 )
-from rubricem.judge.stage import Scored, scored_by
+from rubricem.judge.stage import Maker, Scored, scored_by
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -93,7 +92,7 @@ def making(items: tuple[Criterion, ...] = ITEMS) -> ScriptedProposer:
     return ScriptedProposer({Stage.ANSWER: items})
 
 
-def judge_with(maker: ChecklistMaker) -> ChecklistJudge:
+def judge_with(maker: Maker) -> ChecklistJudge:
     return ChecklistJudge(maker, ChatItemScorer(ScriptedChat(by_words)))
 
 

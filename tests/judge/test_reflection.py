@@ -11,12 +11,7 @@ import pytest
 
 from rubricem.agent.learning.reflect import accept, mark_best
 from rubricem.judge.build import reflection_judge
-from rubricem.judge.reflection import (
-    STATEMENTS,
-    ChatReflectionReader,
-    ChoiceReflectionReader,
-    ReflectionJudge,
-)
+from rubricem.judge.reflection import STATEMENTS, ChatReflectionJudge, ChoiceReflectionJudge
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     Criterion,
@@ -148,9 +143,7 @@ async def test_a_judge_that_fails_leaves_all_unscored_with_the_reason(script: li
     candidates = [candidate("worth 0.5"), candidate("", fault="no block")]
     with ScriptedServer(script) as server:
         async with client(server.base_url) as model:
-            judged, wrong = await ReflectionJudge(ChatReflectionReader(model)).score(
-                RUN, None, candidates
-            )
+            judged, wrong = await ChatReflectionJudge(model).score(RUN, None, candidates)
     assert judged.score is None and judged.unscored_reason.startswith("the judge failed: ")
     assert wrong.score is not None and wrong.score.total == 0
 
@@ -180,13 +173,13 @@ class WordReader:
 
 async def test_three_probabilities_behind_one_beginning_are_the_score_of_each_candidate():
     reader = WordReader(10_000)
-    judge = ReflectionJudge(ChoiceReflectionReader(reader))
+    judge = ChoiceReflectionJudge(reader)
     scored = await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
     assert [c.score.total for c in scored if c.score] == pytest.approx([0.75, 0.25])
     assert len(reader.prompts) == 6
     assert [s in p for p, s in zip(reader.prompts, STATEMENTS.values(), strict=False)] == [True] * 3
     reader = WordReader(10_000)
-    judge = ReflectionJudge(ChoiceReflectionReader(reader))
+    judge = ChoiceReflectionJudge(reader)
     await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
     shared = reader.prompts[0].index("[text", reader.prompts[0].index("plan: 0.50"))
     assert len({prompt[:shared] for prompt in reader.prompts}) == 1
@@ -225,7 +218,7 @@ async def scored(candidates: Sequence[ReflectionCandidate]) -> tuple[list[float]
     """What the judge gave each of them, and what it was shown."""
     with ScriptedServer(by_content) as server:
         async with client(server.base_url) as model:
-            judge = ReflectionJudge(ChatReflectionReader(model))
+            judge = ChatReflectionJudge(model)
             done = await judge.score(RUN, None, candidates)
         shown = contents(server.requests[0].body)[1][1]
     return [c.score.total for c in done if c.score], shown

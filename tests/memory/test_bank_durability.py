@@ -12,12 +12,8 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import StoreError
 from tests.conftest import ROOT
-from tests.judge.test_reflection import by_content
 from tests.programs.killing import ran
-from tests.support.bank_cli import Server, ask, command, kept, prepared
-from tests.support.bank_cli import bank as bank_command
 from tests.support.banks import bank_in, ids, reflection
-from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE, Process
 
 OLDER = ROOT / "tests" / "data" / "ec15fe0e" / "bank"
@@ -177,26 +173,3 @@ async def test_a_damaged_line_of_an_older_bank_is_told_and_the_bank_left(tmp_pat
     with pytest.raises(StoreError, match=f"line {number} of the bank's {name}"):
         await bank_in(tmp_path).items()
     assert (tmp_path / "bank" / "journal.jsonl").exists()
-
-
-def test_a_removed_lesson_does_not_come_back_by_a_rating(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    data, removed = prepared(tmp_path, monkeypatch), False
-    script = Server()
-
-    def answering(body: dict[str, object], number: int) -> Scripted:
-        reply = script(body, number)
-        scored = script.asked[-1] == "judge reflections" and removed
-        return by_content(body).replace("0.9", "0.7") if scored else reply
-
-    with ScriptedServer(answering) as server:
-        ask(server, data, "--memory", "on", "--run", "one")
-        [lesson] = kept(data)
-        bank_command("rm", lesson.id, "--yes")
-        removed = True
-        command("rate", "one", "4")
-        command("learn")
-    assert kept(data) == []
-    on_disk = b"".join(path.read_bytes() for path in (data / "bank").glob("bank.db*"))
-    assert lesson.takeaways.encode() not in on_disk

@@ -151,21 +151,6 @@ async def test_a_second_process_is_refused(tmp_path: Path):
     journal.close()
 
 
-async def test_a_full_disk_fails_every_waiting_append_and_marks_none_finished(tmp_path: Path):
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full on this system")
-    journal = Journal(tmp_path / "j.jsonl")
-    os.close(journal._fd)
-    journal._fd = os.open(full, os.O_WRONLY)
-    keys = [KEY, KEY._replace(turn=2)]
-    results = await asyncio.gather(
-        *(journal.append(key, {}) for key in keys), return_exceptions=True
-    )
-    assert [type(result) for result in results] == [StoreError, StoreError]
-    assert journal.find(KEY) is None
-
-
 @pytest.mark.parametrize("started", [False, True], ids=["before", "in"])
 def test_a_journal_whose_loop_ended_before_or_in_a_write_is_closed_and_whole(
     started: bool, tmp_path: Path

@@ -79,7 +79,7 @@ async def look(folder: Path, log: Log) -> None:
     assert not gone & there, f"came back: {gone & there}"
     edited = {item.reflection.replaces for item in held}
     assert set(log.said("edit")) <= edited, "an edit was lost"
-    live = {item.reflection.id for item in held if item.live}
+    live = {item.reflection.id for item in held if item.state == "active"}
     assert set(ids(await bank.search("cache", len(held) + 1))) == live
     whole = b"".join(path.read_bytes() for path in (folder / "bank").glob("bank.db*"))
     assert not [name for name in gone if f"lesson-{name} ".encode() in whole], "text was left"

@@ -12,7 +12,7 @@ import pytest
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.judge.reflection import ReflectionJudge
+from rubricem.judge.reflection import ChatReflectionJudge
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, ReflectionCandidate, RubricBuffer, Stage
@@ -35,7 +35,7 @@ from tests.support.collected import rollout as rollout_of
 SCORES = (0.8, None, 0.2)
 
 
-class Given(ReflectionJudge):
+class Given(ChatReflectionJudge):
     """Gives each candidate the score that stands at its place."""
 
     minimum = 0.5
