@@ -14,7 +14,7 @@ be looked up. What a stage judge found by comparing runs tells these apart, and 
 that has seen one good answer writes criteria that fit it, while the request alone leaves it
 guessing (RuscaRL, appendix E.3): so it writes an answer first.
 
-Each answer is checked by itself. On a chat server one call checks up to `BATCH` items. On a local
+Each answer is checked by itself. On a chat server one call checks all items. On a local
 model an item is met if "Yes" is likelier than "No": each item is one short question after request
 and answer, with the sentence of the answer that shares most words with it.
 """
@@ -44,7 +44,6 @@ from rubricem.judge.stage_readers import ChoiceScorer, quoted
 from rubricem.memory.asking import (
     TRIES,
     Bill,
-    Entries,
     Numbered,
     ReplyForm,
     Valid,
@@ -264,10 +263,6 @@ def stage_score(criteria: Sequence[Criterion], scored: Scored) -> StageScore:
     return StageScore(stage=Stage.ANSWER, score=score, justification=said, verdicts=verdicts)
 
 
-BATCH = 12
-"""items in one call"""
-
-
 MET = {"met": True, "not met": False, "unmet": False}
 Met = Annotated[bool, BeforeValidator(lambda said: MET.get(str(said).casefold(), said))]
 
@@ -286,32 +281,23 @@ class ChatItemScorer:
         self._room = sight_of(model)
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
-        """A batch that fails leaves its items without a verdict, and no others."""
+        """One call for all items; those without a usable verdict have none."""
+        if not (items := standard[Stage.ANSWER]):
+            return Scored({})
         request, reply = cut(trajectory.question, QUESTION_CHARACTERS), answer_text(trajectory)
         fenced = fence({"request": request, "reply": cut(reply, self._room)})
         shown = f"{fenced}\n\n{evidence_of(trajectory, self._room)}".rstrip()
-        items = standard[Stage.ANSWER]
-        batches = [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
-        read = await asyncio.gather(*(outcome(self._batch(shown, batch)) for batch in batches))
-        verdicts, faults, used = list[Verdict](), list[str](), NO_USAGE
-        for batch, marks in zip(batches, read, strict=True):
-            if isinstance(marks, Entries):
-                verdicts += [
-                    Verdict(criterion=c, points=2 * m.criteria_met, justification=m.explanation)
-                    for c, m in zip(batch, marks.found, strict=True)
-                    if m
-                ]
-            told = marks.fault if isinstance(marks, Entries) else marks.told()
-            used += marks.usage if isinstance(marks, Entries) else usage_of_error(marks)
-            faults += [told] if told else []
-        return Scored({Stage.ANSWER: tuple(verdicts)}, used, "".join(faults[:1]))
-
-    async def _batch(self, shown: str, items: Sequence[Criterion]) -> Entries:
         said = [" ".join((item.description or item.title).split()) for item in items]
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
         messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
         names = [str(number) for number in range(1, len(items) + 1)]
-        return await ask_entries(self._model, messages, Verdicts[GivenMark], names)
+        marks = await ask_entries(self._model, messages, Verdicts[GivenMark], names)
+        verdicts = tuple(
+            Verdict(criterion=c, points=2 * m.criteria_met, justification=m.explanation)
+            for c, m in zip(items, marks.found, strict=True)
+            if m
+        )
+        return Scored({Stage.ANSWER: verdicts}, marks.usage, marks.fault)
 
 
 QUESTION_SHARE = 4

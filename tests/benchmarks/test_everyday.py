@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 import pytest
 
@@ -30,19 +31,17 @@ def kept_row(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", EVERY, ids=lambda row: str(row["id"]))
-def test_the_pattern_finds_the_fact_and_the_question_does_not_give_it_away(row: Row) -> None:
-    assert re.search(row["pattern"], row["useful"], re.I | re.S)
-    assert not re.search(row["pattern"], row["question"], re.I | re.S)
+def test_the_pattern_finds_the_fact_and_the_question_does_not_give_it_away() -> None:
+    for row in EVERY:
+        assert re.search(row["pattern"], row["useful"], re.I | re.S), row["id"]
+        assert not re.search(row["pattern"], row["question"], re.I | re.S), row["id"]
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row["source"] == "python"], ids=lambda row: str(row["id"])
-)
-def test_each_fact_on_python_stands_where_its_question_says(row: Row) -> None:
-    pytest.importorskip(re.split(r"[.:]", row["where"])[0])
-    said = f"{row['where']}\n{documented(row['where'])}"
-    assert re.search(row["pattern"], said, re.I | re.S)
+def test_each_fact_on_python_stands_where_its_question_says() -> None:
+    for row in (row for row in ROWS if row["source"] == "python"):
+        if find_spec(re.split(r"[.:]", row["where"])[0]):
+            said = f"{row['where']}\n{documented(row['where'])}"
+            assert re.search(row["pattern"], said, re.I | re.S), row["id"]
 
 
 @pytest.mark.parametrize(

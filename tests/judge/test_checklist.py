@@ -198,7 +198,8 @@ def answered(text: str, question: str = "Which rule?") -> Trajectory:
 
 
 def told_of(items: Sequence[Criterion], scored: Scored) -> list[str]:
-    given = {v.criterion: "met" if v.points else "not met" for v in scored.verdicts[Stage.ANSWER]}
+    verdicts = scored.verdicts.get(Stage.ANSWER, ())
+    given = {v.criterion: "met" if v.points else "not met" for v in verdicts}
     return [given.get(each, "unparsed") for each in items]
 
 
@@ -206,7 +207,7 @@ async def outcomes(*replies: str | None, items: list[Criterion] = SAYS) -> tuple
     """The outcomes, what was asked, and what was checked."""
     model = ScriptedChat(replies)
     standard = {Stage.ANSWER: tuple(items)}
-    scored = await ChatItemScorer(model).score(answered("LRU it is."), standard)
+    scored = await scored_by(ChatItemScorer(model), answered("LRU it is."), standard)
     return told_of(items, scored), model.asked, scored
 
 

@@ -133,19 +133,9 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     assert item.reflection.private, "it was given a lesson of which nobody knows"
 
 
-def test_the_answer_is_shown_before_anything_is_learnt(data: Path):
-    def judge(kind: str, number: int) -> Scripted | None:
-        return Hang() if kind == "criteria" else None
-
-    with ScriptedServer(Server(at=judge)) as server, asked(server, data) as process:
-        assert process.stdout and process.stderr
-        shown = process.stdout.readline()
-        told = "".join(iter(process.stderr.readline, "  judging this run\n"))
-        process.kill()
-    assert shown == f"{QUESTION}\n" and "kept reflection" not in told
-
-
-def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data: Path):
+def test_after_the_answer_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(
+    data: Path,
+):
     hanging = True
 
     def judge(kind: str, number: int) -> Scripted | None:
@@ -154,7 +144,8 @@ def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data
     script = Server(at=judge)
     with ScriptedServer(script) as server:
         with asked(server, data) as process:
-            assert process.stderr
+            assert process.stdout and process.stderr
+            assert process.stdout.readline() == f"{QUESTION}\n", "before anything is learnt"
             for line in process.stderr:
                 if "scoring what was written" in line:
                     break
