@@ -50,8 +50,6 @@ class TokenLoopback(Loopback):
     said: dict[tuple[int, ...], str] = field(default_factory=dict)
     adapters: dict[str, str] = field(default_factory=dict)
     """folders by the names that they were loaded under, as vLLM does it"""
-    weights: dict[str, str] = field(default_factory=lambda: {"weight_version": "default"})
-    """the version that it was told of those in place"""
 
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
@@ -70,12 +68,6 @@ class TokenLoopback(Loopback):
             writer.write(json_response({"object": "list", "data": listed}))
         elif path.endswith("load_lora_adapter"):
             writer.write(self._switch_adapter(path, asked))
-        elif path == "/weight_info":
-            writer.write(json_response(self.weights))
-        elif path.startswith(("/pause", "/resume", "/collective_rpc", "/update_weight_version")):
-            if "new_version" in asked:
-                self.weights["weight_version"] = asked["new_version"]
-            writer.write(json_response({}))
         elif path.endswith("/chat/completions") and (reviews := _reviews(asked)):
             self.counts.begin(body)
             await asyncio.sleep(self.delay)

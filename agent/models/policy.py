@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, Protocol
 
@@ -132,7 +132,7 @@ class TokenWriter(Policy):
         self.name, self.version = model.name, model.version
         self.context_tokens = model.context_tokens
         self.reader = model if isinstance(model, LocalModel) else None
-        self.priced = _is_priced(model)
+        self.priced = getattr(model, "price", None) is not None
 
     async def render(self, system: str, question: str) -> tuple[int, ...]:
         messages = [Message("system", system), Message("user", question)]
@@ -167,10 +167,6 @@ class BesidePolicy(Policy):
         self.name = policy.name
 
 
-def _is_priced(model: object) -> bool:
-    return getattr(model, "price", None) is not None
-
-
 GO_ON = (
     "Your reply was cut off at its end. Go on exactly where it ends, in the middle of a word if "
     "need be: repeat nothing, begin nothing anew, and say nothing about it."
@@ -188,7 +184,7 @@ class ChatWriter(Policy):
     def __init__(self, model: ChatModel) -> None:
         self.name = model.name
         self.model = self.chat = model
-        self.priced = _is_priced(model)
+        self.priced = getattr(model, "price", None) is not None
 
     async def write(
         self,
@@ -254,10 +250,6 @@ class ModelCall:
         return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
 
 
-async def at_once(call: MakeCall) -> dict[str, Any]:
-    return await call()
-
-
 class JournaledCalls:
     """Journals the calls that are made outside the transcripts of runs.
 
@@ -268,7 +260,7 @@ class JournaledCalls:
     def __init__(
         self,
         journal: Journal,
-        gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once,
+        gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] | None = None,
         found: Callable[[dict[str, Any]], None] = lambda reply: None,
     ) -> None:
         self._journal = journal
@@ -290,7 +282,7 @@ class JournaledCalls:
         if (reply := self._journal.find(key)) is not None:
             self._found(reply)
             return reply
-        return await self._gate(ask_and_store)
+        return await (self._gate(ask_and_store) if self._gate else ask_and_store())
 
     async def completion(self, call: ModelCall, ask: Ask) -> Completion:
         async def dump_reply() -> dict[str, Any]:
@@ -310,60 +302,30 @@ class JournaledCalls:
         """Note that a reply was unusable: asking again is another call with its own key anyway."""
 
 
-class KeptCalls:
-    """Caches replies of chats and choices on disk; a cached reply has no usage.
-
-    Other calls pass through.
-    """
+class KeptCalls(JournaledCalls):
+    """Keeps replies on disk for whoever asks the same, in whatever scope, who has them for free."""
 
     def __init__(self, store: ReplyStore) -> None:
         self._store = store
 
-    async def completion(self, call: ModelCall, ask: Ask) -> Completion:
-        if call.kind != "chat":
-            return await ask()
-        asked = self._key_of(call)
-        kept = await asyncio.to_thread(self._store.load, asked)
-        if kept and isinstance(kept.get("text"), str):
-            return Completion(kept["text"], "eos", reasoning=str(kept.get("reasoning", "")))
+    async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
+        kept = await asyncio.to_thread(self._store.load, call)
+        if kept and not {"stop_reason", "weights"}.isdisjoint(kept):
+            return kept | {"usage": {}}
         reply = await ask()
         # A reply cut off by its length would look complete when read from the cache.
-        if reply.stop_reason != "length":
-            saved = {"text": reply.text, "reasoning": reply.reasoning}
-            await asyncio.to_thread(self._store.save, asked, saved)
+        if reply.get("stop_reason") != "length":
+            await asyncio.to_thread(self._store.save, call, reply)
         return reply
 
-    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
-        asked = self._key_of(call)
-        kept = await asyncio.to_thread(self._store.load, asked)
-        chances = kept.get("chances") if kept else None
-        if isinstance(chances, list) and len(chances) == len(asked["options"]):
-            return tuple(chances)
-        given = await read()
-        await asyncio.to_thread(self._store.save, asked, {"chances": list(given)})
-        return given
-
     async def drop(self, call: ModelCall) -> None:
-        await asyncio.to_thread(self._store.forget, self._key_of(call))
-
-    def _key_of(self, call: ModelCall) -> dict[str, Any]:
-        if call.kind == "chat":
-            sampling, messages = call.asked
-            said = [asdict(message) for message in messages]
-            chosen = {name: v for name, v in asdict(sampling).items() if name != "tools"}
-            return {"model": call.model, "messages": said, "sampling": chosen}
-        version, options, prefix = call.asked
-        return {"model": [call.model, version], "prefix": prefix, "options": options}
-
-
-ModelCalls = JournaledCalls | KeptCalls
-"""where the calls of models are stored with their replies"""
+        await asyncio.to_thread(self._store.forget, str(call))
 
 
 class JournaledPolicy(BesidePolicy):
     """A `Policy` for writing outside a transcript: a reflection, or a rewritten claim."""
 
-    def __init__(self, policy: Policy, calls: ModelCalls) -> None:
+    def __init__(self, policy: Policy, calls: JournaledCalls) -> None:
         super().__init__(policy)
         self._calls = calls
         self.reader = policy.reader and JournaledReader(policy.reader, calls)
@@ -387,7 +349,7 @@ class JournaledPolicy(BesidePolicy):
 class JournaledChat:
     """A `ChatModel` that verifies or judges, with its calls stored."""
 
-    def __init__(self, model: ChatModel, calls: ModelCalls) -> None:
+    def __init__(self, model: ChatModel, calls: JournaledCalls) -> None:
         self._model = model
         self._calls = calls
         self.name = model.name
@@ -415,7 +377,7 @@ class JournaledChat:
 class JournaledReader:
     """A model in this process that verifies or judges, with its calls stored."""
 
-    def __init__(self, model: LocalModel, calls: ModelCalls) -> None:
+    def __init__(self, model: LocalModel, calls: JournaledCalls) -> None:
         self._model = model
         self._calls = calls
         self.name, self.context_tokens = model.name, model.context_tokens
@@ -444,7 +406,7 @@ class JournaledReader:
         )
 
 
-def journal_calls(model: Any, calls: ModelCalls) -> Any:
+def journal_calls(model: Any, calls: JournaledCalls) -> Any:
     """The same policy, chat model or model in this process, with its calls stored."""
     if hasattr(model, "write"):
         return JournaledPolicy(model, calls)

@@ -201,9 +201,10 @@ class TokenReading(Reading):
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] | None = field(default_factory=list)
     """None once one was left out"""
-    parts: list[str] | None = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
-    """the offset in `raw` at which each token had come, by the events' own texts"""
+    ends: list[int] = field(default_factory=list)
+    """the offset in `raw` after each token"""
+    spelled: bool = True
+    """whether the server told which text each of them wrote"""
     cached: int = 0
 
     def take(self, piece: Piece) -> None:
@@ -217,23 +218,24 @@ class TokenReading(Reading):
         if count := len(piece.ids):
             self.progress += count
             self.ids += piece.ids
-            # Several tokens of one event: all begin where its text does.
-            self.arrived += [before] * (count - 1) + [len(self.raw)]
-            self.logprobs = _more(self.logprobs, piece.logprobs, count)
-            self.parts = _more(self.parts, piece.parts, count)
+            told = piece.parts or ()
+            if len(told) == count and "".join(told) == piece.text:
+                self.ends += accumulate(map(len, told[1:]), initial=before + len(told[0]))
+            else:  # all tokens of the event begin where its text does
+                self.ends += [before] * (count - 1) + [len(self.raw)]
+                self.spelled = False
+            if piece.logprobs is None or len(piece.logprobs) != count:
+                self.logprobs = None
+            elif self.logprobs is not None:
+                self.logprobs += piece.logprobs
         self._watch(self.raw, len(piece.text))
-
-    def locate_ends(self) -> list[int] | None:
-        """The offset in `raw` after each token, by what the server said that each of them wrote."""
-        return None if self.parts is None else align_parts(self.parts, self.raw)
 
     def completion(self, usage: Usage) -> Completion:
         """The text, and the tokens that begin before it ends.
 
         The id of the end of the turn is none of them: it has no text.
         """
-        told, length = self.locate_ends(), len(self.text)
-        ends = self.arrived if told is None else told
+        ends, length = self.ends, len(self.text)
         kept = sum(start < length for start in [0, *ends][: len(ends)])
         return Completion(
             text=self.text,
@@ -243,55 +245,6 @@ class TokenReading(Reading):
             token_ends=tuple(min(end, length) for end in ends[:kept]),
             usage=usage,
         )
-
-
-def _more(known: list[Any] | None, told: Sequence[Any] | None, count: int) -> list[Any] | None:
-    """What is known of all tokens, or None where it is not told of `count` new ones."""
-    if known is None or told is None or len(told) != count:
-        return None
-    known += told
-    return known
-
-
-def align_parts(parts: Sequence[str], text: str) -> list[int] | None:
-    """The offset in the text after each part; None where they did not write the text.
-
-    Parts of characters are found by what follows them. A tokeniser that drops a leading space
-    when it decodes a token alone is allowed for. Parts after the whole text, as of a text that
-    lags behind its tokens, end where it ends.
-    """
-    if PART not in text and "".join(parts) == text:  # as mostly
-        return list(accumulate(map(len, parts)))
-    ends: list[int] = []
-    at = 0
-    waiting: list[str] = []
-    for part in parts:
-        if PART in part:
-            waiting.append(part)
-            continue
-        start = _find(part, text, at, room=sum(map(len, waiting)))
-        if start is None:
-            return None
-        ends += [at] * (len(waiting) - 1) + [start] * bool(waiting)
-        at = min(start + len(part), len(text))
-        waiting.clear()
-        ends.append(at)
-    if len(text) - at > sum(map(len, waiting)):
-        return None
-    return ends + [at] * (len(waiting) - 1) + [len(text)] * bool(waiting)
-
-
-def _find(part: str, text: str, at: int, room: int) -> int | None:
-    """Where a part begins: at `at`, or after at most `room` characters of which parts came."""
-    if text.startswith(part, at) and not room:
-        return at
-    left = text[at:]
-    if len(left) < len(part) and part.startswith(left):
-        return at
-    start = text.find(part, at, at + room + len(part) + 1)
-    if start < 0:
-        return len(text) if len(left) <= room else None
-    return start if room or text[at:start] == " " else None
 
 
 def looping(text: str) -> bool:

@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 FINISHED: Mapping[Any, StopReason | None] = {None: None, "stop": "eos", "length": "length"}
 BESIDE_AT_ONCE = 64
 """simultaneous calls that only tokenise, which do not count against the limit on completions"""
-UNVERSIONED = "default"
-"""the engine's version of weights that were never updated"""
 T = TypeVar("T")
 
 
@@ -130,15 +128,7 @@ class TokenServer:
         listed = await self._http.models()
         found = next((m for m in listed if m["id"] == self._model), {})
         parent = next((m for m in listed if m["id"] == found.get("parent")), {})
-        try:  # of servers in vLLM's development mode alone
-            told = await self._http.get(f"{self._http.root}/weight_info")
-        except AttemptError as failed:
-            if failed.away:
-                raise
-            told = {}
-        version = told.get("weight_version") if isinstance(told, dict) else None
-        parts = (found.get("root") or self._model, version if version != UNVERSIONED else None)
-        self.version = "@".join(map(str, filter(None, parts)))
+        self.version = str(found.get("root") or self._model)
         # The context of an adapter is its base model's.
         self.context_tokens = context_in(found) or context_in(parent) or context_tokens
 
@@ -226,7 +216,7 @@ class TokenServer:
         except PolicyError as error:
             if error.away:
                 raise
-            return reading.locate_ends() is not None
+            return reading.spelled
         # A tokeniser may drop the space that its first token begins with.
         text = reading.text
         plain = decoded if decoded.startswith(text[:1]) else f" {decoded}"

@@ -69,7 +69,7 @@ _HEADING_LINE = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]*\*\*:?|__[^_\n]*
 _ESCAPED_NAME = re.compile(r"(</?[a-z]+)\\_(?=[a-z]+\b)")
 """of a tag, as Markdown writes an underscore"""
 _ESCAPED_TAG = re.compile(r"&lt;/?(?:think|structured_plan|call_tool|review|answer)\b")
-_FENCED = re.compile(r"\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*", re.S)
+FENCED = re.compile(r"\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*", re.S)
 _CITED = re.compile(r"""(?:[\[(\u3010]\^?\s?|\]:\s?|\bid\s*=\s*["']?)([sS][_-]?\d+)\b""")
 
 
@@ -288,7 +288,7 @@ def _plain(value: Any) -> str:
 def _tidy(text: str, known: Collection[str], cut: bool) -> str:
     document = parse(text)
     if not document.blocks:
-        whole = _FENCED.fullmatch(text)
+        whole = FENCED.fullmatch(text)
         return _as_answer(whole[1] if whole else text, known, cut) or text
     return "".join(_parts(document, known, cut)).strip()
 
@@ -356,7 +356,7 @@ def _closed(document: ScaffoldDocument, block: TaggedBlock, cut: bool) -> str:
         text = f"{text[:at].rstrip()}</{each.tag}>{text[at:]}" if each is not block else text
     if block in lacking:
         text = f"{text.rstrip()}\n</{block.tag}>"
-    inner = _FENCED.fullmatch(document.inner(block)) if block.tag == "answer" else None
+    inner = FENCED.fullmatch(document.inner(block)) if block.tag == "answer" else None
     if inner and "```" not in inner[1] and block.closed:
         text = f"<answer>\n{inner[1]}\n</answer>"
     return text

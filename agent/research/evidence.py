@@ -21,7 +21,7 @@ from rubricem.memory.text import storable
 
 Reply = dict[str, Any]
 """of a call, as the journal keeps it"""
-_ID = re.compile(r"\bS\d{1,4}\b")
+SOURCE_ID = re.compile(r"\bS\d{1,4}\b")
 _FIELDS = tuple(each.name for each in fields(Passage))
 
 
@@ -109,7 +109,7 @@ class Evidence:
         # Ids in the words between claims mean the same sources as those of the claims.
         claims = tuple(
             FoundClaim(
-                _ID.sub(lambda found: named.get(found[0], "another source"), piece[0]),
+                SOURCE_ID.sub(lambda found: named.get(found[0], "another source"), piece[0]),
                 tuple(named[i] for i in piece[1] if i in named),
             )
             for piece in reply.get("claims", ())
@@ -157,22 +157,16 @@ class Evidence:
 
     def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
         """At most `limit` passages that were not seen, nor are part of what was; else the first."""
-        shown = [source for source in self.sources.values() if source.id in seen]
+        shown = {location: [*texts] for location, texts in self.shown(seen).items()}
         unseen = list[Passage]()
         for passage in found:
             number = self._numbers.get((passage.location, passage.place, passage.text))
-            known = number is not None and number in seen
-            held: list[Source | Passage] = [*shown, *unseen]
-            if not known and not any(_holds(each, passage) for each in held):
+            if number not in seen and unshown([passage], shown):
                 unseen.append(passage)
+                shown.setdefault(passage.location, []).append(passage.text)
         return unseen[:limit] or list(found[:limit])
 
 
 def unshown(passages: Sequence[Passage], shown: ShownTexts) -> list[Passage]:
     """Those of which the text does not stand in what was shown of the same document."""
     return [p for p in passages if not any(p.text in t for t in shown.get(p.location, ()))]
-
-
-def _holds(whole: Source | Passage, part: Passage) -> bool:
-    """Whether the text of a passage stands in another one of the same document."""
-    return whole.location == part.location and part.text in whole.text

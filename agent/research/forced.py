@@ -192,9 +192,8 @@ class ForcedDecoder:
         words = await self._reader.reword(run, self._part(run, number))
         await run.keep_edited(Stage.RESEARCH, f" {words}")
         await run.prompt(Stage.RESEARCH, "</call_tool>\n")
-        query = f"{query} {words}".rstrip()
-        run.lookups.queries[number].append(query)
-        return query
+        run.lookups.searched.add(number)
+        return f"{query} {words}".rstrip()
 
     async def review(self, run: Run) -> str | None:
         """Hold every item of the rubric, which is a part, against what was found."""

@@ -13,7 +13,7 @@ gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, o
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -131,8 +131,6 @@ LENGTH = (
     "one, and a table where three or more things are held side by side."
 )
 """of a report, said to a server's model"""
-Faults = Callable[[str], list[str]]
-"""what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
 def system_prompt(
@@ -232,7 +230,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         try:
-            turn = await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1))
+            turn = await self._turn(run, Stage.PLAN)
         except PolicyError as error:
             if run.policy.chat is None or error.kind not in ("empty", "thinking"):
                 raise
@@ -257,16 +255,10 @@ class FreeDecoder:
         if spent:
             await run.respond(Stage.RESEARCH, self.no_search)
         elif run.tells_left:
-            left = await run.once("left", run.left)
-            await run.respond(Stage.RESEARCH, f"\n{left}\n", told=False)
-
-        def faults(text: str) -> list[str]:
-            return turn_faults(text, run.turn, must_answer=spent)
-
+            left = await run.once("left", {"value": run.left})
+            await run.respond(Stage.RESEARCH, f"\n{left['value']}\n", told=False)
         may_return = not spent and run.returns < run.ask.review_returns
-        turn = await self._turn(
-            run, Stage.RESEARCH, faults, may_return=may_return, must_answer=spent
-        )
+        turn = await self._turn(run, Stage.RESEARCH, may_return=may_return, must_answer=spent)
         return (self.actions(run, turn) or None) if not spent else None
 
     async def is_spent(self, run: Run) -> bool:
@@ -285,7 +277,7 @@ class FreeDecoder:
         document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
             await run.respond(Stage.REVIEW, self.review_note)
-            await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
+            await self._turn(run, Stage.REVIEW)
         elif (
             is_sent_back(document)
             and run.returns < run.ask.review_returns
@@ -294,8 +286,7 @@ class FreeDecoder:
             rubric = parse(run.text).last("rubric")
             await run.respond(Stage.RESEARCH, search_on(document, rubric))
             run.turn += 1
-            turn = run.turn
-            written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))
+            written = await self._turn(run, Stage.RESEARCH)
             return self.actions(run, written) or None
         return None
 
@@ -303,7 +294,7 @@ class FreeDecoder:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
         if not self.has_answer(run):
             await run.respond(Stage.ANSWER, _FINDINGS if run.ask.whole else _ANSWER)
-            await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
+            await self._turn(run, Stage.ANSWER)
         if not self.has_answer(run):
             run.end_early("the model never wrote an answer in its tags")
             await run.respond(Stage.ANSWER, _BARE_ANSWER)
@@ -330,7 +321,6 @@ class FreeDecoder:
         self,
         run: Run,
         stage: Stage,
-        faults_of: Faults,
         *,
         may_return: bool = False,
         must_answer: bool = False,
@@ -338,7 +328,7 @@ class FreeDecoder:
         """One turn of the policy, after at most `attempts` tries.
 
         `may_return`: it also ends with a review that marks something as missing. `must_answer`: no
-        call is left. `faults_of` judges what is kept as it was sampled; a server's turns are read.
+        call is left.
         """
         before, chats = "", run.policy.chat is not None
         for run.attempt in range(self._attempts):
@@ -359,7 +349,7 @@ class FreeDecoder:
             else:
                 # By the text alone: a reply that the journal held asked for no end.
                 returns = may_return and _returns(written.text)
-                faults = [] if returns else _faults(written, faults_of)
+                faults = [] if returns else _faults(run, stage, written, must_answer)
             if not faults or run.attempt == self._attempts - 1:
                 break
             run.discard(stage, raw)
@@ -491,14 +481,19 @@ def _returns(text: str) -> bool:
     return last is not None and last.tag == "review" and last.closed and is_sent_back(document)
 
 
-def _faults(written: Completion, faults_of: Faults) -> list[str]:
+def _faults(run: Run, stage: Stage, written: Completion, must_answer: bool) -> list[str]:
+    """What is wrong with a turn that is kept as it was sampled, in sentences for its policy."""
     if written.stop_reason == "repetition":
         return ["It repeated itself without end."]
     if written.stop_reason == "length":
         return ["It was too long and was cut off."]
     # Thinking that a server keeps apart is thinking all the same.
     reasoning = neutralise(written.reasoning)
-    return faults_of(f"<think>{reasoning}</think>{written.text}" if reasoning else written.text)
+    text = f"<think>{reasoning}</think>{written.text}" if reasoning else written.text
+    if stage in (Stage.PLAN, Stage.RESEARCH):
+        return turn_faults(text, max(run.turn, 1), must_answer=must_answer)
+    document, tags = parse(text), ("review", "answer")
+    return document.find_unpaired() + document.lacks(*tags[stage is Stage.ANSWER :])
 
 
 def _read(run: Run, written: Completion) -> str:
@@ -545,7 +540,7 @@ def _retry_note(written: str, faults: Sequence[str]) -> str:
 
 PROBE = 80
 """characters by which the place is found where a continuation begins anew"""
-LEAST_OVERLAP = 8
+LEAST_OVERLAP = 9
 
 
 def join_pieces(text: str, more: str) -> str:
@@ -560,29 +555,23 @@ def join_pieces(text: str, more: str) -> str:
     more = more[begun.end() :] if begun else more
     anew = more.rfind("<answer") if "<answer" in text else -1
     more = more[more.find(">", anew) + 1 :] if anew >= 0 else more
-    at = text.find(more[:PROBE]) if len(more) >= PROBE else -1
+    least = PROBE if anew >= 0 else LEAST_OVERLAP
+    at = text.find(more[:least]) if len(more) >= least else -1
     while at >= 0:
         if more.startswith(text[at:]):
             return text[:at] + more
-        if text.startswith(more, at):
+        if len(more) >= PROBE and text.startswith(more, at):
             return text
-        at = text.find(more[:PROBE], at + 1)
-    if anew >= 0:
-        start = text.find(">", text.find("<answer")) + 1
-        return text[:start] + more if len(more) > len(text) - start else text
-    longest = min(len(more), PROBE)
-    over = next((n for n in range(longest, LEAST_OVERLAP, -1) if text.endswith(more[:n])), 0)
-    return text + more[over:]
+        at = text.find(more[:least], at + 1)
+    if anew < 0:
+        return text + more
+    start = text.find(">", text.find("<answer")) + 1
+    return text[:start] + more if len(more) > len(text) - start else text
 
 
 def _cites(run: Run, document: ScaffoldDocument) -> bool:
     """Whether an answer cites something that is known, in whatever form."""
     return any(piece.ids for piece in pieces_in(answer_text(document), run.trajectory("")))
-
-
-def _lacking(text: str, *tags: str) -> list[str]:
-    document = parse(text)
-    return document.find_unpaired() + document.lacks(*tags)
 
 
 def _last_turn(run: Run) -> str:

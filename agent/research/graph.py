@@ -13,7 +13,6 @@ rubric.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +26,7 @@ from rubricem.agent.research.evidence import reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.choice import services
 from rubricem.agent.sources.fetch import addresses_in, normal
-from rubricem.agent.sources.index import joined, neighbours, page
+from rubricem.agent.sources.index import joined, page, widened
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
@@ -51,13 +50,11 @@ from rubricem.agent.transcript.words import closest_sentence, fold, nearest
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
-    NOT_SHOWN,
     Decoding,
     Message,
     Passage,
     Sampling,
     ScaffoldedPrompt,
-    ShownTexts,
     Source,
     Stage,
     Status,
@@ -345,9 +342,6 @@ async def act(run: Run, decoder: Decoder, action: str) -> Found:
     return await decoder.search(run, action)
 
 
-_FROM = re.compile(r"from (\d{1,6})", re.I)
-
-
 async def _open_page(run: Run, wanted: str) -> Found:
     """Open a source: its id, title or address, then words to look for or `from` a passage's number.
 
@@ -357,22 +351,25 @@ async def _open_page(run: Run, wanted: str) -> Found:
     name, _, sought = _with_id(run, wanted).partition(" ")
     place, refusal = _permit(run, name)
     source = run.sources.get(_id_of(name))
-    number = _FROM.fullmatch(sought.strip())
+    word, _, told = sought.strip().lower().partition(" ")
+    number = int(told) if word == "from" and told.isdecimal() and len(told) < 7 else None
 
     def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
         drawn = list(sketch(passage.text for passage in passages))
         if other := run.evidence.page_like(place, drawn):
             note = f"This page holds the same text as {other}; the two count as one source."
             return reply_of([], note=note, copy_of=other)
-        if sought and not number:
-            told = run.evidence.shown([*run.sources])
-            new = unshown(passages, told) or passages
+        if sought and number is None:
+            known = run.evidence.shown([*run.sources])
+            new = unshown(passages, known) or passages
             near = nearest(new, sought, run.ask.question, PIECES_READ)
-            shown = parts_around(passages, near, run.passage_words, told)
+            rows = {passage: row for row, passage in enumerate(passages)}
+            near = sorted(near, key=rows.__getitem__)
+            shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
             cut = f"These {len(shown)} parts of the page are nearest to the question."
             note = cut if len(shown) < len(passages) else ""
         else:
-            first = int(number[1]) - 1 if number else _behind(source, passages)
+            first = _behind(source, passages) if number is None else number - 1
             shown, last = read_on(passages, first, run.passage_words)
             note = f"Passages {first + 1} to {last} of {len(passages)}."
             if last < len(passages):
@@ -405,26 +402,6 @@ def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
     shown = {at for at, passage in enumerate(passages) if passage.text in source.text}
     behind = range(max(shown, default=-1) + 1, len(passages))
     return next((at for at in (*behind, *range(len(passages))) if at not in shown), 0)
-
-
-def parts_around(
-    passages: Sequence[Passage],
-    near: Sequence[Passage],
-    words: int,
-    shown: ShownTexts = NOT_SHOWN,
-) -> list[Passage]:
-    """The parts of a page around some of its passages, each of at most so many words.
-
-    They take along nothing that was `shown` before.
-    """
-    parts, taken = list[Passage](), set[int]()
-    for at in (row for row, passage in enumerate(passages) if passage in near):
-        if at not in taken:
-            told = shown.get(passages[at].location, ())
-            rows = [row for row in neighbours(passages, at, words, told) if row not in taken]
-            taken.update(rows)
-            parts.append(joined(passages, rows, at))
-    return parts
 
 
 def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[Passage], int]:

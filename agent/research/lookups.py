@@ -58,7 +58,8 @@ class Lookups:
     whole: Finding | None = None
     """the exact answer to the question, for which the parts are only searched"""
     found: dict[int, Finding] = field(default_factory=dict)
-    queries: dict[int, list[str]] = field(default_factory=dict)
+    searched: set[int] = field(default_factory=set)
+    """the parts for which not only the question was searched"""
     read: dict[int, set[str]] = field(default_factory=dict)
     """ids of the sources that were read"""
     shown: tuple[str, ...] = ()
@@ -67,8 +68,7 @@ class Lookups:
     def begin(self, question: str, parts: tuple[str, ...]) -> None:
         """Take up the parts, for each of which the question itself has been searched."""
         self.question, self.parts, self.at, self.whole = question, parts, 0, None
-        self.found, self.read = {}, {}
-        self.queries = {number: [question] for number in self.numbers}
+        self.found, self.read, self.searched = {}, {}, set()
 
     @property
     def numbers(self) -> range:
@@ -89,7 +89,7 @@ class Lookups:
 
     def left(self, number: int) -> bool:
         """Whether a part may be searched again."""
-        return len(self.queries[number]) < TUNED.tries
+        return number not in self.searched
 
     def next(self) -> int | None:
         """The first part that is open and can still be searched."""

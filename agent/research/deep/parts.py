@@ -55,7 +55,6 @@ PASSAGES = 10
 """shown of a search: an investigation has a context of its own for its part"""
 SHARE = 0.6
 """of what is left of a budget that the investigations of one round may spend together"""
-_MARKS = re.compile(r"\[(private|public)?,? ?([\d, ]{0,60})\]\s*")
 
 Answer = Callable[[Ask, str, Listener, asyncio.Event], Awaitable[Trajectory]]
 """answers a question as a run of this name below the lead's, until the event is set"""
@@ -83,10 +82,13 @@ class Asked(NamedTuple):
 
 def asked_in(action: str) -> Asked:
     asked = action.removeprefix(f"{INVESTIGATE} ").strip()
-    if (found := _MARKS.match(asked)) is None:
+    head, _, question = asked.removeprefix("[").partition("]")
+    marks = head.split(", ")
+    kinds = [mark for mark in marks if mark in KINDS]
+    items = [int(mark) for mark in marks if mark.isdecimal()]
+    if not asked.startswith("[") or len(kinds) + len(items) < len(marks):
         return Asked(asked)
-    items = tuple(map(int, re.findall(r"\d+", found[2])))
-    return Asked(asked[found.end() :], items, found[1] or "")
+    return Asked(question.strip(), tuple(items), "".join(kinds))
 
 
 def split_by_kind(actions: Iterable[str]) -> list[str]:

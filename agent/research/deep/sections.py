@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rubricem.agent.reports.cited import cites_only, notes_in_place, one_by_one
+from rubricem.agent.models.turns import FENCED
+from rubricem.agent.reports.cited import cites_only, notes_in_place, one_by_one, said_in
 from rubricem.agent.reports.rules import numbers
+from rubricem.agent.research.evidence import SOURCE_ID
 from rubricem.agent.transcript.scaffold import citations, parse
 from rubricem.memory.text import split_thinking
 
 MOST_SECTIONS = 12
 _HEADING = re.compile(r"^[ \t]*#{1,4}[ \t]+(.+?)[ \t]*#*$", re.M)
 _NUMBERED = re.compile(r"^[ \t]*\**\d{1,2}[.)][ \t]+(.+?)[ \t]*$", re.M)
-_ID = re.compile(r"\bS\d+\b")
 _CHANGE = re.compile(r'<change\s+n\s*=\s*["\']?(\d{1,5})["\']?\s*>(.*?)</change\s*>', re.S | re.I)
 _SUMMARY = re.compile(r"<summary\s*>(.*?)</summary\s*>", re.S | re.I)
-_FENCED = re.compile(r"\A\s*```(?:markdown|md|xml)?[ \t]*\n(.*)\n```\s*\Z", re.S)
 LONGEST_TITLE = 120
 
 
@@ -56,15 +56,15 @@ def outline(plan: str, known: Collection[str]) -> list[ReportSection]:
 
 
 def _section(title: str, says: str, known: Collection[str]) -> ReportSection:
-    named = dict.fromkeys(_ID.findall(one_by_one(f"{title} {says}")))
-    plain = _ID.sub("", re.sub(r"\[[^\]]*\]", "", title)).strip(" *_:#.-")
+    named = dict.fromkeys(SOURCE_ID.findall(one_by_one(f"{title} {says}")))
+    plain = SOURCE_ID.sub("", re.sub(r"\[[^\]]*\]", "", title)).strip(" *_:#.-")
     return ReportSection(plain[:LONGEST_TITLE], says, tuple(i for i in named if i in known))
 
 
 def text_of(reply: str, title: str = "") -> str:
     """What a model wrote of a section, without thoughts, fences, other tags and its own heading."""
     text = split_thinking(reply)[1].strip()
-    fenced = _FENCED.match(text)
+    fenced = FENCED.fullmatch(text)
     text = fenced[1] if fenced else text
     whole = parse(text)
     if answers := whole.find("answer"):
@@ -79,15 +79,15 @@ def text_of(reply: str, title: str = "") -> str:
 
 def paragraphs(text: str) -> list[str]:
     """The blocks between empty lines, a fence with all that it holds."""
-    found, fenced = list[str](), False
-    for block in re.split(r"\n[ \t]*\n", text):
-        if fenced:
-            found[-1] += f"\n\n{block}"
-        elif block.strip():
-            found.append(block.strip("\n"))
-        if len(re.findall(r"^[ \t]*```", block, re.M)) % 2:
-            fenced = not fenced
-    return found
+    found, block, fenced = list[str](), list[str](), False
+    for line in text.split("\n"):
+        fenced ^= line.lstrip(" \t").startswith("```")
+        if fenced or line.strip(" \t"):
+            block.append(line)
+        elif block:
+            found.append("\n".join(block))
+            block = []
+    return [*found, *(["\n".join(block)] if block else [])]
 
 
 def numbered(text: str) -> str:
@@ -125,11 +125,7 @@ def _adds_nothing(new: str, old: str) -> bool:
         return True
     if _ids_of(old) and not _ids_of(new):
         return False
-    return _ids_of(new) <= _ids_of(old) and set(numbers(_bare(new))) <= set(numbers(_bare(old)))
-
-
-def _bare(text: str) -> str:
-    return re.sub(r"</?cite\b[^>]*>", "", text)
+    return _ids_of(new) <= _ids_of(old) and {*numbers(said_in(new))} <= {*numbers(said_in(old))}
 
 
 def _without_bare_headings(blocks: Sequence[str]) -> Iterator[str]:

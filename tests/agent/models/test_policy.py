@@ -12,7 +12,6 @@ from rubricem.agent.models.policy import (
     ChatWriter,
     JournaledCalls,
     JournaledChat,
-    JournaledReader,
     KeptCalls,
     ModelCall,
     TokenWriter,
@@ -200,7 +199,7 @@ async def test_a_reply_cut_off_by_its_length_is_not_kept(store: ReplyStore):
     assert [(await chat.chat(IT, PLAIN)).text for _ in range(2)] == ["half", "whole"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"text": 3}', "\x00"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"text": 3}', "\x00"])
 async def test_a_damaged_file_counts_as_not_there(store: ReplyStore, content: str):
     chat = JournaledChat(GivenChat("first", "second"), KeptCalls(store))
     await chat.chat(IT, PLAIN)
@@ -222,19 +221,6 @@ async def test_probabilities_are_read_once_for_the_same_tokens_options_and_weigh
     model.version = "2"
     await local.weigh((1, 2), ("a", "b"))
     assert model.calls == 4
-
-
-async def test_a_kept_reply_lies_where_it_always_did(store: ReplyStore):
-    sampling = {"max_tokens": 2048, "temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "dry": None,
-                "grammar": None, "seed": None, "json_schema": None}  # fmt: skip
-    said = [{"role": "user", "content": "Judge it."}]
-    store.save({"model": "given-chat", "messages": said, "sampling": sampling}, {"text": "before"})
-    store.save({"model": ["numbering", "1"], "prefix": [1], "options": ["a"]}, {"chances": [1]})
-    chat = JournaledChat(GivenChat(), KeptCalls(store))
-    assert (await chat.chat(IT, PLAIN)).text == "before"
-    model = Numbering()
-    assert await JournaledReader(model, KeptCalls(store)).weigh((1,), ("a",)) == (1,)
-    assert model.calls == 0
 
 
 @pytest.mark.parametrize(

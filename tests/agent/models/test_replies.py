@@ -1,6 +1,6 @@
 import pytest
 
-from rubricem.agent.models.replies import align_parts, looping
+from rubricem.agent.models.replies import looping
 from rubricem.memory.text import split_thinking
 
 PROSE = (
@@ -46,29 +46,3 @@ def test_no_piece_of_an_opened_thought_is_ever_taken_for_text() -> None:
     whole = "<think>why not</think>because"
     seen = [split_thinking(whole[:end])[1] for end in range(len(whole) + 1)]
     assert [text for text in seen if text] == ["because"[:end] for end in range(1, 8)]
-
-
-P = "\ufffd"
-NOT_WRITTEN = ((["ab"], "abc"), (["ab", "x"], "abcd"), (["b"], "ab"), ([P, "z"], "für"), ([], "a"))
-
-
-@pytest.mark.parametrize(
-    ("parts", "text", "ends"),
-    [
-        (["ab", "c"], "abc", [2, 3]),
-        ([], "", []),
-        (["f", P, P, "r"], "für", [1, 1, 2, 3]),
-        ([P, P], "ü", [0, 1]),
-        ([f" {P}", f"{P}x", "y"], " üxy", [0, 3, 4]),
-        (["Hello", "world"], " Hello world", [6, 12]),
-        (["ab", "cd", "ef"], "abc", [2, 3, 3]),
-        (["ab", "<|im_end|>"], "ab", [2, 2]),
-        (["a", "", "b"], "ab", [1, 1, 2]),
-        (["a", P], "a", [1, 1]),
-        *((parts, text, None) for parts, text in NOT_WRITTEN),
-    ],
-)
-def test_tokens_end_where_their_texts_do_if_they_wrote_the_text(
-    parts: list[str], text: str, ends: list[int] | None
-):
-    assert align_parts(parts, text) == ends

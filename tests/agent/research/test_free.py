@@ -43,12 +43,18 @@ from tests.support.sites import JsonSite
         ("<think>say </answer></think>x</answer>y", "<think>say </answer></think>x</answer>"),
     ],
 )
-@pytest.mark.parametrize("piece", [1, 3, 1000])
-def test_a_turn_ends_where_its_action_ends(text: str, kept: str | None, piece: int):
-    end = TurnEnd()
-    grown = (text[: at + piece] for at in range(0, len(text), piece))
-    found = next(((t, e) for t in grown if (e := end(t)) is not None), None)
-    assert (found and found[0][: found[1]]) == kept
+def test_a_turn_ends_where_its_action_ends(text: str, kept: str | None):
+    assert ends_of(text) == {kept}
+
+
+def ends_of(text: str, **rules: bool) -> set[str | None]:
+    """What a turn is ended with, whatever pieces it comes in."""
+    found = set[str | None]()
+    for piece in (1, 3, 1000):
+        end = TurnEnd(**rules)
+        grown = (text[: at + piece] for at in range(0, len(text), piece))
+        found.add(next((t[:e] for t in grown if (e := end(t)) is not None), None))
+    return found
 
 
 THOUGHT = RETURNED.partition("</think>\n")[2]
@@ -65,14 +71,24 @@ THOUGHT = RETURNED.partition("</think>\n")[2]
     ],
     ids=["missing", "no marks", "all met", "in thinking", "search"],
 )
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_a_turn_that_may_return_ends_at_a_review_of_what_is_missing(
-    text: str, kept: str | None, piece: int
-):
-    end = TurnEnd(reviews=True)
-    grown = (text[: at + piece] for at in range(0, len(text), piece))
-    found = next(((t, e) for t in grown if (e := end(t)) is not None), None)
-    assert (found and found[0][: found[1]]) == kept
+def test_a_turn_that_may_return_ends_at_a_review_of_what_is_missing(text: str, kept: str | None):
+    assert ends_of(text, reviews=True) == {kept}
+
+
+SO = "so it goes " * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("<call_tool>a</call_tool>\n<call_tool>b</call_tool>x<tool_output>", "b</call_tool>x"),
+        (f"<call_tool>a</call_tool>\n{SO}", "a</call_tool>"),
+        ("<call_tool>a</call_tool><answer>b</answer>", "a</call_tool>"),
+        ("then </call_tool>\n</think><call_tool>a</call_tool>", "None"),
+    ],
+)
+def test_a_turn_of_several_calls_ends_where_something_else_begins(text: str, kept: str):
+    assert all(str(found).endswith(kept) for found in ends_of(text, calls=True))
 
 
 async def test_what_the_review_misses_is_searched_and_reviewed_again(run_of: Opening):
@@ -117,15 +133,6 @@ async def test_a_model_whose_reviews_always_miss_something_ends(returns: int, tm
     )
     assert (run.tool_calls, run.status) == (1 + returns, Status.PARTIAL)
     assert parse(run.transcript()).last("answer") == "It."
-
-
-async def test_what_the_policy_wrote_is_kept_token_by_token(run_of: Opening):
-    run = await run_of(ScriptedPolicy([plan()]))
-    await FreeDecoder().plan(run)
-    kept = [s for s in run.segments if s.author is Author.POLICY]
-    assert "".join(s.text for s in kept) == plan()
-    assert [len(s.logprobs or ()) for s in kept] == [len(s.text) for s in kept]
-    assert not any(s.retokenised for s in kept)
 
 
 async def test_a_full_context_ends_the_search(run_of: Opening):

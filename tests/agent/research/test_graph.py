@@ -245,9 +245,7 @@ def ask(*arguments: str) -> Process:
 @pytest.mark.parametrize(
     ("calls", "kept"),
     [
-        pytest.param(1, 2, marks=pytest.mark.slow),
         pytest.param(2, 5, marks=pytest.mark.slow),
-        pytest.param(3, 8, marks=pytest.mark.slow),
         (4, 9),
     ],
 )

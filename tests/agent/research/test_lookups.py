@@ -69,7 +69,7 @@ def test_each_part_is_searched_once_after_the_question_and_those_left_in_turn():
     assert (lookups.open, lookups.next()) == ([1, 2], 1)
     lookups.found[1] = finding()
     assert (lookups.open, lookups.next()) == ([2], 2)
-    lookups.queries[2].append("What happens without salt?")
+    lookups.searched.add(2)
     assert (lookups.open, lookups.next()) == ([2], None)
 
 

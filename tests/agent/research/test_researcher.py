@@ -41,7 +41,7 @@ from tests.support.policies import (
     researching,
     search,
 )
-from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
+from tests.support.scripted_server import Reply, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
 
 
@@ -104,19 +104,24 @@ async def test_a_run_that_cannot_be_kept_is_no_success(tmp_path: Path):
                 await researcher.ask(Ask(QUESTION), "t")
 
 
-async def test_calls_of_all_runs_are_in_flight_though_few_runs_begin_at_once(tmp_path: Path):
+async def test_all_runs_are_in_flight_though_few_begin_at_once_and_they_keep_apart(tmp_path: Path):
     count = 3 * STARTING
-    begun = threading.Barrier(count)
+    begun, source = threading.Barrier(count), FixedSearch()
 
     def script(body: Any, number: int) -> str:
         begun.wait(PATIENCE)
-        return RUN[sum(message["role"] == "assistant" for message in body["messages"])]
+        topic = body["messages"][1]["content"].split()[0]
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        return [plan(topic), answer(f"All about {topic}.")][turn]
 
     options = {"limiter": Limiter(count)}
+    topics = [f"topic{number:02}" for number in range(count)]
     with ScriptedServer(script) as server:
-        async with researching(server.base_url, tmp_path, chat=options) as researcher:
-            runs = await asyncio.gather(*(researcher.ask(Ask(QUESTION)) for _ in range(count)))
-    assert {run.status for run in runs} == {Status.FINISHED}
+        async with researching(server.base_url, tmp_path, source, chat=options) as researcher:
+            asked = (researcher.ask(Ask(f"{topic} is what?")) for topic in topics)
+            runs = await asyncio.gather(*asked)
+    assert [cited_answer(run).text() for run in runs] == [f"All about {t}." for t in topics]
+    assert sorted(source.queries) == topics and len({run.thread for run in runs}) == count
 
 
 async def test_runs_that_cannot_begin_hold_up_no_other(tmp_path: Path):
@@ -228,54 +233,12 @@ async def test_what_no_search_found_is_an_honest_end(
     )
 
 
-async def test_many_questions_share_one_researcher_and_keep_apart(tmp_path: Path):
-    def script(body: dict[str, object], number: int) -> Reply:
-        messages = body["messages"]
-        assert isinstance(messages, list)
-        topic = messages[1]["content"].split()[0]
-        turn = sum(message["role"] == "assistant" for message in messages)
-        return Reply([plan(topic), answer(f"All about {topic}.")][turn], piece_seconds=0.002)
-
-    source = FixedSearch()
-    with ScriptedServer(script) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            asks = [type(researcher.template)(f"topic{i} is what?") for i in range(8)]
-            runs = await asyncio.gather(*(researcher.ask(ask) for ask in asks))
-        assert server.most_at_once > 4
-    for number, run in enumerate(runs):
-        assert cited_answer(run).text() == f"All about topic{number}."
-    assert sorted(source.queries) == [f"topic{i}" for i in range(8)]
-    assert len({run.thread for run in runs}) == 8
-
-
 async def test_a_server_that_is_down_fails_the_run_with_a_remedy(tmp_path: Path):
     run = await asked("http://127.0.0.1:9/v1", tmp_path)
     assert run.status is Status.FAILED
     assert run.reason.startswith("no model server answers at http://127.0.0.1:9/v1")
     assert "Start the server" in run.reason
     assert RunStore(tmp_path).load("t") == run, "it is kept like every other"
-
-
-@pytest.mark.parametrize(
-    ("fault", "seconds"),
-    [
-        (Fault(503), 0),
-        (Reply(""), 0),
-        (Reply(plan(), cut_after=3), 0),
-        (Fault(429, headers={"retry-after": "0"}), 0),
-        (Fault(429, headers={"retry-after": "0.3"}), 0.3),
-    ],
-)
-async def test_one_failure_is_tried_again_when_asked_to_and_leaves_no_trace(
-    fault: Scripted, seconds: float, tmp_path: Path
-):
-    with ScriptedServer([fault, *RUN]) as server:
-        run = await asked(server.base_url, tmp_path)
-        refused, tried = (request.at for request in server.requests[:2])
-    assert run.status is Status.FINISHED
-    written = [s.text for s in run.segments if s.turn == 1 and s.author is Author.POLICY]
-    assert "".join(written) == plan()
-    assert seconds <= tried - refused < seconds + 20, "not by the minute"
 
 
 ENDLESS = Reply(pieces=["<think>", *["so it goes "] * 40], endless=True)

@@ -257,7 +257,9 @@ GONE = (
         ("https://other.test/", ACME, True, NOT_RETURNED),
         ("S9", ACME, True, NOT_RETURNED),
         ("http://127.0.0.1/", ACME, True, NOT_RETURNED),
+        ("http://169.254.169.254/latest/meta-data/", ACME, True, NOT_RETURNED),
         ("file:///etc/passwd", ACME, True, NOT_RETURNED),
+        ("../secret", ACME, True, NOT_RETURNED),
         ("https://acme.test/x", ACME, True, NOT_RETURNED),
         ("S1", LOCAL, True, 'error="python:functools cannot be opened'),
         ("S1", ACME, False, 'error="https://acme.test/ cannot be opened'),
@@ -325,12 +327,3 @@ async def test_a_run_goes_on_under_the_prompts_that_it_began_with(
     again = await browsed(tmp_path, [], rows, None)
     assert again.system == first.system != "Other."
     assert again.transcript() == first.transcript()
-
-
-async def test_both_tools_share_one_budget(tmp_path: Path):
-    pages = Pages(acme=FACT)
-    run = await browsed(
-        tmp_path, turns(opening("S1")), [result("https://acme.test/")], pages, tool_calls=2
-    )
-    assert (run.tool_calls, run.status) == (2, Status.FINISHED)
-    assert "No further search is possible" in run.transcript()

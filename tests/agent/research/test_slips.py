@@ -13,7 +13,7 @@ import pytest
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import notes
-from rubricem.agent.research.free import TurnEnd, join_pieces
+from rubricem.agent.research.free import join_pieces
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.schema import Author, Passage, Status
 from tests.support.policies import (
@@ -270,25 +270,6 @@ async def test_a_server_that_cuts_prompts_unsaid_is_told_of(tmp_path: Path):
     size = sum(len(s.text) for s in run.segments) + len(run.system)
     assert 0.8 < run.cut_prompt[1] / (size / 4) < 1.2
     assert any("2,050" in line for line in notes(run, cited_answer(run)))
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("<call_tool>a</call_tool>\n<call_tool>b</call_tool>x<tool_output>", "b</call_tool>x"),
-        ("<call_tool>a</call_tool>\n" + "so it goes " * 60, "a</call_tool>"),
-        ("<call_tool>a</call_tool><answer>b</answer>", "a</call_tool>"),
-        ("then </call_tool>\n</think><call_tool>a</call_tool>", None),
-    ],
-)
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_a_turn_of_several_calls_ends_where_something_else_begins(
-    text: str, kept: str | None, piece: int
-):
-    end = TurnEnd(calls=True)
-    grown = (text[: at + piece] for at in range(0, len(text), piece))
-    found = next((t[:e] for t in grown if (e := end(t)) is not None), None)
-    assert found is None if kept is None else found is not None and found.endswith(kept)
 
 
 @pytest.mark.parametrize(

