@@ -206,8 +206,10 @@ def list_() -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Fetch the weights of NAME; damaged ones are replaced."""
+    from rubricem.agent.weights.store import known
+
     with show_progress(name, lines=True) as tell:
-        folder = asyncio.run(_weights(tell).fetch_named(name))
+        folder = asyncio.run(_weights(tell).fetch(known(name), repair=True))
     click.echo(f"{name} is in {folder}")
 
 

@@ -79,12 +79,8 @@ class EmbeddedChoice:
     """None: the platform's place"""
     context_tokens: int = 8192
     threads: int | None = None
-    slots: int = 1
-
-    @property
-    def at_once(self) -> int:
-        """Runs that it serves well at the same time."""
-        return self.slots
+    at_once: int = 1
+    """runs that it serves well at the same time"""
 
     @property
     def checkpoint(self) -> Path | None:
@@ -115,7 +111,7 @@ class EmbeddedChoice:
         tell(f"loading {files.path.name}")
         folder = files.path.parent
         states = folder if await asyncio.to_thread(os.access, folder, os.W_OK) else None
-        config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter, states)
+        config = LlamaConfig(self.context_tokens, self.threads, self.at_once, files.adapter, states)
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:
             yield model
@@ -153,7 +149,8 @@ class ServerChoice:
     in_tokens: bool = False
     """it is asked in token ids, if it takes them; else by messages"""
     context_tokens: int = 8192
-    concurrency: int = 64
+    at_once: int = 64
+    """calls that it serves well at the same time"""
     timeout: float = 300.0
     """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -170,11 +167,6 @@ class ServerChoice:
         if self.base_url == LANGCHAIN:
             return self.name.partition(":")[0]
         return Endpoint.parse(self.base_url).url
-
-    @property
-    def at_once(self) -> int:
-        """Runs that it serves well at the same time."""
-        return self.concurrency
 
     def absolute(self) -> "ServerChoice":
         """The same for a process that starts in another folder."""
@@ -194,9 +186,9 @@ class ServerChoice:
             from rubricem.agent.models.langchain import LangChainChat, open_by_name
 
             own = given(name) if name.startswith(OWN) else open_by_name(name, self.extra_body)
-            yield LangChainChat(own, limiter=Limiter(self.concurrency), **options)
+            yield LangChainChat(own, limiter=Limiter(self.at_once), **options)
             return
-        options["limiter"] = shared_limiter(here, self.concurrency)
+        options["limiter"] = shared_limiter(here, self.at_once)
         yield OpenAIChat(name, here, self.api_key, extra_body=self.extra_body, **options)
 
     @asynccontextmanager
@@ -238,7 +230,7 @@ class ServerChoice:
         return await open_tokens(
             self._http(model),
             context_tokens=self.context_tokens,
-            limiter=shared_limiter(self.base_url, self.concurrency),
+            limiter=shared_limiter(self.base_url, self.at_once),
             price=price_of(model, self.prices),
             timeout=self.timeout,
             tell=tell,

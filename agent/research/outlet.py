@@ -71,9 +71,8 @@ class Outlet:
 
     allows: Callable[[str, str], bool] = lambda service, text: False
     """whether a person allowed that this is sent to this service"""
-    said: _Texts = field(default_factory=_Texts)
-    """by the person who asked"""
     public: _Texts = field(default_factory=_Texts)
+    """and what the person said who asked"""
     private: _Texts = field(default_factory=_Texts)
     lent: int = 0
     """private texts that only its lead was shown"""
@@ -81,7 +80,7 @@ class Outlet:
     """shown since the policy wrote the calls that are being made"""
 
     def say(self, *texts: str) -> None:
-        self.said.texts += texts
+        self.public.texts += texts
 
     def hold(self, *texts: str) -> None:
         """Note private texts beside passages, such as an earlier report or a lesson."""
@@ -116,9 +115,8 @@ class Outlet:
 
     def below(self, question: str, services: Sequence[str]) -> "Outlet":
         """That of an investigation by these services: it knows what its question may tell of."""
-        kinds = self.said, self.public, self.private
-        said, public, private = (_Texts([*each.texts]) for each in kinds)
-        made = Outlet(self.allows, said, public, private, lent=len(private.texts))
+        public, private = (_Texts([*each.texts]) for each in (self.public, self.private))
+        made = Outlet(self.allows, public, private, lent=len(private.texts))
         if not self.refusal(question, services):
             made.say(question)
             made.lent *= not self.strange(question)
@@ -144,9 +142,8 @@ class Outlet:
         if not self.private.texts:
             return []
         written, code = _words(text), language_of(text) or "en"
-        said, public = self.said.forms(code), self.public.forms(code)
         private, (plain, common) = self.private.forms(code), _known_words()
-        free = said | public | plain | (common - private)
+        free = self.public.forms(code) | plain | (common - private)
         found = [
             word
             for word in written
@@ -156,8 +153,7 @@ class Outlet:
         letters = [w for w in written if len(w) == 1 and w.isalpha() and w not in "ai"]
         found += letters if len(letters) >= SPELLED else []
         digits = "".join(_DIGITS.get(w, "".join(filter(str.isdigit, w))) for w in written)
-        shown = self.said.numbers() | self.public.numbers()
-        found += [n for n in self.private.numbers() - shown if n in digits]
+        found += [n for n in self.private.numbers() - self.public.numbers() if n in digits]
         found += [each for each in addresses_in(text) if not self._is_told(each)]
         if not found:
             together = self._together(words_in(text, code) - plain, code)
@@ -167,22 +163,18 @@ class Outlet:
 
     def _is_told(self, address: str) -> bool:
         """Whether the whole address stands in text that may leave."""
-        known = (text for kind in (self.said, self.public) for text in kind.texts)
-        return any(normal(address) in addresses_in(each) for each in known)
+        return any(normal(address) in addresses_in(each) for each in self.public.texts)
 
     def _stands(self, word: str) -> bool:
         """Whether a word with digits stands in text that may leave as it is written here."""
-        return any(word in _words(each) for t in (self.said, self.public) for each in t.texts)
+        return any(word in _words(each) for each in self.public.texts)
 
     def _together(self, words: frozenset[str], code: str) -> frozenset[str]:
         """Words that stand in one sentence of private text, and in none of other text."""
         for sentence in self.private.sentences(code):
             shared = words & sentence
-            if len(shared) >= TOGETHER and not any(
-                shared <= other
-                for kind in (self.said, self.public)
-                for other in kind.sentences(code)
-            ):
+            told = map(shared.issubset, self.public.sentences(code))
+            if len(shared) >= TOGETHER and not any(told):
                 return shared
         return frozenset()
 

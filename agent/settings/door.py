@@ -149,7 +149,7 @@ def model_of(settings: Settings) -> PolicyChoice:
             settings.model or DEFAULT_MODEL,
             settings.weights_dir,
             settings.context_tokens,
-            slots=min(settings.concurrency or 1, MOST_SLOTS),
+            at_once=min(settings.concurrency or 1, MOST_SLOTS),
         )
     if key is None:
         raise SettingsError(
@@ -240,7 +240,7 @@ def _server_choice(settings: Settings, base_url: str, key: str | None) -> Server
         base_url,
         key,
         context_tokens=settings.context_tokens,
-        concurrency=settings.concurrency or CALLS_AT_ONCE,
+        at_once=settings.concurrency or CALLS_AT_ONCE,
         prices=settings.prices,
         extra_body=({"reasoning_effort": effort} if effort else {}) | settings.extra_body,
     )

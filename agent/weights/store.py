@@ -222,10 +222,6 @@ class WeightsStore:
         await asyncio.to_thread(verify, weights, folder, on_progress=self._on_progress)
         return folder
 
-    async def fetch_named(self, name: str) -> Path:
-        """Fetch by name, replacing damaged weights."""
-        return await self.fetch(known(name), repair=True)
-
     async def fetch(self, weights: Weights, *, repair: bool = False) -> Path:
         """The folder of the weights, fetched if it is not there.
 
