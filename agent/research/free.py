@@ -14,7 +14,7 @@ gone on with, up to `Ask.max_tokens` of text; the answer is a turn of its own, o
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from rubricem.agent.models.turns import own_functions, read_turn
@@ -175,19 +175,16 @@ def user_message(ask: Ask, *, told: bool = False) -> str:
     return f"{neutralise(ask.question)}\n\n{wanted}"
 
 
+@dataclass
 class FreeDecoder:
     """Has the policy write its turns itself; the default on every server."""
 
     no_search = _NO_SEARCH
     review_note = _REVIEW
-
-    def __init__(
-        self, sampling: Sampling | None = None, attempts: int = 3, *, short: bool = False
-    ) -> None:
-        """`short`: of `system_prompt`."""
-        self._sampling = sampling or Sampling()
-        self._attempts = attempts
-        self._short = short
+    sampling: Sampling = field(default_factory=Sampling)
+    attempts: int = 3
+    short: bool = False
+    """of `system_prompt`"""
 
     def system(self, run: Run) -> str:
         offers = run.equipped.offers.values() if run.equipped else ()
@@ -197,7 +194,7 @@ class FreeDecoder:
             pages=run.opens,
             papers=not {*PAPERS}.isdisjoint(run.search_tool.name.split("+")),
             tools=[offer.line() for offer in offers],
-            short=self._short,
+            short=self.short,
             today=run.day if chats else "",
             sources=about(run.search_tool) if chats else (),
         )
@@ -331,7 +328,7 @@ class FreeDecoder:
         call is left.
         """
         before, chats = "", run.policy.chat is not None
-        for run.attempt in range(self._attempts):
+        for run.attempt in range(self.attempts):
             try:
                 if chats:
                     raw = await self._write_whole(run, stage, may_return, not must_answer)
@@ -350,7 +347,7 @@ class FreeDecoder:
                 # By the text alone: a reply that the journal held asked for no end.
                 returns = may_return and _returns(written.text)
                 faults = [] if returns else _faults(run, stage, written, must_answer)
-            if not faults or run.attempt == self._attempts - 1:
+            if not faults or run.attempt == self.attempts - 1:
                 break
             run.discard(stage, raw)
             run.listener(TurnRetried(" ".join(faults)))
@@ -377,7 +374,7 @@ class FreeDecoder:
             wide = stage is Stage.ANSWER or "<answer" in whole.text
             room = (left if wide else min(left, TURN_TOKENS)) + (most if longer else 0)
             tools = self.tools(run) if calls and stage in (Stage.PLAN, Stage.RESEARCH) else None
-            sampling = replace(self._sampling, max_tokens=room, tools=tools)
+            sampling = replace(self.sampling, max_tokens=room, tools=tools)
             end = TurnEnd(reviews=returns, calls=True)
             try:
                 more = await run.write(stage, sampling, end, begun=whole.text)
@@ -433,7 +430,7 @@ class FreeDecoder:
     def _sampling_of(self, run: Run) -> Sampling:
         room = run.room()
         limit = run.ask.max_tokens if room is None else min(run.ask.max_tokens, max(room - 16, 16))
-        return replace(self._sampling, max_tokens=limit)
+        return replace(self.sampling, max_tokens=limit)
 
 
 class TurnEnd:

