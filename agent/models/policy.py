@@ -250,22 +250,15 @@ class ModelCall:
         return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
 
 
+@dataclass(eq=False)
 class JournaledCalls:
-    """Journals the calls that are made outside the transcripts of runs.
+    """Journals the calls that are made outside the transcripts of runs."""
 
-    `gate` decides when each call that is not in the journal is made; it is given a function that
-    makes the call and journals the reply. `found` gets each reply that the journal holds.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] | None = None,
-        found: Callable[[dict[str, Any]], None] = lambda reply: None,
-    ) -> None:
-        self._journal = journal
-        self._gate = gate
-        self._found = found
+    journal: Journal
+    gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] | None = None
+    """decides when a call is made that is not in the journal, and its reply journaled"""
+    found: Callable[[dict[str, Any]], None] = lambda reply: None
+    """gets each reply that the journal holds"""
 
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journaled reply to a call, or a new one, which is on disk when this returns."""
@@ -276,13 +269,13 @@ class JournaledCalls:
 
         async def ask_and_store() -> dict[str, Any]:
             reply = await ask()
-            await self._journal.append(key, reply)
+            await self.journal.append(key, reply)
             return reply
 
-        if (reply := self._journal.find(key)) is not None:
-            self._found(reply)
+        if (reply := self.journal.find(key)) is not None:
+            self.found(reply)
             return reply
-        return await (self._gate(ask_and_store) if self._gate else ask_and_store())
+        return await (self.gate(ask_and_store) if self.gate else ask_and_store())
 
     async def completion(self, call: ModelCall, ask: Ask) -> Completion:
         async def dump_reply() -> dict[str, Any]:
