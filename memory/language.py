@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from importlib.resources import files
+from itertools import groupby, takewhile
 from typing import Any, Final
 
 LATIN: Final = ("de", "fr", "es", "it", "pt", "nl")
@@ -44,9 +45,7 @@ _SNOWBALL = {code: NAMES[code].lower() for code in (*LATIN, "ru", "el", "ar")}
 
 _WORDS = tomllib.loads((files("rubricem.memory") / "function_words.toml").read_text("utf-8"))
 STOP_WORDS = frozenset(_WORDS["binding"]["en"].split())
-_ELIDED = re.compile(
-    r"(?:all|c|d|dall|dell|j|jusqu|l|lorsqu|m|n|nell|puisqu|qu|quell|quest|s|sull|t|un)'(?=\w)"
-)
+_ELIDED = frozenset(_WORDS["elided"].split())
 _IN_TITLES = frozenset(_WORDS["titles"].split())
 _ENGLISH_IN_TITLES = frozenset(("and", "of", "the"))
 """also found in titles and names in a text of another language; three of them count twice"""
@@ -75,15 +74,10 @@ WORD: Final = re.compile(
     rf"|[^\W_{PAIRED}]+(?:['\u2019][^\W_{PAIRED}]+)?+"
 )
 """a word, a number, or a run of the scripts that are read in pairs"""
-_NEAR_WORD = re.compile(r"\d+(?:[.,]\d+)*+(?![^\W_])|[^\W_]+(?:['\u2019][^\W_]+)?+")
-"""the same for texts without a `_FAR` letter, in less time"""
-_FAR = re.compile("[\u0300-\u1fff\u2c00-\uffff]")
-"""letters that are not Latin, and accents that stand by themselves"""
 PAIRED_RUN = re.compile(f"[{PAIRED}]+")
-_PAIRED_ONE = re.compile(f"[{PAIRED}]")
 _POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 """vowels and lengthening that Arabic and Hebrew may leave out"""
-_ALEF = re.compile("[أإآ]")
+_ALEF = str.maketrans("أإآ", "ااا")
 _SCRIPTS = {
     "latin": "AZaz\u00c0\u024f",
     "ja": "\u3040\u30ff",
@@ -119,8 +113,7 @@ def language_of(text: str) -> str:
         code = max(told, key=lambda c: told[c])
         if told[code] and told[code] >= latin:
             return code
-    near = text.isascii() or not _FAR.search(text)
-    written = (_NEAR_WORD if near else WORD).findall(text)
+    written = WORD.findall(text)
     bound = any(word.lower() in STOP_WORDS for word in written)
     return foreign({*written}, written[0] if written else "", text) or ("en" if bound else "")
 
@@ -158,10 +151,11 @@ def foreign(words: AbstractSet[str], first: str, text: str) -> str:
     return best
 
 
-_RAISED_SIGNS = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]+")
-_BESIDE_DIGITS = re.compile(
-    "(?<=\\d)[\u00bc-\u00be\u2150-\u215f\u2189\u2460-\u24ff]|[\u2122\u2120]"
+_SIGNS = re.compile(
+    "([\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]+)"
+    "|(?<=\\d)[\u00bc-\u00be\u2150-\u215f\u2189\u2460-\u24ff]|[\u2122\u2120]"
 )
+"""raised ones, and others that would be glued to what precedes them"""
 _BROKEN = re.compile(r"(?<=[^\W\d_])-\n\s{0,99}(?=[a-z\u00df-\u00ff\u03ac-\u03ce\u0430-\u045f])")
 """a hyphen at the end of a line within a word"""
 
@@ -177,7 +171,7 @@ def plain_letters(text: str) -> str:
         return text
     text = text.replace("\u00ad", "")
     if not unicodedata.is_normalized("NFKC", text):
-        text = _BESIDE_DIGITS.sub(r" \g<0>", _RAISED_SIGNS.sub(r"^\g<0>", text))
+        text = _SIGNS.sub(lambda sign: f"{'^' if sign[1] else ' '}{sign[0]}", text)
         text = unicodedata.normalize("NFKC", text).replace("\u2044", "/")
     return _POINTS.sub("", text).replace("\u2010", "-")
 
@@ -212,9 +206,9 @@ def apart(text: str) -> str:
 
     For counting words or comparing them in order; a text of other scripts stays as it is.
     """
-    if text.isascii() or not _FAR.search(text):
+    if text.isascii() or not PAIRED_RUN.search(text):
         return text
-    return _PAIRED_ONE.sub(r" \g<0> ", plain_letters(text))
+    return PAIRED_RUN.sub(lambda run: f" {' '.join(run[0])} ", plain_letters(text))
 
 
 def stands(word: str, text: str) -> bool:
@@ -244,8 +238,7 @@ def words_in(text: str, language: str = "") -> frozenset[str]:
     text = plain_letters(text)
     if "-\n" in text:  # a word has both forms
         text = f"{text} {_BROKEN.sub('', text)}"
-    far = not text.isascii() and _FAR.search(text)
-    written = (WORD if far else _NEAR_WORD).findall(text)
+    written = WORD.findall(text)
     # Each distinct word once: prose says most of its words again.
     words = {*written}
     code = language or foreign(words, written[0] if written else "", text)
@@ -253,8 +246,7 @@ def words_in(text: str, language: str = "") -> frozenset[str]:
         forms = frozenset(_form(word, code) for word in words)
     else:
         forms = frozenset(map(_english, words))
-    if far:
-        runs = PAIRED_RUN.findall(text)
+    if not text.isascii() and (runs := PAIRED_RUN.findall(text)):
         forms = forms.difference(runs).union(pair for run in runs for pair in pairs(run))
     return forms - _NO_FORM
 
@@ -286,9 +278,11 @@ def _form(written: str, language: str) -> str:
     if word[0] >= "\u0370":
         script = _script_of(word[0])
         language = script if script in ("ru", "el", "ar") else ""
-    word = _ELIDED.sub("", word) if language in ("fr", "it") else word
+    article, mark, rest = word.partition("'")
+    if language in ("fr", "it") and mark and article in _ELIDED:
+        word = rest
     if language == "ar":
-        word = _ALEF.sub("ا", word[1:] if word.startswith("وال") else word)
+        word = (word[1:] if word.startswith("وال") else word).translate(_ALEF)
     if language == "ru":
         word = word.replace("ё", "е")
     if word in _WORDS["denying"].get(language, "").split():
@@ -311,7 +305,7 @@ def _number(word: str) -> str:
 def stop_words(language: str) -> frozenset[str]:
     """The function words of a language in lower case; the English ones for unknown ones."""
     told = _WORDS["binding"].get(language, _WORDS["binding"]["en"])
-    return frozenset(_ALEF.sub("ا", told).split())
+    return frozenset(told.translate(_ALEF).split())
 
 
 def _bare(word: str) -> str:
@@ -339,7 +333,7 @@ def _stemmer(language: str) -> Any:
     return snowballstemmer.stemmer(_SNOWBALL[language])
 
 
-_VOWEL = re.compile("[aeiouy]")
+_VOWELS = frozenset("aeiouy")
 _KEEP_DOUBLE = frozenset("lsz")
 
 
@@ -349,7 +343,7 @@ def stem(word: str) -> str:
     for ending, shortest in (("ing", 6), ("ed", 6)):
         if word.endswith(ending) and len(word) >= shortest:
             rest = word[: -len(ending)]
-            if _VOWEL.search(rest):
+            if not _VOWELS.isdisjoint(rest):
                 doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
                 word = rest[:-1] if doubled else rest
             break
@@ -366,11 +360,6 @@ def _singular(word: str) -> str:
     return word[:-1]
 
 
-_HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_KINDS = re.compile(
-    rf"(?P<han>[{_HAN}]+)|(?P<kana>[\u3041-\u309f]+)|[\u30a0-\u30ff]+|(?P<hangul>[\uac00-\ud7af]+)"
-    rf"|[^{_HAN}\u3041-\u30ff\uac00-\ud7af]+"
-)
 _HAN_BINDS = re.compile(
     "为什么|為什麼|什么时候|什麼時候|什么|什麼|甚麼|多少|怎么样|怎么|怎麼|怎样|怎樣|如何|哪里|哪裡|哪些|哪个|哪個|"
     "[哪谁誰何的了是吗嗎呢吧在这這那它他她们們与與被]"
@@ -381,10 +370,12 @@ _KANA_BINDS = re.compile(
     "この|その|あの|どの|ここ|そこ|どこ|いつ|だれ|なに|なぜ|どう|いくつ|ない|なかった|さ|き|り|く|い|っ|ち|し|み|え|け|め|べ|"
     "ば|な|は|が|を|に|の|で|と|も|へ|や|か|ね|よ|て|た|だ|る|れ)+"
 )
-_KANA_DENIES = re.compile("ない|なかった|ません|ずに")
-_HANGUL_ENDS = re.compile(
-    "(?<=..)(?:입니다|습니까|인가요|에서|으로|까지|부터|은|는|이|가|을|를|의|에|로|와|과|도|만)$"
-)
+_KANA_DENIES = ("ない", "なかった", "ません", "ずに")
+_HANGUL_ENDS = _WORDS["hangul_ends"].split()
+
+
+def _kind(letter: str) -> str:
+    return "hiragana" if "\u3041" <= letter <= "\u309f" else _script_of(letter)
 
 
 def pairs(run: str) -> Iterator[str]:
@@ -392,47 +383,38 @@ def pairs(run: str) -> Iterator[str]:
 
     Function words are left out, as far as their characters show them, and endings.
     """
-    for piece in _KINDS.finditer(run):
-        said = piece[0]
-        if piece["kana"]:
-            if _KANA_DENIES.search(said):
+    for kind, letters in groupby(run, _kind):
+        said = "".join(letters)
+        parts = [said]
+        if kind == "hiragana":
+            if any(each in said for each in _KANA_DENIES):
                 yield "not"
-            parts = [] if _KANA_BINDS.fullmatch(said) else [said]
-        elif piece["hangul"]:
-            parts = [_HANGUL_ENDS.sub("", said)]
-        else:
-            parts = _HAN_BINDS.split(said) if piece["han"] else [said]
+            parts = [] if _KANA_BINDS.fullmatch(said) else parts
+        elif kind == "ko":
+            ends = (end for end in _HANGUL_ENDS if said[2:].endswith(end))
+            parts = [said.removesuffix(next(ends, ""))]
+        elif kind == "zh":
+            parts = _HAN_BINDS.split(said)
         for part in parts:
             yield from (part[i : i + 2] for i in range(len(part) - 1)) if len(part) > 1 else [part]
 
 
-_BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
-_LINE_ITEM = re.compile(
-    r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s|[^\n|]*+(?<=[ ])\|[ ])|(?<=[):])\n(?=[^\S\n]*[^\sa-z])"
+_ITEM = re.compile(
+    r"\n[ \t]*\n\s*|\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s|[^\n|]*+(?<=[ ])\|[ ])"
+    r"|(?<=[):])\n(?=[^\S\n]*[^\sa-z])"
 )
-"""before an item of a list, a row of a table, and what a line's end introduces"""
+"""an empty line, or the end of one before an item, a row of a table, or what it introduces"""
 _CLOSING = r"['\")\]\u201d\u2019`*\u00bb]"
-_FULL_STOP = re.compile(
-    rf"[.!?\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964](?:(?<=[.!?]){_CLOSING}*+\s+"
-    r"(?=[^\sa-z\u00df-\u00f6\u00f8-\u00ff\u03ac-\u03ce\u0430-\u045f])"
-    rf"|(?<=[\u3002\uff01\uff1f\uff61])(?:{_CLOSING}|[\u300d\u300f\u3011\uff09])*+"
-    r"|(?<=[\u061f\u06d4\u0964])\s+)"
-)
 SENTENCE_END: Final = re.compile(
-    rf"[.!?\u061f\u06d4\u0964]++{_CLOSING}*+(?=\s|\Z)"
+    rf"[.!?\u061f\u06d4\u0964]++{_CLOSING}*+(?=\s++(\S)|\s*+\Z)"
     rf"|[\u3002\uff01\uff1f\uff61]++(?:{_CLOSING}|[\u300d\u300f\u3011\uff09])*+"
 )
-"""the end of a sentence in an unfinished or short text: its mark and what closes after it"""
-_ASCII_FULL_STOP = re.compile(r"[.!?]['\")\]`*]*+\s+(?=[^\sa-z])", re.A)
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I
-)
-_ABROAD_GOES_ON = re.compile(
-    r"(?:(?<![\d.,])\b\d{1,2}|\b(?:[^\W\d_]|bzw|ca|nr|bd|jh|usw|evtl|ggf|bspw|chr|mio|mrd|hr|fr|str|sr|"
-    r"sra|ud|uds|n\u00fam|p\u00e1g|av|ex|ej|mme|mlle|chap|art|sig|dott|blz|г|гг|в|вв|им|ул|др|тыс|млн|"
-    r"млрд|стр|рис|см|проф))\.$",
-    re.I,
-)
+"""the end of a sentence in an unfinished or short text: its mark and what closes after it
+
+The group is the character that follows the space behind it.
+"""
+_SHORT = frozenset(_WORDS["short"].split())
+_SHORT_ABROAD = frozenset(_WORDS["short_abroad"].split())
 
 
 MOST_KEPT = 8000
@@ -445,28 +427,31 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    full_stop = _ASCII_FULL_STOP if text.isascii() else _FULL_STOP
-    for paragraph in _BLANK_LINE.split(text):
-        for item in _LINE_ITEM.split(paragraph):
-            start = 0
-            for stop in full_stop.finditer(item):
-                end = item[max(start, stop.start() - 6) : stop.start() + 1]
-                if not _ABBREVIATION.search(end) and not _goes_on(end, text):
-                    yield item[start : stop.end()].strip()
-                    start = stop.end()
-            if rest := item[start:].strip():
-                yield rest
+    for item in _ITEM.split(text):
+        start = 0
+        for stop in SENTENCE_END.finditer(item):
+            within = stop[1] and stop[1].islower() and stop[0][0] in ".!?"
+            before = item[max(start, stop.start() - 6) : stop.start()]
+            if not within and not (stop[0][0] == "." != stop[0][1:2] and _goes_on(before, text)):
+                yield item[start : stop.end()].strip()
+                start = stop.end()
+        if rest := item[start:].strip():
+            yield rest
 
 
 _read_again = lru_cache(1024)(lambda text: tuple(_sentences(text)))
 
 
-def _goes_on(end: str, text: str) -> bool:
-    """Whether a full stop is part of an abbreviation of another language, or a German ordinal."""
-    if not _ABROAD_GOES_ON.search(end):
+def _goes_on(before: str, text: str) -> bool:
+    """Whether a full stop behind this is part of an abbreviation, or a German ordinal."""
+    last = "".join(takewhile(str.isalnum, reversed(before)))[::-1].lower()
+    if last in _SHORT or (len(last) == 1 and "a" <= last <= "z"):
+        return True
+    ordinal = last.isdigit() and len(last) < 3 and before.split()[-1] == last
+    if not ordinal and last not in _SHORT_ABROAD and (len(last) != 1 or last.isdigit()):
         return False
     code = language_of(text)
-    return code == "de" or (code not in ("", "en") and not end[-2].isdigit())
+    return code == "de" if ordinal else code not in ("", "en")
 
 
 PAIR = 2

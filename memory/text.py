@@ -29,8 +29,8 @@ _MARKERS = re.compile(
     re.I | re.A,
 )
 """the first character of separators between turns in chat templates, whichever model is served"""
-_own: dict[str, re.Pattern[str]] = {}
-"""those of the models that are served here, in one pattern, by their texts"""
+_own = set[str]()
+"""those of the models that are served here"""
 _LONE = re.compile("[\ud800-\udfff]")
 
 
@@ -46,8 +46,9 @@ def storable(text: str) -> str:
 def without_markers(text: str) -> str:
     """Untrusted text that can end no chat turn; our own tags and everything else stay unchanged."""
     text = _MARKERS.sub("\u2039", text)
-    for pattern in _own.values():
-        text = pattern.sub("\u2039", text)
+    for marker in tuple(_own):
+        while marker in text:
+            text = text.replace(marker, f"\u2039{marker[1:]}")
     return text
 
 
@@ -56,8 +57,7 @@ def know_markers(markers: Iterable[str]) -> None:
 
     They stay known while the process runs, as text written for one model may be read by another.
     """
-    for marker in set(markers) - _own.keys():
-        _own[marker] = re.compile(f"{re.escape(marker[0])}(?={re.escape(marker[1:])})")
+    _own.update(marker for marker in markers if marker[:1] not in ("", "\u2039"))
 
 
 def fence(parts: Mapping[str, str]) -> str:

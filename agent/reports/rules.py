@@ -23,8 +23,10 @@ from typing import Protocol, runtime_checkable
 
 from rubricem.agent.transcript.words import content_words
 from rubricem.memory.language import (
+    LATIN,
     LETTER,
     STOP_WORDS,
+    WORD,
     compared,
     is_foreign,
     language_of,
@@ -62,31 +64,23 @@ _NUMBER = re.compile(
     rf"(?:[ -]?(?P<unit>%|per cent|(?:{'|'.join(sorted(_UNITS, key=len)[::-1])})s?(?!\w)))?",
     re.I,
 )
-_ONE = re.compile(rf"\b(?:an?|one|per|each|every) ({'|'.join(_UNITS)})\b", re.I)
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _MONTHS: dict[str, str] = {name[:3]: name for name in _TABLE["months"].split()}
-_DATE = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?!\d)")
-_HOUR = re.compile(
-    r"(?<![\d.,:])([01]?\d|2[0-3])(?:(?:[:.]([0-5]\d))?\s?([ap])\.?m\b\.?|:00(?![\d:]))", re.I
+_WHEN = re.compile(
+    r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?!\d)|\b([A-Z][a-z]{2})t?\b\.?"
 )
-_SHORT_MONTH = re.compile(rf"\b({'|'.join(sorted(_MONTHS.keys() - {'May'}))})t?\b\.?")
+"""a date in digits, or what may be a month cut short"""
 
-_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
-_QUOTED = re.compile(f"[{_MARKS}]([^{_MARKS}\n]{{2,400}})[{_MARKS}]")
+_ONE_MARK = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"'))
 LEAST_WORDS = 4
 """of a quotation: fewer are a term, or ironic"""
-_GAP = re.compile(r"\.{3}|\u2026|\[[^\]\n]*\]")
-
 _TOKEN = re.compile(rf"(?:{LETTER}|\.)+")
-_IDENTIFIER = re.compile(r"(?<!\w)\d*+[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
-_CAPITAL = re.compile(r"(?<![\w.`'\u2019-])[^\W\d_a-z][\w]*")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;\u2026]\s|[(\"\u201c\n]|[-*]\s)\s*$")
-LONGEST_GAP = 80
-"""characters searched before a capital"""
+_TYPED = ("`", "'", "\u2019", "-")
+"""behind which a capital is no name's"""
 _MOSTLY = 0.5
 """share of capitalised words from which a text is a title, or German: they mark no names"""
-_INITIAL = re.compile(r"[^\W\d_]\.[^\W\d_]")
-_OF_A_COUNTRY = re.compile(r"(?:i?an|ean|ish|ese)s?$")
+_PEOPLE = ("ian", "ean", "ish", "ese", "an")
+_FORMS = ("", "s", "n", "ns", "an", "ans", "ian", "ians")
+"""what a name may end with in the source and not in the claim"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +144,6 @@ def missing_numbers(claim: str, text: str) -> list[str]:
     One that is rounded, or converted into another unit, is there.
     """
     held = {number for _, readings in _numbers_in(text) for number in readings}
-    held |= {_Number("1", *_UNITS[one[1].lower()]) for one in _ONE.finditer(text)}
     return [
         said
         for said, readings in _numbers_in(claim)
@@ -163,7 +156,8 @@ def _numbers_in(text: str) -> Iterator[tuple[str, tuple[_Number, ...]]]:
     for match in _NUMBER.finditer(plain_letters(text)):
         digits, word = match["digits"], (match["word"] or "").lower()
         value = _WORDS[word] if digits is None else digits
-        value = value.replace(",", "") if _GROUPED.fullmatch(value) else value
+        groups = value.partition(".")[0].split(",")[1:]
+        value = value.replace(",", "") if {*map(len, groups)} == {3} else value
         value = value.lstrip("0") or "0"
         if match["scale"]:
             value = f"{float(value.replace(',', '')) * _SCALES[match['scale'].lower()]:.0f}"
@@ -181,19 +175,18 @@ def missing_quotations(claim: str, text: str) -> list[str]:
     A few words in quotation marks are a term, and mostly capitalised ones a title; one in another
     language than the text may be translated.
     """
-    quotations = _QUOTED.findall(claim)
+    lines = claim.translate(_ONE_MARK).splitlines()
+    quotations = [quoted for line in lines for quoted in line.split('"')[1:-1:2]]
     held, missing = _bare(text) if quotations else "", []
     for quoted in quotations:
         words = quoted.split()
         titled = sum(word[0].isupper() for word in words) * 2 > len(words)
         if len(words) < LEAST_WORDS or titled or is_foreign(quoted, text):
             continue
-        if not all(_bare(part) in held for part in _GAP.split(quoted)):
+        parts = quoted.replace("\u2026", "...").split("...")
+        if not all(_bare(part) in held for part in parts):
             missing.append(quoted)
     return missing
-
-
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
 def _bare(text: str) -> str:
@@ -201,7 +194,7 @@ def _bare(text: str) -> str:
 
     Whether a hyphen at the end of a line is one of the word, a quotation need not know.
     """
-    plain = _HYPHEN.sub("", compared(text)).casefold()
+    plain = compared(text).replace("-", "").casefold()
     return " ".join("".join(c if c.isalnum() else " " for c in plain).split())
 
 
@@ -216,63 +209,80 @@ def missing_names(claim: str, text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _write_out_dates(text: str) -> str:
-    """The text as it is compared: months and dates in digits in words, hours up to 24."""
+    """The text as it is compared, with its months in words."""
 
-    def of_24(time: re.Match[str]) -> str:
-        later = 12 if (time[3] or "").lower() == "p" else 0
-        hour = int(time[1]) % 12 + later if time[3] else int(time[1])
-        return f"{hour}:{time[2]}" if time[2] else str(hour)
+    def in_words(found: re.Match[str]) -> str:
+        if short := found[4]:
+            month = _MONTHS.get(short, short)
+            return month if month != short else found[0]
+        month = list(_MONTHS.values())[int(found[2]) - 1]
+        return f"{found[0]} {int(found[3])} {month} {found[1]}"
 
-    text = _HOUR.sub(of_24, compared(text))
-
-    def in_words(date: re.Match[str]) -> str:
-        month = list(_MONTHS.values())[int(date[2]) - 1]
-        return f"{date[0]} {int(date[3])} {month} {date[1]}"
-
-    return _SHORT_MONTH.sub(lambda month: _MONTHS[month[1]], _DATE.sub(in_words, text))
+    return _WHEN.sub(in_words, compared(text))
 
 
 def _names(claim: str, language: str) -> Iterator[str]:
-    for token in _TOKEN.findall(claim):
-        name = token.strip("._")
-        if name.lower() in _UNITS:
-            continue
-        if _IDENTIFIER.search(name) and any(len(part) > 1 for part in name.split(".")):
+    binding, tokens, capitals = stop_words(language), [*_TOKEN.finditer(claim)], []
+    for token in tokens:
+        name, (word, *after) = token[0].strip("._"), token[0].split(".")
+        if name.lower() not in _UNITS and _is_identifier(name):
             yield name
-    binding = stop_words(language)
-    written = (m for m in _CAPITAL.finditer(claim) if m[0][0].isupper())
-    capitals = [m for m in written if m[0].lower() not in binding]
-    if len(capitals) > _MOSTLY * len(_TOKEN.findall(claim)) and len(capitals) > 3:
+        before = claim[: token.start()]
+        if word[:1].isupper() and word.lower() not in binding and not before.endswith(_TYPED):
+            capitals.append((word, before, len(word) == 1 and any(after)))
+    if len(capitals) > _MOSTLY * len(tokens) and len(capitals) > 3:
         return
-    for match in capitals:
-        before = claim[max(0, match.start() - LONGEST_GAP) : match.start()]
-        unit = len(match[0]) == 1 or match[0].lower() in _UNITS
-        if (unit and before.rstrip()[-1:].isdigit()) or _INITIAL.match(claim, match.start()):
+    for word, before, initial in capitals:
+        unit = len(word) == 1 or word.lower() in _UNITS
+        if (unit and before.rstrip()[-1:].isdigit()) or initial:
             continue
-        acronym = sum(letter.isupper() for letter in match[0]) > 1
+        acronym = sum(letter.isupper() for letter in word) > 1
         # A capital may stand there only because a sentence begins. German writes every noun so.
-        if acronym or (language != "de" and not _SENTENCE_START.search(before)):
-            yield match[0]
+        if acronym or (language != "de" and not _ends_sentence(before)):
+            yield word
+
+
+def _is_identifier(name: str) -> bool:
+    parts = name.split(".")
+    dotted = any(any(map(str.isalpha, part)) for part in parts[:-1])
+    humps = any(a.islower() and b.isupper() for a, b in pairwise(name))
+    return (dotted or humps or "_" in name) and any(len(part) > 1 for part in parts)
+
+
+def _ends_sentence(before: str) -> bool:
+    """Whether a sentence, an item or a quotation begins behind this."""
+    said = before.rstrip()
+    space = before[len(said) :]
+    ended = space and said[-1:] in ".!?:;\u2026-*"
+    return bool(ended) or "\n" in space or said[-1:] in '("\u201c'
+
+
+@lru_cache(maxsize=64)
+def _words_of(text: str) -> tuple[str, ...]:
+    """The parts between full stops of a text's tokens, in order."""
+    return tuple(word for token in _TOKEN.findall(text) for word in token.split(".") if word)
 
 
 def _stands(name: str, text: str, language: str) -> bool:
-    last = name.rpartition(".")[2]
-    root = _OF_A_COUNTRY.sub("", last)
-    people = [rf"{re.escape(root)}\w{{0,3}}"] if 3 < len(root) < len(last) else []
-    forms = "|".join([rf"{re.escape(last)}(?:['\u2019]?s|(?:n|an|ian)s?)?", *people])
-    if re.search(rf"(?<!{LETTER})(?:{forms})(?!{LETTER})", text, re.I):
+    last, words = name.rpartition(".")[2], _words_of(text)
+    lower, plain = last.lower(), {word.lower() for word in words}
+    if not plain.isdisjoint(lower + end for end in _FORMS):
+        return True
+    people = lower.removesuffix("s")
+    root = next((people.removesuffix(end) for end in _PEOPLE if people.endswith(end)), "")
+    if len(root) > 3 and any(w.startswith(root) and len(w) <= len(root) + 3 for w in plain):
         return True
     if last.isupper() and len(last) > 1:
-        initials = "".join(word[0] for word in re.findall(r"[^\W\d_]+", text))
-        shortened = rf"(?<!{LETTER}){last[0]}" + "".join(rf"\w*{one}" for one in last[1:].lower())
-        return last.lower() in initials.lower() or bool(re.search(shortened, text))
+        initials = "".join(word[0] for word in words if word[0].isalpha())
+        return lower in initials.lower()
     return content_words(last, language) <= content_words(text, language)
 
 
 SCOPE = 2
 """content words after a negation that it negates"""
 
-_POLARITY_TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019]t\b)?|[,;:.()]")
+_BOUNDS = str.maketrans(",;:.()", "||||||")
+"""of what a negation reaches"""
 NEGATIONS = frozenset({"not", "no", "nor"})
 """negations that count as content words"""
 _NEGATIONS = {*NEGATIONS, "never", "without", "cannot", "neither", "nobody", "nothing"}
@@ -305,17 +315,16 @@ def _split_by_negation(text: str) -> tuple[set[str], set[str], int]:
     """
     denied: set[str] = set()
     said: set[str] = set()
-    left = count = 0
-    words = [match[0].replace("\u2019", "'") for match in _POLARITY_TOKEN.finditer(text)]
-    for word, after in pairwise([*words, ""]):
-        lower = word.lower()
-        if lower in _NEGATIONS or lower.endswith("n't") or word == "none":
-            left, count = 0 if after.lower() in _COMPARING else SCOPE, count + 1
-        elif not word[0].isalpha():
-            left = 0
-        elif lower not in STOP_WORDS:
-            (denied if left else said).add(stem(lower))
-            left = max(left - 1, 0)
+    count = 0
+    for clause in text.replace("\u2019", "'").translate(_BOUNDS).split("|"):
+        left, words = 0, [word.removesuffix("'s") for word in WORD.findall(clause)]
+        for word, after in pairwise([*words, ""]):
+            lower = word.lower()
+            if lower in _NEGATIONS or lower.endswith("n't") or word == "none":
+                left, count = 0 if after.lower() in _COMPARING else SCOPE, count + 1
+            elif word[0].isalpha() and lower not in STOP_WORDS:
+                (denied if left else said).add(stem(lower))
+                left = max(left - 1, 0)
     return denied - said, said - denied, count
 
 
@@ -588,12 +597,5 @@ def clauses(claim: str) -> list[str]:
 
 def _apart(pair: Pair) -> bool:
     """Whether claim and text differ in script or language, as far as both can be told."""
-    claim, text = pair.claim, pair.source.text
-    codes = {language_of(claim), language_of(text)} - {""}
-    return len(codes) > 1 or _latin(claim) != _latin(text)
-
-
-def _latin(text: str) -> bool:
-    """Whether most letters are Latin."""
-    letters = [letter for letter in text if letter.isalpha()]
-    return 2 * sum(letter < "\u0250" for letter in letters) >= len(letters)
+    codes = {language_of(pair.claim), language_of(pair.source.text)}
+    return len(codes - {""}) > 1 or (len(codes) > 1 and codes.isdisjoint(("en", *LATIN)))

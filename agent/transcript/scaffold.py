@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Literal, cast
 
+from rubricem.memory.language import sentences
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
 from rubricem.memory.text import printable, prompt, without_markers
 
@@ -168,9 +169,7 @@ class ScaffoldDocument:
         for item in rubric_items(self.last("rubric_review")):
             if found := _MARK.search(item):
                 state = cast(Literal["met", "partly", "missing"], found[1].lower())
-                marks.append(
-                    Mark(item[: found.start()].strip(), state, tuple(_ID.findall(found[2])))
-                )
+                marks.append(Mark(item[: found.start()].strip(), state, ids_in(found[2])))
         return marks
 
 
@@ -367,9 +366,8 @@ def _action_faults(document: ScaffoldDocument, must_search: bool, must_answer: b
 
 
 _BULLET = re.compile(r"(?:[-*+\u2022\u2013]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)])\s+(?=\S)")
+_PARTING = str.maketrans(",;[]", "    ")
 _INLINE_NUMBER = re.compile(r"(?<=[.;:,?!])\s+(?=\(?\d{1,2}[.)]\s)")
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
-_ID = re.compile(r"[^\s,;\[\]]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,13 +451,18 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
     cites: list[Cite] = []
     end = answer.inner_start if answer else 0
     for block in answer.children if answer else ():
-        before = _SENTENCE_END.split(document.text[end : block.start].strip())[-1]
-        ids = tuple(_ID.findall(block.attributes.get("id", "")))
+        *_, before = "", *sentences(document.text[end : block.start])
+        ids = ids_in(block.attributes.get("id", ""))
         claim = document.inner(block).strip() or before
         certain = block.attributes.get("certainty") != "uncertain"
         cites.append(Cite(ids, claim, (block.start, block.end), certain))
         end = block.end
     return cites
+
+
+def ids_in(written: str) -> tuple[str, ...]:
+    """The ids of a list, however they are parted."""
+    return tuple(written.translate(_PARTING).split())
 
 
 def _answer(document: ScaffoldDocument) -> TaggedBlock | None:
@@ -471,7 +474,8 @@ def rubric_items(text: str) -> list[str]:
     """The items of a rubric block: its bullets or numbered lines, or else its sentences."""
     lines = [line.strip() for line in _INLINE_NUMBER.sub("\n", text).splitlines()]
     if not any(_BULLET.match(line) for line in lines):
-        return [item for part in _SENTENCE_END.split(text) if (item := _item(part))]
+        parts = text.replace("; ", ";\n").splitlines()
+        return [item for part in parts for said in sentences(part) if (item := _item(said))]
     items: list[str] = []
     within = False
     for line in lines:
@@ -488,9 +492,6 @@ def _item(line: str) -> str:
     stripped = line.strip()
     heading = stripped.startswith("#") or stripped.strip("*_ ").endswith(":")
     return "" if heading else stripped
-
-
-_FAILED = re.compile(r'\s*<tool_output\s+error="([^"]*)"')
 
 
 class Rule(StrEnum):
@@ -535,8 +536,8 @@ def rounds(trajectory: Trajectory) -> list[ScaffoldDocument]:
 
 def tool_error(text: str) -> str | None:
     """Why a tool failed, from its output `<tool_output error="...">`; None if it did not."""
-    failed = _FAILED.match(text)
-    return failed[1] if failed else None
+    before, failed, rest = text.partition('<tool_output error="')
+    return rest.partition('"')[0] if failed and not before.strip() else None
 
 
 def _broken(trajectory: Trajectory, check_ids: bool) -> Iterator[Rejection]:

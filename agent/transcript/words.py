@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from rubricem.memory.language import (
     LETTER,
@@ -210,18 +210,15 @@ def cut_words(text: str, words: int) -> str:
     White space is kept and counts nothing, as code and tables are indented; what has no
     spaces is cut by length.
     """
-    room = words * CHARACTERS_A_WORD
     shown = beginning(text, words)
-    if len(shown) > room:
-        # One pass, which nothing undoes.
-        within = re.match(rf"(?:\s*+\S){{0,{room}}}+", text)
-        shown = min(shown, within[0] if within else "", key=len)
+    written = (at for at, letter in enumerate(shown) if not letter.isspace())
+    shown = shown[: next(islice(written, words * CHARACTERS_A_WORD, None), None)].rstrip()
     return shown + CUT if len(shown) < len(text.rstrip()) else text
 
 
-_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
 _NARROWING = re.compile(
-    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
+    r"(?<!\S)(?:years?:(?P<years>\d{4}(?:-(?:\d{4})?)?|-\d{4})"
+    r"|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
     re.I,
 )
 _FIELD_NAMES = (
@@ -270,6 +267,6 @@ def narrow_query(query: str, attributes: Mapping[str, str]) -> str:
     """The query of a tool call with what its attributes narrow written into it."""
     years = attributes.get("year") or attributes.get("years") or ""
     fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
-    if re.fullmatch(_YEARS, years):
+    if _NARROWING.fullmatch(f"year:{years}"):
         query += f" year:{years}"
     return f'{query} field:"{",".join(fields)}"' if fields else query

@@ -61,7 +61,6 @@ def test_numbers_are_the_same_however_they_are_written():
         ("two of them", "three of them", ["two"]),
         ("90 hours", "90 days", ["90 hours"]),
         ("a minute of 60 seconds", "1 minute", []),
-        ("every 24 hours", "once a day", []),
         ("8 kB", "blocks of 8192 bytes", []),
         ("281 gigabytes", "281 terabytes", ["281 gigabytes"]),
         ("about three months", "90 days", []),
@@ -159,9 +158,6 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
         ("It holds 128 items.", "128", "unsupported"),
         ("The queue was made in November 2018.", "The queue was made: 2018-11-10.", "unchecked"),
         ("The queue was made in November 2018.", "The queue was made: Nov. 2018.", "unchecked"),
-        ("The queue is emptied at 11 p.m.", "The queue is emptied at 23:00.", "unchecked"),
-        ("The queue is emptied at 11:30 pm.", "The queue is emptied at 23:00.", "unsupported"),
-        ("The queue is fed at 8:00.", "The queue is fed at 8 a.m. each day.", "unchecked"),
         ("The queue runs on 14.4 V.", "The queue runs on 14.4 volts.", "unchecked"),
         ("The queue runs on plan V.", "The queue runs on a plan.", "unsupported"),
         ("The queue was made in November 2018.", "The queue was made: 2018-10-11.", "unsupported"),
@@ -170,8 +166,8 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
     ids=[
         "no such word", "few such words", "a number far from the claim's words",
         "a number near them", "no words", "another script", "an empty source", "no letters",
-        "a date in digits", "a month cut short", "twelve hours", "half an hour later",
-        "a full hour", "a unit", "no unit", "another month", "what is denied there",
+        "a date in digits", "a month cut short", "a unit", "no unit", "another month",
+        "what is denied there",
     ],
 )  # fmt: skip
 def test_rules_tell_only_what_they_are_sure_of(claim: str, text: str, verdict: str):
