@@ -77,7 +77,7 @@ WORD: Final = re.compile(
 PAIRED_RUN = re.compile(f"[{PAIRED}]+")
 _POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 """vowels and lengthening that Arabic and Hebrew may leave out"""
-_ALEF = str.maketrans("أإآ", "ااا")
+_SPELT = str.maketrans("أإآё", "اااе")
 _SCRIPTS = {
     "latin": "AZaz\u00c0\u024f",
     "ja": "\u3040\u30ff",
@@ -242,49 +242,29 @@ def words_in(text: str, language: str = "") -> frozenset[str]:
     # Each distinct word once: prose says most of its words again.
     words = {*written}
     code = language or foreign(words, written[0] if written else "", text)
-    if code in LATIN:
-        forms = frozenset(_form(word, code) for word in words)
-    else:
-        forms = frozenset(map(_english, words))
+    forms = frozenset(form(word, code) for word in words)
     if not text.isascii() and (runs := PAIRED_RUN.findall(text)):
         forms = forms.difference(runs).union(pair for run in runs for pair in pairs(run))
     return forms - _NO_FORM
 
 
+@lru_cache(2**16)
 def form(written: str, language: str) -> str:
     """The common form of a word in a text of this language; "" for a function word."""
-    return _form(written, language) if language in LATIN else _english(written)
-
-
-@lru_cache(2**16)
-def _english(written: str) -> str:
-    word = unicodedata.normalize("NFKC", written).lower().replace("\u2019", "'")
-    if word in STOP_WORDS:
-        return word if word in ("no", "nor", "not") else ""
-    if word.endswith("n't"):
-        return "not"
-    if word[0].isdigit():
-        return _number(word)
-    if word[0] >= "\u0370":
-        return _form(written, "")
-    return stem(word.removesuffix("'s"))
-
-
-@lru_cache(2**16)
-def _form(written: str, language: str) -> str:
     word = unicodedata.normalize("NFKC", written).lower().replace("\u2019", "'")
     if word[0].isdigit():
         return _number(word)
     if word[0] >= "\u0370":
         script = _script_of(word[0])
         language = script if script in ("ru", "el", "ar") else ""
+    elif language not in LATIN:
+        if word in STOP_WORDS:
+            return word if word in ("no", "nor", "not") else ""
+        return "not" if word.endswith("n't") else stem(word.removesuffix("'s"))
     article, mark, rest = word.partition("'")
     if language in ("fr", "it") and mark and article in _ELIDED:
         word = rest
-    if language == "ar":
-        word = (word[1:] if word.startswith("وال") else word).translate(_ALEF)
-    if language == "ru":
-        word = word.replace("ё", "е")
+    word = (word.removeprefix("و") if word.startswith("وال") else word).translate(_SPELT)
     if word in _WORDS["denying"].get(language, "").split():
         return "not"
     if word in stop_words(language):
@@ -305,7 +285,7 @@ def _number(word: str) -> str:
 def stop_words(language: str) -> frozenset[str]:
     """The function words of a language in lower case; the English ones for unknown ones."""
     told = _WORDS["binding"].get(language, _WORDS["binding"]["en"])
-    return frozenset(told.translate(_ALEF).split())
+    return frozenset(told.translate(_SPELT).split())
 
 
 def _bare(word: str) -> str:

@@ -40,34 +40,13 @@ _FENCE = re.compile(r"\s*```\w*\s*")
 
 def bare_answer(text: str) -> str:
     r"""The content of the last `\boxed{...}`, or the last line without `Answer:` and emphasis."""
-    boxed = [inner for _, _, inner in _boxes(text)]
     lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line)]
-    line = " ".join((boxed or lines or [""])[-1].split())
+    if _BOX in text:
+        inner = text.rpartition(_BOX)[2].partition("\n")[0]
+        lines = [inner.rpartition("}")[0] or inner]
+    line = " ".join("".join(lines[-1:]).split())
     line = _LEAD.sub("", line.replace("**", "") if line.startswith("**") else line, count=1)
     return line.strip("$ ") if line.count("$") == 2 else line.strip()
-
-
-def unbox(text: str) -> str:
-    r"""The text with every `\boxed{...}` replaced by its content."""
-    parts, at = [], 0
-    for start, end, inner in _boxes(text):
-        parts += [text[at:start].removesuffix("$"), inner]
-        at = end + 1 if text[end : end + 1] == "$" and text[:start].endswith("$") else end
-    return "".join([*parts, text[at:]])
-
-
-def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of each box; one that is not closed ends with its line."""
-    found, at = [], 0
-    while (start := text.find(_BOX, at)) >= 0:
-        inside = start + len(_BOX)
-        depth, end = 1, inside
-        while end < len(text) and depth and text[end] != "\n":
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        found.append((start, end, text[inside : end if depth else end - 1]))
-        at = end
-    return found
 
 
 NO_SOURCE = "[no source]"
@@ -216,7 +195,7 @@ class CitedAnswer:
         text = join_pieces(self.pieces, mark)
         if not self.bare:
             return text
-        lines = unbox(text).splitlines()
+        lines = text.splitlines()
         return "\n".join(lines[:-1] if bare_answer(lines[-1]) == self.bare else lines).strip()
 
 

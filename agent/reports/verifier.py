@@ -294,19 +294,16 @@ def list_pairs(pairs: Sequence[Pair]) -> str:
     passages = [fence({f"passage {source}": text}) for source, text in shown]
     first = {_asked(pair): pair for pair in reversed(pairs)}
     claims = [
-        f"Claim {number}, citing {_together(asked[2])}:\n{fence(_claim_shown(first[asked]))}"
+        f"Claim {number}, citing {_claim_shown(first[asked], asked[2])}"
         for number, asked in enumerate(dict.fromkeys(map(_asked, pairs)), start=1)
     ]
     return "\n\n".join([*passages, *claims])
 
 
-def _together(ids: Sequence[str]) -> str:
-    one = len(ids) == 1
-    return f"passage {ids[0]}" if one else f"passages {', '.join(ids)} together"
-
-
-def _claim_shown(pair: Pair) -> dict[str, str]:
-    return {"claim": pair.claim, **({"it stands in": pair.context} if pair.context else {})}
+def _claim_shown(pair: Pair, ids: Sequence[str]) -> str:
+    named = f"passage {ids[0]}" if len(ids) == 1 else f"passages {', '.join(ids)} together"
+    shown = {"claim": pair.claim} | ({"it stands in": pair.context} if pair.context else {})
+    return f"{named}:\n{fence(shown)}"
 
 
 REWRITE_CHARACTERS = 1500

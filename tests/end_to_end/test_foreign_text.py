@@ -31,7 +31,7 @@ from rubricem.agent.models.model_server import UNREADABLE, complaint_of
 from rubricem.agent.models.replies import looping
 from rubricem.agent.models.tokens import piece_of
 from rubricem.agent.reports import page, report, rules
-from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
+from rubricem.agent.reports.cited import bare_answer, cited_answer
 from rubricem.agent.research import lookups, spans
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
@@ -210,7 +210,7 @@ def of_turn(each: str) -> None:
     scaffold.tool_error(each)
     scaffold.parse(f"<x>{scaffold.neutralise(each)}</x>")
     checklist(each)
-    split_thinking(each), looping(each), bare_answer(each), unbox(each)
+    split_thinking(each), looping(each), bare_answer(each)
 
 
 def of_judge(each: str) -> None:

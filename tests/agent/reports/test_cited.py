@@ -8,7 +8,6 @@ from rubricem.agent.reports.cited import (
     Uncited,
     bare_answer,
     cited_answer,
-    unbox,
 )
 from rubricem.agent.transcript.words import (
     closest_sentence,
@@ -220,7 +219,6 @@ def test_a_bare_answer_is_not_said_twice_and_only_in_its_format():
     assert (answer.body(), answer.bare) == ("It is 128 [1].", "128")
     assert cited_answer(trajectory("128", answer_format=exact)).text() == "128"
     assert cited_answer(trajectory("x\n128")).bare == ""
-    assert unbox("so $\\boxed{5}$ and \\boxed{x^{2}}.") == "so 5 and x^{2}."
     assert bare_answer("") == ""
 
 
