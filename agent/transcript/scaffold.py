@@ -18,7 +18,6 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Literal, cast
 
-from rubricem.memory.language import sentences
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
 from rubricem.memory.text import printable, prompt, without_markers
 
@@ -366,6 +365,7 @@ def _action_faults(document: ScaffoldDocument, must_search: bool, must_answer: b
 
 
 _BULLET = re.compile(r"(?:[-*+\u2022\u2013]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)])\s+(?=\S)")
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _PARTING = str.maketrans(",;[]", "    ")
 _INLINE_NUMBER = re.compile(r"(?<=[.;:,?!])\s+(?=\(?\d{1,2}[.)]\s)")
 
@@ -451,7 +451,7 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
     cites: list[Cite] = []
     end = answer.inner_start if answer else 0
     for block in answer.children if answer else ():
-        *_, before = "", *sentences(document.text[end : block.start])
+        before = _SENTENCE_END.split(document.text[end : block.start].strip())[-1]
         ids = ids_in(block.attributes.get("id", ""))
         claim = document.inner(block).strip() or before
         certain = block.attributes.get("certainty") != "uncertain"
@@ -474,8 +474,7 @@ def rubric_items(text: str) -> list[str]:
     """The items of a rubric block: its bullets or numbered lines, or else its sentences."""
     lines = [line.strip() for line in _INLINE_NUMBER.sub("\n", text).splitlines()]
     if not any(_BULLET.match(line) for line in lines):
-        parts = text.replace("; ", ";\n").splitlines()
-        return [item for part in parts for said in sentences(part) if (item := _item(said))]
+        return [item for part in _SENTENCE_END.split(text) if (item := _item(part))]
     items: list[str] = []
     within = False
     for line in lines:

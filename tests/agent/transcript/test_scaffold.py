@@ -13,7 +13,6 @@ from rubricem.agent.transcript.scaffold import (
     ALIASES,
     CHILDREN,
     STAGE_OF,
-    TOP,
     Mark,
     Rule,
     ToolCall,
@@ -239,37 +238,6 @@ def test_neutralised_text_holds_no_tag_and_stays_the_same(text: str):
     assert parse(printable(safe)).blocks == ()
 
 
-PLAIN = st.text(alphabet="ab <>&/='\"\n", max_size=8)
-
-
-@st.composite
-def well_formed(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]]]:
-    """A text of whole blocks written in any accepted way, and its blocks."""
-    text, blocks = "", list[tuple[str, str]]()
-
-    def element(tag: str) -> str:
-        inner, at = draw(PLAIN), len(blocks)
-        blocks.append((tag, ""))
-        for child in draw(st.lists(st.sampled_from(CHILDREN.get(tag, ("",))), max_size=3)):
-            inner += element(child) + draw(PLAIN) if child else ""
-        blocks[at] = (tag, inner)
-        name = draw(st.sampled_from([tag, *(alias for alias, of in ALIASES.items() if of == tag)]))
-        name = draw(st.sampled_from([name, name.upper(), name.title()]))
-        return f"<{name}{draw(st.sampled_from(['', ' ', ' id=1', ' id = `x`']))}>{inner}</{name}>"
-
-    for tag in draw(st.lists(st.sampled_from(list(TOP)), max_size=4)):
-        text += draw(PLAIN) + element(tag)
-    return text, blocks
-
-
-@given(well_formed())
-def test_whole_blocks_are_read_exactly_as_written(written: tuple[str, list[tuple[str, str]]]):
-    text, blocks = written
-    document = parse(text)
-    assert shape(document) == blocks
-    assert not document.find_unpaired()
-
-
 @pytest.mark.parametrize(
     "piece",
     [
@@ -301,63 +269,33 @@ EVALUATED = FIRST + OUTPUT + "<state_evaluation>x</state_evaluation>"
 
 
 @pytest.mark.parametrize(
-    ("text", "starts"),
+    "stages",
     [
-        (
-            FIRST + OUTPUT + RE_PLANNED + ANSWER,
-            {"plan": 0, "research": len(PLAN) - 1, "answer": len(FIRST + OUTPUT + RE_PLANNED)},
-        ),
-        (
-            EVALUATED + REVIEW + ANSWER,
-            {
-                "plan": 0,
-                "research": len(PLAN) - 1,
-                "review": len(EVALUATED),
-                "answer": len(EVALUATED + REVIEW),
-            },
-        ),
-        ("no tags at all", {}),
-        (PLAN, {"plan": 0}),
-        ("so " + ANSWER, {"answer": 0}),
-        (PLAN + ANSWER, {"plan": 0, "answer": len(PLAN)}),
-        (CALL + OUTPUT + ANSWER, {"research": 0, "answer": len(CALL + OUTPUT)}),
-        (
-            EVALUATED + ANSWER + REVIEW + ANSWER,
-            {
-                "plan": 0,
-                "research": len(PLAN) - 1,
-                "review": len(EVALUATED + ANSWER),
-                "answer": len(EVALUATED + ANSWER + REVIEW),
-            },
-        ),
+        {"plan": PLAN[:-1], "research": PLAN[-1:] + CALL + OUTPUT + RE_PLANNED, "answer": ANSWER},
+        {"plan": PLAN[:-1], "research": PLAN[-1:] + EVALUATED, "review": REVIEW, "answer": ANSWER},
+        {"plan": PLAN},
+        {"answer": f"so {ANSWER}"},
+        {"plan": PLAN, "answer": ANSWER},
+        {"research": CALL + OUTPUT, "answer": ANSWER},
+        {"plan": PLAN[:-1], "research": PLAN[-1:] + EVALUATED + ANSWER, "review": REVIEW,
+         "answer": ANSWER},
     ],
-)
-def test_a_re_plan_is_research_and_missing_stages_leave_no_gap(text: str, starts: dict[str, int]):
-    spans = stage_spans(text)
-    assert {stage.value: start for stage, (start, _) in spans.items()} == starts
-    bounds = [bound for span in spans.values() for bound in span]
-    assert bounds[1:-1:2] == bounds[2::2] and bounds[-1:] in ([], [len(text)])
-
-
-def test_every_id_of_a_cite_is_kept_however_it_is_written():
-    text = (
-        '<answer><cite id="S1, S2">a</cite> <cite ids="S3 S4">b</cite> <cite id=S5>c</cite>'
-        "<cite id=''>d</cite><cite>e</cite></answer>"
-    )
-    found = citations(parse(text))
-    assert [(cite.claim, cite.ids) for cite in found] == [
-        ("a", ("S1", "S2")),
-        ("b", ("S3", "S4")),
-        ("c", ("S5",)),
-        ("d", ()),
-        ("e", ()),
-    ]
-    assert text[slice(*found[0].span)] == '<cite id="S1, S2">a</cite>'
+)  # fmt: skip
+def test_a_re_plan_is_research_and_missing_stages_leave_no_gap(stages: dict[str, str]):
+    text = "".join(stages.values())
+    found = {stage.value: text[slice(*span)] for stage, span in stage_spans(text).items()}
+    assert found == stages
+    assert stage_spans("no tags at all") == {}
 
 
 @pytest.mark.parametrize(
     ("text", "cites"),
     [
+        (
+            '<answer><cite id="S1, S2">a</cite> <cite ids="S3 S4">b</cite> <cite id=S5>c</cite>'
+            "<cite id=''>d</cite><cite>e</cite></answer>",
+            [(("S1", "S2"), "a"), (("S3", "S4"), "b"), (("S5",), "c"), ((), "d"), ((), "e")],
+        ),
         ("<think><cite id='S9'>no</cite></think>" + ANSWER, [(("S1",), "the oldest")]),
         (
             '<answer>It is old. It evicts the oldest. <cite id="S1"/></answer>',
@@ -374,7 +312,7 @@ def test_a_cite_of_the_answer_has_the_claim_it_encloses_or_stands_behind(
 ):
     found = citations(parse(text))
     assert [(cite.ids, cite.claim) for cite in found] == cites
-    assert all(text[slice(*cite.span)].startswith("<cite id=") for cite in found)
+    assert all(text[slice(*cite.span)].startswith("<cite") for cite in found)
 
 
 def test_the_answer_is_its_last_block_with_text():
