@@ -12,15 +12,9 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rubricem.agent.cli import terminal
 from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.runs import UNFINISHED, ListedRun
-from rubricem.agent.cli.terminal import (
-    INTERRUPTED,
-    NOBODY_HERE,
-    Interrupts,
-    person_here,
-    show_progress,
-)
 from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.record.conversations import Conversation, ConversationStore
 from rubricem.agent.reports.cited import cited_answer
@@ -57,7 +51,7 @@ class Talk:
     last: Trajectory | None = None
     over: bool = False
     status: int = 0
-    interrupts: Interrupts = field(default_factory=lambda: Interrupts(tell))
+    interrupts: terminal.Interrupts = field(default_factory=lambda: terminal.Interrupts(tell))
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -68,7 +62,7 @@ class Talk:
 
     async def work(self, line: str) -> bool:
         """Whether an input was processed to its end; errors are printed."""
-        self.interrupts = Interrupts(tell)
+        self.interrupts = terminal.Interrupts(tell)
 
         async def act() -> None:
             with self.interrupts.catch():
@@ -105,7 +99,7 @@ class Talk:
         await self.run(run, ask)
 
     async def run(self, run: str, ask: Ask) -> None:
-        person, _ = person_here(self.interrupts)
+        person, _ = terminal.person_here(self.interrupts)
         with live_view(ask.question, quiet=self.quiet) as view, self.interrupts.running() as stop:
             ended = await self.researcher.ask(ask, run, view, stop, person)
         self.last = ended
@@ -211,7 +205,7 @@ async def talk_with(flags: dict[str, Any], resume: str, *, quiet: bool) -> int:
     if begin_in and not flags.get("source"):
         setup = _with_its_sources(setup, begin_in)
     async with AsyncExitStack() as stack:
-        with show_progress("opening", quiet=quiet) as progress:
+        with terminal.show_progress("opening", quiet=quiet) as progress:
             setup = await settle(setup, tell=progress)
             researcher = await stack.enter_async_context(open_researcher(setup, progress))
         talk = Talk(setup, researcher, conversations, quiet)
@@ -252,10 +246,10 @@ async def _talk(talk: Talk) -> None:
     if is_attended():
         talk.say("Ask a question; /help lists the commands, ^D leaves.")
     elif talk.setup.template.approve_plan or talk.setup.template.clarify:
-        tell(NOBODY_HERE)
+        tell(terminal.NOBODY_HERE)
     async for line in _read_lines(talk):
         if line.strip() and not await talk.work(line) and not is_attended():
-            talk.status = INTERRUPTED
+            talk.status = terminal.INTERRUPTED
             return
         if talk.over:
             return

@@ -35,19 +35,7 @@ from rubricem.agent.settings import (
     page_file,
     settings_file,
 )
-from rubricem.agent.sources.choice import (
-    ALLOWED,
-    AUTO,
-    COLLECTION,
-    GIT,
-    WEB,
-    Sources,
-    is_beyond,
-    is_folder,
-    kept_name,
-    open_source,
-    web_answers,
-)
+from rubricem.agent.sources import choice
 from rubricem.agent.sources.documents import check_repository, find_files
 from rubricem.agent.sources.mcp_client import Connection
 from rubricem.agent.sources.sandbox.pool import Job, readers
@@ -81,14 +69,14 @@ def fault_of(name: str, error: RubricemError) -> Check:
 async def run_checks(settings: Settings) -> list[Check]:
     checks = [check_program(), check_data_dir(settings.data_dir)]
     try:
-        choice = door.model_of(settings)
+        policy = door.model_of(settings)
     except RubricemError as error:
         checks.append(fault_of("policy", error))
     else:
-        if isinstance(choice, ServerChoice):
-            checks.append(await check_server(choice))
+        if isinstance(policy, ServerChoice):
+            checks.append(await check_server(policy))
         else:
-            checks += [check_llama(), await check_weights(choice, settings.weights_dir)]
+            checks += [check_llama(), await check_weights(policy, settings.weights_dir)]
         settings = door.with_default_source(settings)
     checks += [*await check_checker(settings), *await check_sources(settings)]
     checks += [*await check_tools(settings), await check_sandbox()]
@@ -142,9 +130,9 @@ def check_llama() -> Check:
     return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
 
 
-async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
+async def check_weights(policy: EmbeddedChoice, folder: Path) -> Check:
     try:
-        name = note_of(choice.checkpoint).base if choice.checkpoint else choice.name
+        name = note_of(policy.checkpoint).base if policy.checkpoint else policy.name
         if (weights := lookup(name)) is not None:
             return await asyncio.to_thread(_check_published, "weights", weights, folder)
         # A file of the user's own: there is no published hash to hold it against.
@@ -166,29 +154,29 @@ def _check_published(what: str, weights: Weights, folder: Path) -> Check:
     return Check(what, "ok", f"{weights.name}, whole, in {held}")
 
 
-async def check_server(choice: ServerChoice) -> Check:
+async def check_server(policy: ServerChoice) -> Check:
     """Ask the server for its models, which is free, and one that it does not list to reply."""
     try:
-        names = await choice.model_names()
-        model = choice.model or await choice.resolve_model()
-        if choice.base_url != LANGCHAIN and model not in names:  # it may take it all the same
-            async with choice.open_chat() as chat:
+        names = await policy.model_names()
+        model = policy.model or await policy.resolve_model()
+        if policy.base_url != LANGCHAIN and model not in names:  # it may take it all the same
+            async with policy.open_chat() as chat:
                 await chat.chat([Message("user", "Hello")], Sampling(max_tokens=16))
     except RubricemError as error:
         if not isinstance(error, PolicyError) or error.kind not in ("empty", "thinking"):
             return fault_of("server", error)
-    prices = ", ".join(f"${each:g}" for each in choice.prices.get(model, ()))
+    prices = ", ".join(f"${each:g}" for each in policy.prices.get(model, ()))
     priced = f"at {prices} a million tokens" if prices else "which has no price in [prices]"
-    told = f"{door.without_password(choice.base_url)} answers, with {model}, {priced}"
+    told = f"{door.without_password(policy.base_url)} answers, with {model}, {priced}"
     return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
 
 
 async def check_checker(settings: Settings) -> list[Check]:
     """The server of another model that checks claims, if there is one: a run goes on without."""
     try:
-        if not isinstance(choice := door.checker_of(settings), ServerChoice):
+        if not isinstance(policy := door.checker_of(settings), ServerChoice):
             return []
-        found = await check_server(choice)
+        found = await check_server(policy)
     except RubricemError as error:
         found = fault_of("checker", error)
     return [replace(found, name="checker", state="ok" if found.state == "ok" else "note")]
@@ -221,7 +209,7 @@ async def check_sources(settings: Settings) -> list[Check]:
         named, checks = door.named_sources(settings), list[Check]()
     except SettingsError as error:
         return [fault_of("source", error)]
-    every = (*settings.source, *(COLLECTION + name for name in settings.collections))
+    every = (*settings.source, *(choice.COLLECTION + name for name in settings.collections))
     for name, part in door.named_sources(settings.model_copy(update={"source": every})).items():
         check = await check_source(name, settings)
         if part:
@@ -233,25 +221,31 @@ async def check_sources(settings: Settings) -> list[Check]:
 
 
 async def check_source(name: str, settings: Settings) -> Check:
-    if name in (WEB, AUTO):
-        if await web_answers():
+    if name in (choice.WEB, choice.AUTO):
+        if await choice.web_answers():
             return Check("source", "ok", f"{name}: the web answers")
-        if name == AUTO:
+        if name == choice.AUTO:
             return Check("source", "note", f"{name}: the web does not answer, so python is taken")
         remedy = "Connect this machine, or name another source."
         return Check("source", "fault", f"{name}: the web does not answer.", remedy)
     try:
-        Sources((name,)).check()
-        if is_beyond(name):
-            await open_source(name, settings.data_dir, keys=door.keys_of(settings)).prepare()
-            return Check("source", "ok", f"{kept_name(name)} answers, or is asked when needed")
-        if name.startswith(GIT):
-            await asyncio.to_thread(check_repository, name.removeprefix(GIT), REACHED)
+        choice.Sources((name,)).check()
+        if choice.is_beyond(name):
+            await choice.open_source(name, settings.data_dir, keys=door.keys_of(settings)).prepare()
+            return Check(
+                "source", "ok", f"{choice.kept_name(name)} answers, or is asked when needed"
+            )
+        if name.startswith(choice.GIT):
+            await asyncio.to_thread(check_repository, name.removeprefix(choice.GIT), REACHED)
     except RubricemError as error:
         return fault_of("source", error)
-    found = asyncio.to_thread(find_files, Path(name).expanduser()) if is_folder(name) else None
+    found = (
+        asyncio.to_thread(find_files, Path(name).expanduser()) if choice.is_folder(name) else None
+    )
     if found and not (await found).files:
-        return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
+        return Check(
+            "source", "fault", f"{name} holds no document that can be read.", choice.ALLOWED
+        )
     return Check("source", "ok", name)
 
 

@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rubricem.agent.cli import debugging
-from rubricem.agent.transcript.events import (
-    BudgetSet,
-    Event,
-    Listener,
-    PersonAsked,
-    RunFinished,
-    Tell,
-    hush,
-)
+from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Trajectory
@@ -148,7 +140,7 @@ async def edit_text(text: str, suffix: str, interrupts: Interrupts) -> str:
 
 
 @contextmanager
-def show_progress(doing: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Tell]:
+def show_progress(doing: str, *, quiet: bool = False, lines: bool = False) -> Iterator[events.Tell]:
     """Show what is being done: the latest message on a terminal, else with `lines` each."""
     from rich.console import Console
     from rich.markup import escape
@@ -162,7 +154,7 @@ def show_progress(doing: str, *, quiet: bool = False, lines: bool = False) -> It
             click.echo(f"{doing}: {one_line(line)}", err=True)
 
     if quiet or not console.is_terminal:
-        yield print_new if lines else hush
+        yield print_new if lines else events.hush
         return
     with console.status(doing) as status:
         yield lambda line: status.update(escape(f"{doing}: {one_line(line)}"))
@@ -180,20 +172,20 @@ def person_here(interrupts: Interrupts) -> tuple[Person, str]:
 class TypedRemarks:
     """A listener before another one: what is typed while a lead works is a remark to it."""
 
-    def __init__(self, steering: "Steering", listener: Listener) -> None:
+    def __init__(self, steering: "Steering", listener: events.Listener) -> None:
         self._steering, self._listener = steering, listener
         self._tasks = set[asyncio.Task[None]]()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         self._listener(event)
         match event:
-            case BudgetSet():
+            case events.BudgetSet():
                 said = "A line that you type is a remark, heard at the lead's next turn."
                 click.echo(said, err=True)
                 self._listen()
-            case PersonAsked(waiting=False):
+            case events.PersonAsked(waiting=False):
                 self._listen()
-            case PersonAsked() | RunFinished():
+            case events.PersonAsked() | events.RunFinished():
                 self.leave()
 
     def leave(self) -> None:

@@ -16,16 +16,16 @@ import json
 import logging
 import threading
 import uuid
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from fastapi import Depends, Request
@@ -184,8 +184,6 @@ class Work:
             self.stop.set()
 
 
-MOST = 8
-"""most researchers kept; beyond that, the least recently used is closed"""
 CURRENT: ContextVar[Tell] = ContextVar("CURRENT", default=hush)
 """receives messages for the run that this task works on"""
 
@@ -194,13 +192,49 @@ def tell_current(line: str) -> None:
     CURRENT.get()(line)
 
 
+Opened = TypeVar("Opened")
+
+
 @dataclass
 class _Held:
-    """A researcher, what it opened, and how many runs use it now."""
+    """What is open, what closes it, and how many use it now."""
 
-    researcher: Researcher
-    opened: AsyncExitStack
+    value: Any
+    stack: AsyncExitStack
     users: int = 0
+
+
+class Pool:
+    """Keeps open what is used, and the latest of what is not."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: kept while nobody uses them."""
+        self.most = most
+        self.held: dict[object, _Held] = {}
+        self._opening: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def use(
+        self, key: object, opening: Callable[[], AbstractAsyncContextManager[Opened]]
+    ) -> AsyncIterator[Opened]:
+        """What is open under a key. Raises whatever opening raises; the next caller tries again."""
+        # One for each: a folder that takes long to read holds up nobody who searches another.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            if key not in self.held:
+                stack = AsyncExitStack()
+                self.held[key] = _Held(await stack.enter_async_context(opening()), stack)
+            held = self.held[key] = self.held.pop(key)  # now the latest
+            held.users += 1
+        try:
+            yield held.value
+        finally:
+            held.users -= 1
+            await self.trim()
+
+    async def trim(self) -> None:
+        idle = [key for key, each in self.held.items() if not each.users]
+        for key in idle[: max(len(idle) - self.most, 0)]:
+            await self.held.pop(key).stack.aclose()
 
 
 def _which(model: PolicyChoice) -> tuple[object, ...]:
@@ -208,20 +242,23 @@ def _which(model: PolicyChoice) -> tuple[object, ...]:
     return model.embedded, model.name, getattr(model, "base_url", ""), getattr(model, "api_key", "")
 
 
+@asynccontextmanager
+async def _loaded(model: PolicyChoice) -> AsyncIterator[Policy]:
+    async with model.open_policy(tell_current) as policy:
+        # What is loaded by now stays. Looked through for garbage again and again, it holds
+        # everything up for a quarter of a second each time.
+        gc.freeze()
+        yield policy
+
+
 class Researchers:
-    """Opens what runs need; to be closed when none is in progress."""
+    """Opens what runs need; a model stays open once a run has needed it."""
 
     def __init__(self, model: PolicyChoice, shared: "Researchers | None" = None) -> None:
-        """`shared`: researchers whose model is used instead of one of their own."""
-        self._shared = shared
-        self._model = model
-        self._open: dict[tuple[object, ...], Policy] = {}
-        self._stack = AsyncExitStack()
-        self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._users = 0
-        self._retired = False
-        self._lock = asyncio.Lock()
+        """`shared`: researchers whose models are used instead of own ones."""
+        self._model, self._own = model, Pool(8)
+        self._models: Pool = shared._models if shared else Pool(1000)
+        self._pools = [self._own] if shared else [self._own, self._models]
 
     @property
     def policy(self) -> Policy | None:
@@ -229,82 +266,39 @@ class Researchers:
         return self.find_open(self._model)
 
     def find_open(self, model: PolicyChoice) -> Policy | None:
-        return self._shared.find_open(model) if self._shared else self._open.get(_which(model))
+        held = self._models.held.get(_which(model))
+        return held.value if held else None
 
     @property
     def reader(self) -> LocalModel | None:
         """The embedded model that answers, so that others can judge with it, once it is open."""
         return self.policy.reader if self.policy else None
 
-    @asynccontextmanager
-    async def of(self, setup: Setup) -> AsyncIterator[Researcher]:
-        """The researcher for this setup, which has one of the server's models.
+    def of(self, setup: Setup) -> AbstractAsyncContextManager[Researcher]:
+        """The researcher for this setup, which has one of the server's models."""
+        key = json.dumps(setup.choices, sort_keys=True)
+        return self._own.use(key, partial(self._open, setup))
 
-        Raises whatever opening raises; the next caller tries again.
-        """
-        async with self.used():
-            held = await self._hold(setup)
-            try:
-                idle = [key for key, each in self._held.items() if not each.users]
-                for key in idle[: max(len(self._held) - MOST, 0)]:
-                    await self._held.pop(key).opened.aclose()
-                yield held.researcher
-            finally:
-                held.users -= 1
+    def model(self, model: PolicyChoice | None = None) -> AbstractAsyncContextManager[Policy]:
+        """A model, by default the server's own."""
+        wanted = model or self._model
+        return self._models.use(_which(wanted), partial(_loaded, wanted))
 
     @asynccontextmanager
-    async def used(self) -> AsyncIterator[None]:
-        """What is open stays so until this ends, also of retired ones."""
-        async with self._shared.used() if self._shared else nullcontext():
-            self._users += 1
-            try:
-                yield
-            finally:
-                self._users -= 1
-                await self._close_retired()
+    async def _open(self, setup: Setup) -> AsyncIterator[Researcher]:
+        async with AsyncExitStack() as stack:
+
+            async def policy() -> Policy:
+                return await stack.enter_async_context(self.model(setup.model))
+
+            async with open_researcher(setup, tell_current, policy=policy) as researcher:
+                yield researcher
 
     async def retire(self) -> None:
         """Close what is open once nobody uses it."""
-        self._retired = True
-        await self._close_retired()
-
-    async def _close_retired(self) -> None:
-        if self._retired and not self._users:
-            await self.aclose()
-
-    async def _hold(self, setup: Setup) -> _Held:
-        key = json.dumps(setup.choices, sort_keys=True)
-        # One for each: a folder that takes long to read holds up nobody who searches another.
-        async with self._opening.setdefault(key, asyncio.Lock()):
-            if key not in self._held:
-                opened = AsyncExitStack()
-                policy = partial(self.open_model, setup.model)
-                opening = open_researcher(setup, tell_current, policy=policy)
-                self._held[key] = _Held(await opened.enter_async_context(opening), opened)
-            self._held[key].users += 1
-            self._held.move_to_end(key)
-            return self._held[key]
-
-    async def open_model(self, model: PolicyChoice | None = None) -> Policy:
-        """A model, by default the server's own; opened by the first caller that needs it."""
-        if self._shared is not None:
-            return await self._shared.open_model(model)
-        model = model or self._model
-        key = _which(model)
-        async with self._lock:
-            if key not in self._open:
-                opening = model.open_policy(tell_current)
-                self._open[key] = await self._stack.enter_async_context(opening)
-                # What is loaded by now stays. Looked through for garbage again and again, it holds
-                # everything up for a quarter of a second each time.
-                gc.freeze()
-            return self._open[key]
-
-    async def aclose(self) -> None:
-        while self._held:
-            await self._held.popitem()[1].opened.aclose()
-        self._open.clear()
-        await self._stack.aclose()
+        for pool in self._pools:
+            pool.most = 0
+            await pool.trim()
 
 
 SHOWN = 120
@@ -388,7 +382,7 @@ class Lessons:
         CURRENT.set(self._hear)
         self._doing = "getting ready"
         if self._learner is None:
-            policy = await self._researchers.open_model()
+            policy = await self._stack.enter_async_context(self._researchers.model())
             opening = lessons.open_learner(self._setup, self._hear, policy)
             self._learner = await self._stack.enter_async_context(opening)
         return await lessons.learn(self._learner, run)
@@ -553,7 +547,7 @@ class RunDesk:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.judging.aclose()
             await self.lessons.aclose()
-            await self.researchers.aclose()
+            await self.researchers.retire()
 
     async def _judge(self, run: str) -> None:
         await score_run(self.setup, run, self.researchers.reader)

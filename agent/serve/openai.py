@@ -245,10 +245,8 @@ class OpenAIRuns:
 
     async def task(self, text: str) -> Answer:
         """What the server's model says of a task about a conversation."""
-        researchers = self._desk.researchers
-        async with researchers.used():
-            model = (await researchers.open_model()).chat
-            if model is None:
+        async with self._desk.researchers.model() as policy:
+            if (model := policy.chat) is None:
                 said = "The embedded model answers questions alone, no tasks of chat programs."
                 raise unfit(said)
             await self._desk.see_budget()

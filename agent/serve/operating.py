@@ -18,19 +18,9 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import IO, Literal
 
+import prometheus_client as prometheus
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
 
 from rubricem.agent.serve.desk import STATES, Desk, RunDesk
 from rubricem.memory.schema import Trajectory
@@ -87,18 +77,28 @@ class ServerCounts:
     """Counts of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._info = Info("rubricem", "Version and model.", registry=registry)
-        self._live = Gauge("rubricem_runs", "Runs at work.", ["state"], registry=registry)
-        self._ended = Counter("rubricem_runs_ended", "Ended runs.", ["status"], registry=registry)
-        self._seconds = Histogram(
+        self.registry = registry = prometheus.CollectorRegistry()
+        prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._info = prometheus.Info("rubricem", "Version and model.", registry=registry)
+        self._live = prometheus.Gauge(
+            "rubricem_runs", "Runs at work.", ["state"], registry=registry
+        )
+        self._ended = prometheus.Counter(
+            "rubricem_runs_ended", "Ended runs.", ["status"], registry=registry
+        )
+        self._seconds = prometheus.Histogram(
             "rubricem_run_seconds", "What ended runs took.", registry=registry, buckets=SECONDS
         )
-        self._tokens = Counter("rubricem_tokens", "Of ended runs.", ["kind"], registry=registry)
-        self._cost = Counter("rubricem_cost_dollars", "Of ended runs, if known.", registry=registry)
-        self._calls = Counter("rubricem_tool_calls", "Searches and other calls.", registry=registry)
-        ProcessCollector(registry=registry)
+        self._tokens = prometheus.Counter(
+            "rubricem_tokens", "Of ended runs.", ["kind"], registry=registry
+        )
+        self._cost = prometheus.Counter(
+            "rubricem_cost_dollars", "Of ended runs, if known.", registry=registry
+        )
+        self._calls = prometheus.Counter(
+            "rubricem_tool_calls", "Searches and other calls.", registry=registry
+        )
+        prometheus.ProcessCollector(registry=registry)
 
     def run_ended(self, run: str, status: str, ended: Trajectory | None) -> None:
         self._ended.labels(status).inc()
@@ -121,7 +121,7 @@ class ServerCounts:
         live = [work.state for desk in (main, *main.users) for work in desk.live.values()]
         for state in STATES:
             self._live.labels(state).set(live.count(state))
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)
 
 
 SPARE = 64 << 20
@@ -162,4 +162,6 @@ async def ready(desk: Desk) -> Response:
 
 @routes.get("/metrics")
 async def metrics(desk: Desk, request: Request) -> Response:
-    return Response(request.app.state.tally.exposition(desk), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        request.app.state.tally.exposition(desk), media_type=prometheus.CONTENT_TYPE_LATEST
+    )

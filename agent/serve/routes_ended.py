@@ -21,7 +21,7 @@ from rubricem.agent.serve import requests
 from rubricem.agent.serve.desk import Desk, RunDesk
 from rubricem.agent.serve.requests import check_known, conflict, missing
 from rubricem.memory.runs import BEST, MOST_CHARACTERS, ratings_in, value_in
-from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
+from rubricem.memory.schema import Judgement, Trajectory
 
 Kind = Literal["md", "html", "pdf", "json", "bib", "ris"]
 TYPES: dict[Kind, str] = {
@@ -54,11 +54,8 @@ def judgement(desk: Desk, run: str) -> dict[str, Any]:
     if found is None:
         raise missing("The run was not judged.", "Have it judged, or learn from it.")
     stale = found.trajectory_id != trajectory.id
-    return {
-        "judge": found.judge,
-        "rubric_version": found.rubric_version,
+    return found.model_dump(mode="json") | {
         "note": "The run has continued since it was judged." if stale else "",
-        "stages": [_stage(score) for score in found.stages],
         "ratings": [rating.model_dump(mode="json") for rating in ratings_in(folder)],
     }
 
@@ -94,23 +91,6 @@ def _load_ended(desk: RunDesk, run: str) -> Trajectory:
     if not desk.store.has_ended(run):
         raise conflict("The run has not ended.", "Wait until it ends, or stop it.")
     return desk.store.load(run)
-
-
-def _stage(score: StageScore) -> dict[str, Any]:
-    """`score` is None if it is unscored, and `reason` says why."""
-    told = {"stage", "score", "missing", "components"}
-    return score.model_dump(mode="json", include=told) | {
-        "reason": score.unscored_reason if score.score is None else score.justification,
-        "criteria": [_criterion(verdict) for verdict in score.verdicts],
-    }
-
-
-def _criterion(verdict: Verdict) -> dict[str, Any]:
-    """`points` from 0, absent, to 2, full; for a flaw, how much of the flaw there is."""
-    criterion, told = verdict.criterion, {"title", "weight", "positive", "persistent"}
-    said = {"why": verdict.justification, "by": verdict.justified_by}
-    shown = criterion.model_dump(include=told) | {"text": criterion.description}
-    return shown | {"points": verdict.points, **said}
 
 
 def as_file(content: str | bytes, run: str, kind: Kind) -> Response:

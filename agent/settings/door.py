@@ -19,29 +19,12 @@ from typing import Any
 import httpx2
 from pydantic import SecretStr
 
+from rubricem.agent.models import opening
 from rubricem.agent.models.limits import Endpoint
-from rubricem.agent.models.opening import (
-    LANGCHAIN,
-    OWN,
-    EmbeddedChoice,
-    PolicyChoice,
-    ServerChoice,
-    absolute_name,
-    given,
-)
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, CHECKER_KEY, DEFAULT_ORIGIN, FILE_NAME, Settings
-from rubricem.agent.sources.choice import (
-    AUTO,
-    COLLECTION,
-    GIT,
-    SEARXNG,
-    UPLOADED,
-    UPLOADS,
-    Sources,
-    kept_name,
-)
+from rubricem.agent.sources import choice
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.question import LIMITS, SMALL, Ask, Budgets, Effort, EffortLimits
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
@@ -82,9 +65,9 @@ def setup_of(settings: Settings) -> Setup:
         short=False,
         template=template_of(settings, model),
         budgets=budgets_of(settings, model),
-        sources=Sources(
+        sources=choice.Sources(
             names=(*named,),
-            parts=named | {kept_name(name): part for name, part in named.items()},
+            parts=named | {choice.kept_name(name): part for name, part in named.items()},
             keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -110,17 +93,17 @@ def named_sources(settings: Settings) -> dict[str, str]:
     By name which part of which collections it is, in words without a password; "": of none.
     Raises SettingsError for a collection that there is none of.
     """
-    sets = {COLLECTION + name: held for name, held in settings.collections.items()}
-    if missing := [n for n in settings.source if n.startswith(COLLECTION) and n not in sets]:
+    sets = {choice.COLLECTION + name: held for name, held in settings.collections.items()}
+    if missing := [n for n in settings.source if n.startswith(choice.COLLECTION) and n not in sets]:
         near = get_close_matches(missing[0], sets, 1)
         meant = f"Did you mean {near[0]}? " if near else ""
         where = f"There is {', '.join(sets)}: see" if sets else "Write it into"
         remedy = f"{meant}{where} [collections] of {FILE_NAME}."
         raise SettingsError(f"There is no collection {missing[0]!r}.", remedy)
-    uploads, found = settings.data_dir / UPLOADS, dict[str, str]()
+    uploads, found = settings.data_dir / choice.UPLOADS, dict[str, str]()
     for name in dict.fromkeys(settings.source):
         for part in sets.get(name, (name,)):
-            upload = part.removeprefix(UPLOADED)
+            upload = part.removeprefix(choice.UPLOADED)
             place = part if upload == part else str(uploads / upload)
             before = found.get(place)
             told = f"{before} and {name}" if before else f"{redact(part)} of the collection {name}"
@@ -132,20 +115,20 @@ def with_default_source(settings: Settings) -> Settings:
     """The settings with `auto` as their source if a server but no source is named."""
     if "source" in settings.model_fields_set or model_of(settings).embedded:
         return settings
-    found = settings.model_copy(update={"source": (AUTO,)})
+    found = settings.model_copy(update={"source": (choice.AUTO,)})
     found.model_fields_set.discard("source")  # nobody set it
     return found
 
 
-def model_of(settings: Settings) -> PolicyChoice:
+def model_of(settings: Settings) -> opening.PolicyChoice:
     """The model that the settings name; raises SettingsError if its key is missing."""
     key, named = _reveal(settings.api_key), settings.model or ""
-    if named.startswith(OWN) or (not settings.base_url and _PROVIDED.fullmatch(named)):
-        return _server_choice(settings, LANGCHAIN, None)
+    if named.startswith(opening.OWN) or (not settings.base_url and _PROVIDED.fullmatch(named)):
+        return _server_choice(settings, opening.LANGCHAIN, None)
     if settings.base_url is not None:
         return _server_choice(settings, settings.base_url, key)
     if settings.model is None or is_embedded(settings.model):
-        return EmbeddedChoice(
+        return opening.EmbeddedChoice(
             settings.model or DEFAULT_MODEL,
             settings.weights_dir,
             settings.context_tokens,
@@ -163,11 +146,11 @@ def model_of(settings: Settings) -> PolicyChoice:
 def checker_of(settings: Settings) -> Any:
     """Who checks claims. The policy's key goes to another server only if that is on its host."""
     model, at, url = settings.checker.partition("@http")
-    if model.startswith(OWN):
-        return given(model)
+    if model.startswith(opening.OWN):
+        return opening.given(model)
     here = settings.model_copy(update={"model": model, "extra_body": {}})
     if not at:
-        return _server_choice(here, LANGCHAIN, None) if ":" in model else model
+        return _server_choice(here, opening.LANGCHAIN, None) if ":" in model else model
     url = f"http{url}"
     own = settings.base_url and Endpoint.parse(settings.base_url).host == Endpoint.parse(url).host
     key = os.environ.get(CHECKER_KEY, "").strip() or (_reveal(settings.api_key) if own else None)
@@ -205,7 +188,7 @@ def models_on_offer(settings: Settings) -> dict[str, dict[str, str | None]]:
     return found | {first: {"model": settings.model, "base_url": settings.base_url}}
 
 
-def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
+def reflecting_of(settings: Settings, model: opening.PolicyChoice) -> opening.PolicyChoice:
     """The model that judges the runs of a model and reflects on them: the same.
 
     For the smaller embedded one it is the larger: of twelve of its own reflections three were kept.
@@ -215,7 +198,7 @@ def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
     return model_of(settings.model_copy(update={"model": DEFAULT_MODEL, "base_url": None}))
 
 
-def _is_small(model: PolicyChoice) -> bool:
+def _is_small(model: opening.PolicyChoice) -> bool:
     """Whether it is an embedded model smaller than the default one.
 
     Lessons slow it down and answer nothing (`benchmarks.bank_effect`).
@@ -233,9 +216,9 @@ def is_embedded(model: str) -> bool:
     )
 
 
-def _server_choice(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
+def _server_choice(settings: Settings, base_url: str, key: str | None) -> opening.ServerChoice:
     effort = settings.reasoning_effort
-    return ServerChoice(
+    return opening.ServerChoice(
         settings.model,
         base_url,
         key,
@@ -246,7 +229,7 @@ def _server_choice(settings: Settings, base_url: str, key: str | None) -> Server
     )
 
 
-def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
+def decoding_of(settings: Settings, model: opening.PolicyChoice) -> Decoding:
     """Forced on the embedded model, free elsewhere, unless the user chose otherwise."""
     if settings.decoding == "forced" and not model.embedded:
         raise SettingsError(
@@ -258,7 +241,7 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
     return Decoding(settings.decoding)
 
 
-def template_of(settings: Settings, model: PolicyChoice) -> Ask:
+def template_of(settings: Settings, model: opening.PolicyChoice) -> Ask:
     """The limits of a question; a small model reads less of each passage."""
     limits = _limits_of(settings, model)
     if settings.effort is Effort.DEEP and model.embedded:
@@ -280,11 +263,11 @@ def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     return replace(ask, passages=3, passage_words=110) if model.embedded else ask
 
 
-def _limits_of(settings: Settings, model: PolicyChoice) -> EffortLimits:
+def _limits_of(settings: Settings, model: opening.PolicyChoice) -> EffortLimits:
     return SMALL if model.embedded else LIMITS[settings.effort]
 
 
-def budgets_of(settings: Settings, model: PolicyChoice | None = None) -> Budgets:
+def budgets_of(settings: Settings, model: opening.PolicyChoice | None = None) -> Budgets:
     """The limits that the settings name, and those of the effort for the others.
 
     `model`: which answers; None: the one that the settings name.
@@ -305,8 +288,8 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [kept_name(name) for name in named_sources(settings)]
-    choices["model"] = settings.model and absolute_name(settings.model)
+    choices["source"] = [choice.kept_name(name) for name in named_sources(settings)]
+    choices["model"] = settings.model and opening.absolute_name(settings.model)
     return choices
 
 
@@ -363,7 +346,7 @@ def redact(value: object) -> object:
         value = value.describe()
     if isinstance(value, Mapping):
         return {name: redact(held) for name, held in value.items()}
-    for prefix in (SEARXNG, GIT):
+    for prefix in (choice.SEARXNG, choice.GIT):
         if isinstance(value, str) and value.startswith(prefix):
             return prefix + str(redact(value.removeprefix(prefix)))
     return without_password(value) if isinstance(value, str) and "://" in value else value

@@ -165,7 +165,8 @@ function scores({ stages, judge, rubric_version, note }) {
   ];
 }
 
-function stageCard({ stage, score, reason, criteria = [] }) {
+function stageCard({ stage, score, unscored_reason, justification, verdicts = [] }) {
+  const reason = score == null ? unscored_reason : justification;
   const head = el(
     "div",
     { class: "row apart" },
@@ -178,7 +179,7 @@ function stageCard({ stage, score, reason, criteria = [] }) {
     head,
     score != null && bar(score),
     reason && el("p", { class: "small soft", dir: "auto" }, reason),
-    criteria.length > 0 && el("ul", { class: "criteria" }, criteria.map(criterionRow)),
+    verdicts.length > 0 && el("ul", { class: "criteria" }, verdicts.map(criterionRow)),
   );
 }
 
@@ -197,7 +198,8 @@ function bar(score) {
 
 const POINTS = [t("absent"), t("in part"), t("in full")];
 
-function criterionRow({ title, text, weight, points, why, positive = true }) {
+function criterionRow({ criterion, points, justification: why }) {
+  const { title, description: text, weight, positive = true } = criterion;
   const said = POINTS[points] ?? t("{0} of 2", points?.toFixed?.(1) ?? points);
   const kind = positive ? [
     "bad",

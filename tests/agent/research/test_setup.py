@@ -72,7 +72,7 @@ async def test_sources_that_get_ready_late_hold_up_neither_their_budget_nor_othe
             assert not waiting.done()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await researchers.aclose()
+        await researchers.retire()
 
 
 @pytest.mark.parametrize(

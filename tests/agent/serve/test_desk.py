@@ -23,18 +23,7 @@ from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.agent.sources.sandbox.pool import readers
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal, RunStore
-from tests.support import policies
-from tests.support.pages import (
-    CHANGING,
-    QUESTION,
-    RunSite,
-    Said,
-    begun_server,
-    read,
-    run_settings,
-    scripted_site,
-    site,
-)
+from tests.support import pages, policies
 from tests.support.policies import SUPPORTED, answer, plan, search
 from tests.support.scripted_server import Hang, Reply, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE, Process
@@ -96,12 +85,12 @@ def model():
 
 
 @pytest.fixture
-async def here(tmp_path: Path, model: ScriptedServer) -> AsyncIterator[RunSite]:
-    async with site(run_settings(tmp_path, model)) as made:
+async def here(tmp_path: Path, model: ScriptedServer) -> AsyncIterator[pages.RunSite]:
+    async with pages.site(pages.run_settings(tmp_path, model)) as made:
         yield made
 
 
-async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here: RunSite):
+async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here: pages.RunSite):
     run = await here.ask()
     told = await here.ended(run)
     assert [event.id for event in told] == list(range(1, len(told) + 1))
@@ -118,7 +107,7 @@ async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here
     assert [item["state"] for item in last] == ["unmarked", "unmarked"]
     assert all(0 <= event.data["t"] < 60 for event in told)
     report = (await here.http.get(f"/api/runs/{run}/report")).json()
-    assert (report["question"], report["status"]) == (QUESTION, "finished")
+    assert (report["question"], report["status"]) == (pages.QUESTION, "finished")
     [citation] = report["citations"]
     assert (citation["n"], citation["id"], citation["verdict"]) == (1, "S1", "supported")
     [source] = report["sources"]
@@ -132,7 +121,7 @@ async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here
     assert one["usage"]["completion_tokens"] > 0
 
 
-async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(here: RunSite):
+async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(here: pages.RunSite):
     run = await here.ask(approve_plan=True)
     asked = (await here.until(run, "ask")).data["id"]
     for decision, status in (
@@ -153,7 +142,7 @@ async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(here: 
 async def test_a_question_back_is_answered_by_whoever_watches(tmp_path: Path):
     script = ["Which version do you mean?", *ASKED, SUPPORTED]
     with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model)) as here:
+        async with pages.site(pages.run_settings(tmp_path, model)) as here:
             run = await here.ask(clarify=True)
             asked = await here.until(run, "ask")
             assert (asked.data["kind"], asked.data["text"]) == ("clarify", script[0])
@@ -165,7 +154,7 @@ async def test_a_question_back_is_answered_by_whoever_watches(tmp_path: Path):
 
 async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
     slow = [plan(), search("unbounded cache"), Reply(answer(), piece_seconds=0.3)]
-    async with scripted_site(slow, tmp_path) as here:
+    async with pages.scripted_site(slow, tmp_path) as here:
         run = await here.ask()
         assert (await here.http.get(f"/api/runs/{run}/report")).status_code == 409
         async for event in here.events(run):
@@ -182,11 +171,11 @@ async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
 
 async def test_what_is_read_for_a_run_ends_with_it(tmp_path: Path):
     with ScriptedServer(Turns()) as model:
-        settings = run_settings(tmp_path, model)
+        settings = pages.run_settings(tmp_path, model)
         tag = b"<p " + b" ".join(b"a%d=1" % number for number in range(100_000)) + b">"
         for number in range(64):  # each takes its reader all the seconds that it may
             (tmp_path / "documents" / f"{number}.html").write_bytes(b"%d" % number + tag)
-        async with site(settings) as here, asyncio.timeout(PATIENCE):
+        async with pages.site(settings) as here, asyncio.timeout(PATIENCE):
             run = await here.ask()
             while not readers()._working:
                 await asyncio.sleep(0.02)
@@ -198,7 +187,7 @@ async def test_what_is_read_for_a_run_ends_with_it(tmp_path: Path):
     assert len(cached) < 32
 
 
-async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: RunSite):
+async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: pages.RunSite):
     run = await here.ask(approve_plan=True)
     await here.until(run, "ask")
     await here.http.post(f"/api/runs/{run}/stop")
@@ -219,8 +208,8 @@ async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: R
 async def test_a_question_over_what_is_gone_is_refused_and_nothing_is_stored(tmp_path: Path):
     with ScriptedServer([]) as model:
         sets = {"work": (str(tmp_path / "documents"), str(tmp_path / "gone"))}
-        async with site(run_settings(tmp_path, model, collections=sets)) as here:
-            asked = {"question": QUESTION, "source": ["@work"]}
+        async with pages.site(pages.run_settings(tmp_path, model, collections=sets)) as here:
+            asked = {"question": pages.QUESTION, "source": ["@work"]}
             refused = await here.http.post("/api/runs", json=asked)
             assert refused.status_code == 422 and "[collections]" in refused.json()["remedy"]
             assert "gone of the collection @work: There is no folder" in refused.json()["error"]
@@ -228,7 +217,7 @@ async def test_a_question_over_what_is_gone_is_refused_and_nothing_is_stored(tmp
 
 
 async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
-    async with scripted_site([Hang()] * 3, tmp_path, capacity=Capacity(1, waiting=1)) as here:
+    async with pages.scripted_site([Hang()] * 3, tmp_path, capacity=Capacity(1, waiting=1)) as here:
         first, second = await here.ask("One?"), await here.ask("Two?")
         await here.until(first, "stage")
         assert (await here.one(second))["state"] == "waiting"
@@ -243,16 +232,16 @@ async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
 
 
 @pytest.fixture
-async def slowly(tmp_path: Path) -> AsyncIterator[RunSite]:
+async def slowly(tmp_path: Path) -> AsyncIterator[pages.RunSite]:
     """A site whose model writes piece by piece."""
     slow = [Reply(text, piece_seconds=0.03) for text in ASKED]
-    async with scripted_site([*slow, SUPPORTED], tmp_path) as made:
+    async with pages.scripted_site([*slow, SUPPORTED], tmp_path) as made:
         yield made
 
 
-async def test_a_watcher_that_comes_back_misses_and_doubles_nothing(slowly: RunSite):
+async def test_a_watcher_that_comes_back_misses_and_doubles_nothing(slowly: pages.RunSite):
     run = await slowly.ask()
-    seen: list[Said] = []
+    seen: list[pages.Said] = []
     while not seen or seen[-1].name != "end":
         taken = 0
         async for event in slowly.events(run, seen[-1].id if seen else None):
@@ -267,7 +256,7 @@ async def test_a_watcher_that_comes_back_misses_and_doubles_nothing(slowly: RunS
 async def test_a_run_of_the_command_line_is_told_by_its_end(tmp_path: Path):
     with ScriptedServer(ASKED) as model:
         await policies.asked(model.base_url, tmp_path / "data", thread="cli")
-    async with scripted_site([Hang()], tmp_path) as here:
+    async with pages.scripted_site([Hang()], tmp_path) as here:
         told = await here.ended("cli")
         assert [event.name for event in told][-3:] == ["verdicts", "finished", "end"]
         report = (await here.http.get("/api/runs/cli/report")).json()
@@ -291,8 +280,8 @@ async def test_a_run_goes_on_by_what_the_server_offers_alone(
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "a.md").write_text("Payroll.")
     with ScriptedServer(Turns()) as model:
-        settings = run_settings(tmp_path, model)
-        async with site(settings) as here:
+        settings = pages.run_settings(tmp_path, model)
+        async with pages.site(settings) as here:
             run = await here.ask()
             await here.ended(run)
         folder = settings.data_dir / "runs" / run
@@ -302,12 +291,12 @@ async def test_a_run_goes_on_by_what_the_server_offers_alone(
         stored = (folder / "request.json").read_text()
         (folder / "request.json").write_text(stored.replace(ours, theirs))
         RunStore(settings.data_dir).mark_restored()
-        async with site(settings) as here:
+        async with pages.site(settings) as here:
             last = (await here.ended(run))[-2].data
             assert last["status"] == "failed" and ours in stored and told in str(last)
             assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 409
         (folder / "request.json").write_text(stored)
-        async with site(settings) as here:
+        async with pages.site(settings) as here:
             assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
             assert (await here.ended(run))[-2].data["status"] == "finished"
     assert not any("Payroll" in str(request.body) for request in model.requests)
@@ -315,11 +304,11 @@ async def test_a_run_goes_on_by_what_the_server_offers_alone(
 
 async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
     request = {
-        "ask": {"question": QUESTION, "answer_format": "long"},
+        "ask": {"question": pages.QUESTION, "answer_format": "long"},
         "choices": {"model": "another", "base_url": None, "source": ["python"]},
         "budgets": {},
     }
-    async with scripted_site([Hang()], tmp_path) as here:
+    async with pages.scripted_site([Hang()], tmp_path) as here:
         here.desk.store.create("other", request)
         one = await here.one("other")
         assert (one["state"], one["status"]) == ("ended", "unfinished")
@@ -331,7 +320,7 @@ async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
 async def test_a_question_names_a_model_and_a_memory_that_the_server_offers(
     tmp_path: Path, model: ScriptedServer
 ):
-    async with site(run_settings(tmp_path, model, models=("larger",))) as here:
+    async with pages.site(pages.run_settings(tmp_path, model, models=("larger",))) as here:
         offered = (await here.http.get("/api/status")).json()
         assert offered["models"] == ["scripted", "larger"]
         assert offered["defaults"]["memory"] == "off"
@@ -343,7 +332,7 @@ async def test_a_question_names_a_model_and_a_memory_that_the_server_offers(
         assert (kept["model"], kept["memory"]) == ("larger", "read-only")
         await here.ended(await here.ask())
         assert model.requests[-1].body["model"] == "scripted"
-        body = {"question": QUESTION, "model": "dearest"}
+        body = {"question": pages.QUESTION, "model": "dearest"}
         refused = await here.http.post("/api/runs", json=body)
         assert refused.status_code == 422
         assert "not offered" in refused.json()["error"] and "larger" in refused.json()["remedy"]
@@ -353,7 +342,7 @@ async def test_a_live_run_whose_folder_is_deleted_is_shown_and_ends_with_one_sen
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     script = Halting()
-    async with scripted_site(script, tmp_path) as here:
+    async with pages.scripted_site(script, tmp_path) as here:
         run = await here.ask()
         watching = asyncio.create_task(here.ended(run))
         await script.third_turn()
@@ -372,10 +361,10 @@ async def test_a_live_run_whose_folder_is_deleted_is_shown_and_ends_with_one_sen
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_a_conversation_is_deleted_with_its_own_runs_once_none_goes_on(here: RunSite):
-    first = (await here.http.post("/api/runs", json={"question": QUESTION})).json()
+async def test_a_conversation_is_deleted_with_its_own_runs_once_none_goes_on(here: pages.RunSite):
+    first = (await here.http.post("/api/runs", json={"question": pages.QUESTION})).json()
     await here.ended(first["run"])
-    more = await here.ask(f"{QUESTION} slowly", thread=first["thread"])
+    more = await here.ask(f"{pages.QUESTION} slowly", thread=first["thread"])
     address = f"/api/threads/{first['thread']}"
     refused = await here.http.delete(f"{address}?runs=true")
     assert (refused.status_code, refused.json()["remedy"]) == (409, "Stop it first.")
@@ -390,13 +379,15 @@ async def test_a_conversation_is_deleted_with_its_own_runs_once_none_goes_on(her
 @contextmanager
 def server(model: ScriptedServer, folder: Path) -> Iterator[tuple[str, Process]]:
     """The command over a model and a document, and the address that it prints."""
-    [source] = run_settings(folder, model).source
+    [source] = pages.run_settings(folder, model).source
     where = ("--base-url", model.base_url, "--model", "scripted", "--source", source)
-    with begun_server(folder, *where, "--set", "memory=off", "--no-token") as (told, process):
+    with pages.begun_server(folder, *where, "--set", "memory=off", "--no-token") as (told, process):
         yield told[0].split()[2], process
 
 
-async def told_until(address: str, run: str, name: str, after: int | None = None) -> list[Said]:
+async def told_until(
+    address: str, run: str, name: str, after: int | None = None
+) -> list[pages.Said]:
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     url = f"{address}api/runs/{run}/events"
     told = []
@@ -404,7 +395,7 @@ async def told_until(address: str, run: str, name: str, after: int | None = None
         httpx.AsyncClient(timeout=60) as http,
         http.stream("GET", url, headers=headers) as reply,
     ):
-        async for event in read(reply):
+        async for event in pages.read(reply):
             told.append(event)
             if event.name == name:
                 break
@@ -413,7 +404,9 @@ async def told_until(address: str, run: str, name: str, after: int | None = None
 
 async def asked(address: str) -> str:
     async with httpx.AsyncClient(timeout=60) as http:
-        reply = await http.post(f"{address}api/runs", json={"question": QUESTION}, headers=CHANGING)
+        reply = await http.post(
+            f"{address}api/runs", json={"question": pages.QUESTION}, headers=pages.CHANGING
+        )
         return str(reply.json()["run"])
 
 
@@ -461,7 +454,7 @@ async def test_a_run_whose_request_is_damaged_keeps_no_server_from_starting(
     tmp_path: Path, request_kept: str
 ):
     begun(tmp_path, "odd", request_kept)
-    async with scripted_site([], tmp_path) as here:
+    async with pages.scripted_site([], tmp_path) as here:
         told = await here.ended("odd")
         again = await here.http.post("/api/runs/odd/resume")
         listed = (await here.http.get("/api/runs")).json()["runs"]
@@ -474,7 +467,7 @@ async def test_a_run_whose_request_is_damaged_keeps_no_server_from_starting(
 async def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path: Path):
     events = begun(tmp_path, "theirs", "{}")
     journal = Journal(events.parent / "journal.jsonl")
-    async with scripted_site([], tmp_path) as here:
+    async with pages.scripted_site([], tmp_path) as here:
         one = await here.one("theirs")
         again = await here.http.post("/api/runs/theirs/resume")
     journal.close()

@@ -208,10 +208,10 @@ async def test_a_run_is_judged_in_the_background_and_its_scores_are_shown(
     found = (await client.get("/api/runs/a/judgement")).json()
     assert [stage["stage"] for stage in found["stages"]] == [stage.value for stage in Stage]
     plan, answer = found["stages"][0], found["stages"][3]
-    assert (plan["score"], plan["criteria"][0]["text"]) == (1.0, "does plan")
-    held, flaw = sorted(answer["criteria"], key=lambda criterion: -criterion["points"])
-    assert (flaw["points"], flaw["positive"], flaw["weight"], flaw["why"]) == (1, False, 2, "seen")
-    assert (held["points"], held["positive"], held["persistent"]) == (2, True, True)
+    assert plan["score"] == 1 and plan["verdicts"][0]["criterion"]["description"] == "does plan"
+    held, flaw = sorted(answer["verdicts"], key=lambda verdict: -verdict["points"])
+    assert (flaw["points"], flaw["justification"], held["points"]) == (1, "seen", 2)
+    assert held["criterion"]["positive"] and not flaw["criterion"]["positive"]
     # Weights 2 and 2: the flaw holds in part, which leaves a half, and the other in full.
     assert answer["score"] == pytest.approx(0.75)
     assert (found["judge"], found["note"], found["ratings"]) == (
