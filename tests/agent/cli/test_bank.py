@@ -122,12 +122,6 @@ def test_what_is_removed_is_gone_and_nothing_is_removed_without_a_word(data: Pat
     bank("show", "abc", exit_code=2)
 
 
-TEXT = (
-    "<reflection_rubrics>\nPitfalls: trusting the first page\n</reflection_rubrics>\n"
-    "<reflection_takeaways>\n- {takeaway}\n</reflection_takeaways>\n"
-)
-
-
 @pytest.fixture
 def edited(data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bank of one reflection, and no editor; drafts lie beside it."""
@@ -154,11 +148,6 @@ def current() -> dict[str, Any]:
 
 def drafts(folder: Path) -> list[Path]:
     return list(folder.glob("rubricem-*.txt"))
-
-
-def written(folder: Path, text: str) -> str:
-    (folder / "mine.txt").write_text(text)
-    return str(folder / "mine.txt")
 
 
 def test_an_edit_is_a_new_version_by_hand_that_no_run_replaces(

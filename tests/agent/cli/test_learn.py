@@ -15,13 +15,11 @@ import pytest
 from rubricem.agent.learning import lessons
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
-from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ROOT
 from tests.judge.test_reflection import by_content
 from tests.support.bank_cli import CALLS, Failing, Server, ask, command, kept, mark, prepared
 from tests.support.policies import contents
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
-from tests.support.values import trajectory
 from tests.support.waiting import Process, wait_for
 
 
@@ -151,17 +149,6 @@ def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_no
     assert gone.exit_code == 1
     assert [run["outcome"] for run in json.loads(gone.stdout)["runs"]] == ["queued"] * 3
     assert [(run["thread"], run["outcome"]) for run in runs] == [("two", "kept"), ("three", "kept")]
-
-
-RUN = trajectory("It is.")
-
-
-def ended(data: Path, run: Trajectory = RUN, memory: str = "on") -> Trajectory:
-    """A run of the embedded model that has been shown."""
-    store = RunStore(data)
-    store.create(run.thread, {"ask": {"question": run.question}, "choices": {"memory": memory}})
-    store.save(run)
-    return run
 
 
 COMMENT = "It leaves out what is evicted."
