@@ -24,14 +24,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 from benchmarks.hops import WHOLE, read_rows, rows_of
 from benchmarks.natural import DATA, corpus_of
-from rubricem.agent.research.reading import (
-    ANSWERS,
-    SPAN,
-    checking,
-    heading,
-    logit,
-    mean_logprob,
-)
+from rubricem.agent.research.reading import ANSWERS, SPAN, checking, heading, logit, mean_logprob
 from rubricem.agent.research.spans import span_grammar
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of

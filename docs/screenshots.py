@@ -32,16 +32,7 @@ from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.agent.transcript.question import Effort
 from tests.conftest import COMMAND
-from tests.support.pages import (
-    CHROMIUM,
-    PHONE,
-    Site,
-    begun,
-    finished,
-    run_address,
-    seeded,
-    website,
-)
+from tests.support.pages import CHROMIUM, PHONE, Site, begun, finished, run_address, seeded, website
 from tests.support.tool_servers import serving_http
 
 DESK: ViewportSize = {"width": 1200, "height": 780}

@@ -20,14 +20,7 @@ from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
 from rubricem.agent.transcript.words import nearest
 from rubricem.memory.errors import RubricemError, SourceError
-from rubricem.memory.schema import (
-    AnswerFormat,
-    Passage,
-    SearchTool,
-    Source,
-    Status,
-    Trajectory,
-)
+from rubricem.memory.schema import AnswerFormat, Passage, SearchTool, Source, Status, Trajectory
 
 MOST_OF_A_PAGE = 10
 AT_ONCE = 16

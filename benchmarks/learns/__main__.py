@@ -23,21 +23,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.learns.hops import (
-    QUICK,
-    RECIPE,
-    Phases,
-    Plan,
-    Sizes,
-    replicate_of,
-)
-from benchmarks.learns.replicates import (
-    ARMS,
-    Replicate,
-    kept_replicates,
-    kind_of,
-    pooled,
-)
+from benchmarks.learns.hops import QUICK, RECIPE, Phases, Plan, Sizes, replicate_of
+from benchmarks.learns.replicates import ARMS, Replicate, kept_replicates, kind_of, pooled
 from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import write_atomically

@@ -30,14 +30,7 @@ from typing import Any
 
 from benchmarks.hops import corpus, questions_of, rows_of
 from benchmarks.learns.facts import FactsTeacher
-from benchmarks.learns.replicates import (
-    ARMS,
-    IMITATION,
-    ArmCourse,
-    Replicate,
-    answered,
-    askings_of,
-)
+from benchmarks.learns.replicates import ARMS, IMITATION, ArmCourse, Replicate, answered, askings_of
 from benchmarks.loopback import MODEL, Loopback
 from rubricem.agent.evaluate.questions import EvalQuestion
 from rubricem.agent.settings import load_settings

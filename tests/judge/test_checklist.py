@@ -165,9 +165,6 @@ def test_unparsed_items_are_left_out_and_told(
     assert len(stage.verdicts) == (sum(m is not None for m in met) if score is not None else 0)
 
 
-POINTS = (8, 5, 3, -6, -2)
-
-
 def checklist(*points: Any, text: str = "Says {}.") -> str:
     rubrics = [{"criterion": text.format(n), "points": p} for n, p in enumerate(points)]
     return json.dumps({"rubrics": rubrics})

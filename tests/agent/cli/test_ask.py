@@ -22,15 +22,7 @@ import pytest
 from rubricem.memory.runs import RunStore
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
 from tests.support import pages
-from tests.support.policies import (
-    BROWSED,
-    RUN,
-    SUPPORTED,
-    answer,
-    contents,
-    opening,
-    plan,
-)
+from tests.support.policies import BROWSED, RUN, SUPPORTED, answer, contents, opening, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.sites import PageSite, Sent, article
 from tests.support.terminal import QUESTION

@@ -5,7 +5,6 @@ from rubricem.memory.schema import CitationCheck, Status, Trajectory, Verificati
 from tests.support.values import source, trajectory
 
 A, B = source(1, "Bound."), source(2, "Evicts.")
-PLACES = {each.id: each.location for each in (A, B)}
 
 
 def said(*claims: str, status: Status = Status.FINISHED) -> Trajectory:

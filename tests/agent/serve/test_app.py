@@ -10,11 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from rubricem.agent.serve.app import (
-    TOKEN_FILE_NAME,
-    WARNING,
-    create_app,
-)
+from rubricem.agent.serve.app import TOKEN_FILE_NAME, WARNING, create_app
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings

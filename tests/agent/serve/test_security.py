@@ -16,12 +16,7 @@ import pytest
 from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token, secure
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.requests import RequestRefused
-from rubricem.agent.serve.security import (
-    COOKIE,
-    MOST_HEAD,
-    Guard,
-    Security,
-)
+from rubricem.agent.serve.security import COOKIE, MOST_HEAD, Guard, Security
 from rubricem.memory.errors import SettingsError, StoreError
 from tests.support.pages import RunSite, app_at, calling, run_settings, site
 from tests.support.scripted_server import ScriptedServer

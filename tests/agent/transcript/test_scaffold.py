@@ -557,7 +557,6 @@ def test_valid_turns_have_no_faults_unless_a_spent_budget_forbids_the_call():
 
 
 ONE_ACTION = "One action a turn: either one call_tool, or review and then answer."
-STATE = "<state_evaluation>y</state_evaluation>"
 SHUFFLED = (
     "<think>a</think><structured_plan><rubric>c</rubric><deep_analysis>b</deep_analysis>"
     "<research_plan>d</research_plan></structured_plan>"

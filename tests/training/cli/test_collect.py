@@ -82,10 +82,6 @@ def collect_into(run: Path, folder: Path, where: list[str], *arguments: str) -> 
     return CliRunner().invoke(main, ["collect", *named, *arguments])
 
 
-def export(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["export", str(folder / "run"), *arguments])
-
-
 def banked(folder: Path) -> list[Reflection]:
     return [i.reflection for i in asyncio.run(RubricBank(folder / "data").items())]
 

@@ -142,9 +142,6 @@ def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder
     assert not [pid for pid in begun if name_of(pid)], "no process is left"
 
 
-UNJUDGED = {"judge": None, "reflecting": None}
-
-
 @pytest.fixture
 def opened(opened: Opened) -> Opened:
     opened.gate.patience = PATIENT
