@@ -351,15 +351,12 @@ def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
 def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "state": "ended",
-        "status": trajectory.status.value,
-        "reason": trajectory.reason,
-        "cut_in": trajectory.cut_in,
+        **trajectory.model_dump(include={"status", "reason", "cut_in", "tool_calls"}),
         "ended_by": BUDGETS.get(trajectory.ended_by, trajectory.ended_by),
         "seconds": round(trajectory.seconds, 1),
         "model": trajectory.policy,
         "usage": feed.usage_of(trajectory.usage, feed.calls_of(trajectory)),
         "cost": trajectory.usage.cost,
-        "tool_calls": trajectory.tool_calls,
     }
 
 

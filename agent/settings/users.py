@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from rubricem.agent.models.limits import Payer
 from rubricem.agent.settings import BUDGETS, Settings
@@ -183,10 +183,8 @@ class Users:
         )
 
     def _write(self, users: dict[str, User]) -> None:
-        write_atomically(
-            self._data_dir / USERS_FILE,
-            "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
-        )
+        told = TypeAdapter(dict[str, User]).dump_json(users)
+        write_atomically(self._data_dir / USERS_FILE, told.decode())
 
 
 def _spent_up() -> SettingsError:
