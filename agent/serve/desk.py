@@ -204,7 +204,7 @@ class _Held:
     users: int = 0
 
 
-class Pool:
+class OpenPool:
     """Keeps open what is used, and the latest of what is not."""
 
     def __init__(self, most: int) -> None:
@@ -256,8 +256,8 @@ class Researchers:
 
     def __init__(self, model: PolicyChoice, shared: "Researchers | None" = None) -> None:
         """`shared`: researchers whose models are used instead of own ones."""
-        self._model, self._own = model, Pool(8)
-        self._models: Pool = shared._models if shared else Pool(1000)
+        self._model, self._own = model, OpenPool(8)
+        self._models: OpenPool = shared._models if shared else OpenPool(1000)
         self._pools = [self._own] if shared else [self._own, self._models]
 
     @property
