@@ -75,9 +75,7 @@ def _is_longer(text: str, words: int) -> bool:
     Of an endless text mostly only the beginning is looked at.
     """
     near = _LONG_WORD * words
-    if len(text) <= words or length(text[:near]) > words:
-        return len(text) > words
-    return len(text) > near and length(text) > words
+    return length(text[:near]) > words or (len(text) > near and length(text) > words)
 
 
 def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:

@@ -85,7 +85,7 @@ WRITTEN = {
 def pairs() -> Iterator[tuple[str, str, int, str]]:
     for language, (encodings, text) in WRITTEN.items():
         for encoding in encodings.split():
-            for repeated in (1, 40):
+            for repeated in (1, 10):
                 yield language, encoding, repeated, "\n".join([text] * repeated) + "\n"
 
 

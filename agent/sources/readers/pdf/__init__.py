@@ -13,9 +13,8 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
-from ctypes import POINTER, cast, create_string_buffer
 from typing import Any
 
 from pypdfium2 import PdfDocument, PdfiumError, raw
@@ -90,28 +89,10 @@ def _read_page(file: PdfDocument, number: int) -> list[Part]:
     """The blocks of a page, with what is typed into its forms; none of one that is damaged."""
     with suppress(PdfiumError):
         with closing(file[number]) as page:
-            comments = [*_comments(page.raw)]
             raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
         with closing(file[number]) as page, closing(page.get_textpage()) as text:
-            return parts_of_page(page.raw, text.raw) + comments
+            return parts_of_page(page.raw, text.raw)
     return []
-
-
-_COMMENTS = (raw.FPDF_ANNOT_TEXT, raw.FPDF_ANNOT_HIGHLIGHT, raw.FPDF_ANNOT_UNDERLINE)
-_COMMENT_BYTES = 20_000
-
-
-def _comments(page: Any) -> Iterator[Part]:
-    """What readers have noted at a page, and is not drawn on it."""
-    held = create_string_buffer(_COMMENT_BYTES)
-    given = b"Contents", cast(held, POINTER(raw.FPDF_WCHAR)), _COMMENT_BYTES
-    for at in range(raw.FPDFPage_GetAnnotCount(page)):
-        note = raw.FPDFPage_GetAnnot(page, at)
-        size = raw.FPDFAnnot_GetStringValue(note, *given)
-        if raw.FPDFAnnot_GetSubtype(note) in _COMMENTS and 2 < size <= _COMMENT_BYTES:
-            text = held.raw[: size - 2].decode("utf-16-le", "ignore")
-            yield Part(BlockKind.NOTE, f"[comment] {text}")
-        raw.FPDFPage_CloseAnnot(note)
 
 
 def _outlined(pages: list[list[Part]]) -> Outline:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _FRONT = re.compile(
     r"\A(---|\+\+\+)(?:json|yaml)?[ \t]*\n((?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n)*+).*", re.M
 )
-_TITLED = re.compile(r"%[ \t][^\n]*\n(?:%[^\n]*(?:\n|\Z)){0,2}")
 _LONGEST_FRONT = 20_000
 """characters of the metadata at the beginning of a text"""
 _WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]")
@@ -71,11 +70,8 @@ def read_markdown(given: Input) -> Document:
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """(the fields at the beginning, in YAML or TOML or after %, the text below them)."""
+    """(the fields at the beginning, in YAML or TOML, the text below them)."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if found := _TITLED.match(text):  # as of Pandoc
-        told = zip(("title", "author", "date"), found[0].split("\n"), strict=False)
-        return {name: line[1:].strip() for name, line in told if line}, text[found.end() :]
     if not (found := _FRONT.match(text[:_LONGEST_FRONT])) or not found[2].strip():
         return {}, text
     try:

@@ -19,9 +19,8 @@ def read_notebook(given: Input) -> Document:
     text, note = given.text()
     try:
         notebook = json.loads(text)
-        cells = notebook.get("cells") or notebook["worksheets"][0]["cells"]
-        told = "\n\n".join(part for cell in cells for part in _cell(cell))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as cause:
+        told = "\n\n".join(part for cell in notebook["cells"] for part in _cell(cell))
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise SourceError(f"{given.name} is no notebook.", "Save it again in Jupyter.") from cause
     sections = markdown_sections(told)
     title = notebook.get("metadata", {}).get("title", "")
@@ -29,14 +28,11 @@ def read_notebook(given: Input) -> Document:
 
 
 def _cell(cell: dict[str, Any]) -> Iterator[str]:
-    source = _lines(cell.get("source") or cell.get("input") or "")
-    kind = cell.get("cell_type")
-    if kind == "code":
+    source = _lines(cell.get("source") or "")
+    if cell.get("cell_type") == "code":
         yield _fenced(source)
         for each in cell.get("outputs") or ():
             yield from _output(each)
-    elif kind == "heading":
-        yield "#" * int(cell.get("level") or 1) + " " + source
     else:
         yield _IMAGE.sub("", source)
 
@@ -54,7 +50,7 @@ def _output(output: dict[str, Any]) -> Iterator[str]:
         yield set_as
     elif said := plain or _lines(output.get("text") or ""):
         yield _fenced(CONTROLS.sub("", said))
-    elif output.get("output_type") in ("error", "pyerr"):
+    elif output.get("output_type") == "error":
         yield _fenced(CONTROLS.sub("", f"{output.get('ename')}: {output.get('evalue')}"))
 
 
