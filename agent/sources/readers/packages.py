@@ -5,6 +5,7 @@ Elements and attributes are known without their namespace, of which Office's sta
 
 import re
 from collections.abc import Callable, Iterator
+from typing import IO, Any
 from urllib.parse import unquote, urljoin
 from zipfile import BadZipFile, ZipFile
 
@@ -17,6 +18,8 @@ MOST_BYTES = 100_000_000
 """of one part, uncompressed: a small file may expand beyond memory"""
 _PIECE = 1 << 18
 _NAMESPACE = re.compile(rb"\sxmlns=[\"'][^\"'<>]*[\"']")
+MOST_PARTS = 20_000
+"""of a package, each time they are read; 20,000 small ones take some two seconds"""
 _OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
 """how a file in Word's older container begins: .doc, and docx with a password"""
 
@@ -38,6 +41,14 @@ class Package(ZipFile):
     def __init__(self, given: Input) -> None:
         super().__init__(given.file)
         self.given = given
+        self._left = MOST_PARTS  # its lists may name one any number of times
+
+    def open(self, *given: Any, **named: Any) -> IO[bytes]:
+        self._left -= 1
+        if self._left < 0:
+            message = f"{self.given.name} lists more than {MOST_PARTS:,} parts."
+            raise SourceError(message, "Split it.")
+        return super().open(*given, **named)
 
     def pieces(self, part: str) -> Iterator[bytes]:
         """A part's content, unpacked piece by piece; nothing of one that the package lacks.
