@@ -38,13 +38,7 @@ from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, tokens_to
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.judge.evaluation.report import PairReport, shares_of
-from rubricem.memory.schema import (
-    Judgement,
-    Source,
-    Stage,
-    StageScore,
-    Trajectory,
-)
+from rubricem.memory.schema import Judgement, Source, Stage, StageScore, Trajectory
 from rubricem.memory.text import one_line, pluralise, printable
 
 if TYPE_CHECKING:

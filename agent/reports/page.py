@@ -24,13 +24,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rubricem.agent.reports import report
-from rubricem.agent.reports.cited import (
-    Cited,
-    CitedAnswer,
-    Uncited,
-    cited_answer,
-    doubt,
-)
+from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, cited_answer, doubt
 from rubricem.agent.transcript.scaffold import TaggedBlock, parse
 from rubricem.memory.errors import SettingsError, StoreError, boundary, import_extra
 from rubricem.memory.language import language_of

@@ -25,14 +25,7 @@ from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.graph import Decoder
 from rubricem.agent.research.recall import BankRecaller, out_of_scope
 from rubricem.agent.research.researcher import Researcher, request_of
-from rubricem.agent.sources.choice import (
-    AUTO,
-    PYTHON,
-    WEB,
-    Meaning,
-    Sources,
-    web_answers,
-)
+from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank

@@ -24,15 +24,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
 from rubricem.agent.transcript.words import cut_words, part_about
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import (
-    NO_USAGE,
-    AnswerFormat,
-    Source,
-    Spent,
-    Stage,
-    Usage,
-    Value,
-)
+from rubricem.memory.schema import NO_USAGE, AnswerFormat, Source, Spent, Stage, Usage, Value
 from rubricem.memory.text import one_line, pluralise, storable
 
 T = TypeVar("T")

@@ -22,14 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.hostile.attacks import (
-    KINDS,
-    Obedient,
-    Outcome,
-    Web,
-    attacks,
-    run_under_attack,
-)
+from benchmarks.hostile.attacks import KINDS, Obedient, Outcome, Web, attacks, run_under_attack
 from benchmarks.report import RESULTS, emit, sized_parser
 from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers

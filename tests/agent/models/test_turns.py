@@ -5,13 +5,7 @@ import json
 import pytest
 
 from rubricem.agent.models.turns import read_turn
-from rubricem.agent.transcript.scaffold import (
-    ToolCall,
-    answer_text,
-    citations,
-    parse,
-    tool_calls,
-)
+from rubricem.agent.transcript.scaffold import ToolCall, answer_text, citations, parse, tool_calls
 from tests.support.policies import answer, plan
 
 Q = "lru_cache maxsize"

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.record.conversations import (
-    ConversationStore,
-    Parent,
-)
+from rubricem.agent.record.conversations import ConversationStore, Parent
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.memory.errors import SettingsError, StoreError

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.record.conversations import ConversationStore
-from rubricem.agent.record.history import (
-    FILE_NAME,
-    History,
-    remove,
-    usual_cost,
-)
+from rubricem.agent.record.history import FILE_NAME, History, remove, usual_cost
 from rubricem.agent.transcript.question import Ask, Effort, UsualCost
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore, labels_of, set_labels

@@ -5,11 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rubricem.agent.reports.display import (
-    ProgressLines,
-    live_view,
-    print_report,
-)
+from rubricem.agent.reports.display import ProgressLines, live_view, print_report
 from rubricem.agent.transcript.events import (
     Event,
     PersonAsked,

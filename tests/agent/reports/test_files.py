@@ -8,13 +8,7 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from rubricem.agent.reports.page import (
-    _refusing,
-    check_report_path,
-    pdf,
-    render,
-    write_report,
-)
+from rubricem.agent.reports.page import _refusing, check_report_path, pdf, render, write_report
 from rubricem.memory.errors import SettingsError, StoreError, install_of
 from rubricem.memory.schema import Trajectory
 from tests.agent.reports.runs import CITED, DOUBTED, RECALLING

@@ -10,15 +10,7 @@ import pytest
 from rubricem.agent.reports.page import page
 from rubricem.agent.reports.report import markdown
 from rubricem.memory.schema import Repair
-from tests.agent.reports.runs import (
-    CITED,
-    DOUBTED,
-    HOSTILE,
-    SCRIPT,
-    check,
-    checked,
-    hostile,
-)
+from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, SCRIPT, check, checked, hostile
 from tests.support.values import BOUND, source, trajectory
 
 

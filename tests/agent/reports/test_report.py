@@ -28,15 +28,7 @@ from rubricem.agent.reports.report import (
 )
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.memory.schema import Status, Trajectory, Verification
-from tests.agent.reports.runs import (
-    CITED,
-    DOUBTED,
-    HOSTILE,
-    MARKED,
-    OWN,
-    RECALLING,
-    hostile,
-)
+from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, MARKED, OWN, RECALLING, hostile
 from tests.support.values import BOUND, source, trajectory
 
 

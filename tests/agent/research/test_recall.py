@@ -10,12 +10,7 @@ import pytest
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.graph import recall
-from rubricem.agent.research.recall import (
-    BankRecaller,
-    Recall,
-    out_of_scope,
-    reference_block,
-)
+from rubricem.agent.research.recall import BankRecaller, Recall, out_of_scope, reference_block
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.events import Event, LessonsRecalled
 from rubricem.agent.transcript.question import Ask

@@ -13,10 +13,7 @@ from rubricem.agent.sources.fetch import KEPT_SECONDS
 from rubricem.agent.sources.readers.document import Document, Input
 from rubricem.agent.sources.readers.pages.seen import visible
 from rubricem.agent.sources.readers.pdf import read_pdf
-from rubricem.agent.sources.sandbox.web_text import (
-    document_of,
-    kind_of,
-)
+from rubricem.agent.sources.sandbox.web_text import document_of, kind_of
 from rubricem.memory.errors import SourceError
 from tests.support.pdfs import pdf
 from tests.support.sites import PageSite, Sent, article, names, page_reader

@@ -10,12 +10,7 @@ import pytest
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.transcript.events import Event, TextWritten
-from rubricem.agent.transcript.question import (
-    Budgets,
-    OutOfTime,
-    Spending,
-    snippet,
-)
+from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending, snippet
 from rubricem.agent.transcript.words import part_about
 from rubricem.judge.base import cut_off
 from rubricem.memory.schema import Author, Source, Stage, Status, Usage

@@ -17,13 +17,7 @@ from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.training.local import load
 from rubricem.training.local.checkpoints import RECORD, read_weights
-from rubricem.training.local.load import (
-    Base,
-    load_base,
-    load_learner,
-    memory_told,
-    row_limit,
-)
+from rubricem.training.local.load import Base, load_base, load_learner, memory_told, row_limit
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE
 from rubricem.training.local.session import open_session, settle

@@ -53,12 +53,7 @@ from tests.support.collected import (
     two_turns,
 )
 from tests.support.policies import ScriptedPolicy
-from tests.support.rows import (
-    ASKED,
-    FileUpdates,
-    NamedMemory,
-    Parts,
-)
+from tests.support.rows import ASKED, FileUpdates, NamedMemory, Parts
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny import write_tiny
 from tests.support.waiting import wait_for
