@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
@@ -164,8 +164,8 @@ class Service:
 
         Raises SourceError, and its subclass `SearchRefused` for an HTTP error status.
         """
-        reply = await self._parse(await self.fetch(path, **asked))
-        if reply is None:
+        reply = await self._parse("json", await self.fetch(path, **asked))
+        if not isinstance(reply, dict):
             raise self._garbled_reply()
         return reply
 
@@ -174,11 +174,7 @@ class Service:
     ) -> list[dict[str, list[str]]]:
         """Of a reply in XML: for each `element` the texts at the paths of its `fields`."""
         reply = await self.fetch(path, **asked)
-        asked = {"packing": reply.packing, "most": MOST_BYTES, "row": element, "fields": {**fields}}
-        try:
-            read = await readers().read(Job("xml", "The reply", asked, reply.content))
-        except SourceError:
-            raise self._garbled_reply() from None
+        read = await self._parse("xml", reply, row=element, fields={**fields})
         return [dict(each) for each in read]
 
     async def fetch(self, path: str, **asked: Any) -> Fetched:
@@ -202,9 +198,16 @@ class Service:
                     limiter.pause(wait)
 
     async def _fetch(self, path: str, asked: Mapping[str, Any]) -> Fetched:
+        http = await shared_client(f"search {self.url}", _open_client, httpx2.AsyncClient.aclose)
+        method, content = "POST" if "json" in asked else "GET", bytearray()
+        call = http.stream(method, self.url + path, headers=self.headers, **asked)
         try:
-            async with asyncio.timeout(SECONDS):
-                return await self._read(path, asked)
+            async with asyncio.timeout(SECONDS), call as reply:
+                packing = packing_of(reply.headers)
+                async for piece in reply.aiter_raw():
+                    content += piece
+                    if len(content) > MOST_BYTES:
+                        raise self._garbled_reply()
         except TimeoutError as cause:
             late = f"{self.name} did not answer within {SECONDS:g} s."
             raise SourceError(late, _LATER) from cause
@@ -214,31 +217,20 @@ class Service:
                 "Look whether it runs and whether this machine is connected, or name another "
                 "source.",
             ) from cause
-
-    async def _parse(self, reply: Fetched) -> dict[str, Any] | None:
-        """The JSON object in a reply; None if it is none."""
-        asked = {"packing": reply.packing, "most": MOST_BYTES}
-        try:
-            read = await readers().read(Job("json", "The reply", asked, reply.content))
-        except SourceError:
-            return None
-        return read if isinstance(read, dict) else None
-
-    async def _read(self, path: str, asked: Mapping[str, Any]) -> Fetched:
-        http = await shared_client(f"search {self.url}", _open_client, httpx2.AsyncClient.aclose)
-        method = "POST" if "json" in asked else "GET"
-        call = http.stream(method, self.url + path, headers=self.headers, **asked)
-        async with call as reply:
-            packing = packing_of(reply.headers)
-            content = bytearray()
-            async for piece in reply.aiter_raw():
-                content += piece
-                if len(content) > MOST_BYTES:
-                    raise self._garbled_reply()
         read = Fetched(self.url, reply.headers.get("content-type", ""), bytes(content), packing)
         if not reply.is_success:
-            raise self._refusal(reply, await self._parse(read) or {})
+            told = None
+            with suppress(SourceError):
+                told = await self._parse("json", read)
+            raise self._refusal(reply, told if isinstance(told, dict) else {})
         return read
+
+    async def _parse(self, kind: Literal["json", "xml"], reply: Fetched, **more: Any) -> Any:
+        asked = {"packing": reply.packing, "most": MOST_BYTES, **more}
+        try:
+            return await readers().read(Job(kind, "The reply", asked, reply.content))
+        except SourceError:
+            raise self._garbled_reply() from None
 
     def _garbled_reply(self) -> SourceError:
         return SourceError(
@@ -370,9 +362,9 @@ class Scholar(Archive):
 
 def _paper_passage(paper: dict[str, Any]) -> Passage:
     """Its place reads like "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/..."."""
-    text = paper.get("abstract") or _inside(paper, "tldr", "text")
-    page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
-    doi = _inside(paper, "externalIds", "DOI")
+    text = paper.get("abstract") or _at(paper, "tldr", "text")
+    page, pdf = paper.get("url"), _at(paper, "openAccessPdf", "url")
+    doi = _at(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
     who = [str(author["name"]) for author in _objects_in(paper, "authors") if author.get("name")]
     place = _told_of(who, paper.get("year"), paper.get("venue"), page if pdf else "")
@@ -385,17 +377,17 @@ def _told_of(who: Sequence[str], *parts: object) -> str:
     return ", ".join(str(part) for part in (names, *parts) if part)
 
 
-def _inside(paper: dict[str, Any], name: str, part: str) -> str:
-    value = paper.get(name)
-    found = value.get(part) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+def _at(reply: Any, *path: str) -> Any:
+    """What stands at a path in a reply; None if it has another shape."""
+    for name in path:
+        reply = reply.get(name) if isinstance(reply, dict) else None
+    return reply
 
 
 def _objects_in(reply: Any, *path: str) -> list[dict[str, Any]]:
     """The objects of a list in a reply; empty if it has another shape."""
-    for name in path:
-        reply = reply.get(name) if isinstance(reply, dict) else None
-    return [each for each in reply if isinstance(each, dict)] if isinstance(reply, list) else []
+    found = _at(reply, *path)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _results(reply: Any, text: str, date: str) -> list[Passage]:
@@ -475,8 +467,7 @@ class PubMed(Archive):
         if years := years_of(asked):
             wanted |= {"datetype": "pdat", "mindate": years[0], "maxdate": years[1]}
         reply = await self._service.get("/esearch.fcgi", params=wanted)
-        told = reply.get("esearchresult")
-        ids = told.get("idlist") if isinstance(told, dict) else None
+        ids = _at(reply, "esearchresult", "idlist")
         if not isinstance(ids, list) or not ids:
             return []
         wanted = {"id": ",".join(map(str, ids)), "retmode": "xml", **usual}
