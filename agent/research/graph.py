@@ -24,9 +24,8 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.deep.parts import asked_in, split_by_kind
 from rubricem.agent.research.evidence import reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
-from rubricem.agent.sources.choice import services
 from rubricem.agent.sources.fetch import addresses_in, normal
-from rubricem.agent.sources.index import joined, page, widened
+from rubricem.agent.sources.index import joined, page, services, widened
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted

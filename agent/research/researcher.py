@@ -47,9 +47,9 @@ from rubricem.agent.research.graph import (
 from rubricem.agent.research.outlet import Outlet
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
-from rubricem.agent.sources.choice import about, reading_of, services
+from rubricem.agent.sources.choice import about, reading_of
 from rubricem.agent.sources.fetch import addresses_in
-from rubricem.agent.sources.index import of_kind
+from rubricem.agent.sources.index import of_kind, services
 from rubricem.agent.transcript.events import (
     BudgetSet,
     Event,

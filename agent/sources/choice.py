@@ -28,6 +28,8 @@ from rubricem.agent.sources.index import (
     around,
     matched_text,
     page,
+    services,
+    sources_in,
     without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
@@ -101,11 +103,6 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
 
     async with httpx2.AsyncClient(timeout=seconds) as http:
         return any(await asyncio.gather(*map(answers, addresses)))
-
-
-def services(tool: SearchTool) -> tuple[str, ...]:
-    """The names of the public services that a search of it asks."""
-    return tuple(getattr(tool, "services", ()))
 
 
 def is_beyond(name: str) -> bool:
@@ -395,12 +392,13 @@ MOST_OF_A_DOCUMENT = 3
 
 def reading_of(tool: SearchTool) -> tuple[str, ...]:
     """What a report has to say of how the sources were read, a line for each that has to."""
-    return tuple(getattr(tool, "reading", ()))
+    return tuple(chain.from_iterable(getattr(t, "reading", ()) for t in sources_in(tool)))
 
 
 def about(tool: SearchTool) -> tuple[str, ...]:
     """What a policy is told of the sources: a line for each."""
-    return tuple(getattr(tool, "about", ())) or (ABOUT.get(tool.name, tool.name),)
+    told = (getattr(t, "about", ()) or (ABOUT.get(t.name, t.name),) for t in sources_in(tool))
+    return tuple(chain.from_iterable(told))
 
 
 ABOUT = {
@@ -433,51 +431,36 @@ class Combined:
         parts: Sequence[str] = (),
     ) -> None:
         """`parts`: of each tool, which part of which collection it is; "": of none."""
-        self._tools, self._tell = tools, tell
+        self.searched, self._tell = tools, tell
         self._parts = parts or [""] * len(tools)
         self._meaning = meaning or Meaning()
-        self._kinds: dict[str, Combined] = {}
         # One alone ranks by itself.
         self._ranked = [t for t in tools if isinstance(t, Indexed)] if len(tools) > 1 else []
         self._joint: JointIndex | None = None
         self.name = "+".join(tool.name for tool in tools)
 
     @property
-    def reading(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(map(reading_of, self._tools)))
-
-    @property
-    def about(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(map(about, self._tools)))
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(map(services, self._tools)))
-
-    @property
     def private(self) -> bool:
         """Whether any of them is, so that what it says of a failure may not leave."""
-        return not all(isinstance(tool, Outward | PythonDocs) for tool in self._tools)
+        return not all(isinstance(tool, Outward | PythonDocs) for tool in self.searched)
 
     @property
     def mixed(self) -> bool:
-        return self.private and bool(self.services)
+        return self.private and bool(services(self))
 
     def of_kind(self, kind: str) -> "Combined":
         """Its private tools or those that ask others; of both what does neither."""
-        if kind not in self._kinds:
-            here = [
-                (tool, part)
-                for tool, part in zip(self._tools, self._parts, strict=True)
-                if isinstance(tool, PythonDocs) or isinstance(tool, Outward) is (kind == PUBLIC)
-            ]
-            tools, parts = [tool for tool, _ in here], [part for _, part in here]
-            self._kinds[kind] = Combined(tools, self._tell, self._meaning, parts)
-        return self._kinds[kind]
+        here = [
+            (tool, part)
+            for tool, part in zip(self.searched, self._parts, strict=True)
+            if isinstance(tool, PythonDocs) or isinstance(tool, Outward) is (kind == PUBLIC)
+        ]
+        tools, parts = [tool for tool, _ in here], [part for _, part in here]
+        return Combined(tools, self._tell, self._meaning, parts)
 
     async def prepare(self) -> tuple[str, ...]:
         problems = list[str]()
-        for tool, part in zip(self._tools, self._parts, strict=True):
+        for tool, part in zip(self.searched, self._parts, strict=True):
             with _named(part):
                 problems += await tool.prepare()
         return tuple(problems)
@@ -509,7 +492,7 @@ class Combined:
             except SourceError as error:
                 return error
 
-        answers = await asyncio.gather(*map(try_tool, self._tools, self._parts))
+        answers = await asyncio.gather(*map(try_tool, self.searched, self._parts))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         if indexes := tuple(answer for answer in answers if isinstance(answer, LexicalIndex)):
@@ -518,7 +501,7 @@ class Combined:
         # The best of each before the second best of any.
         ranked = (p for p in chain.from_iterable(zip_longest(*found)) if p is not None)
         passages = without_near_duplicates(ranked, sum(map(len, found)))
-        passages = _spread(passages, limit) if len(self._tools) > 1 else passages[:limit]
+        passages = _spread(passages, limit) if len(self.searched) > 1 else passages[:limit]
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
@@ -538,13 +521,13 @@ class Combined:
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
         wide = list(passages)
-        for tool in self._tools:
+        for tool in self.searched:
             with suppress(SourceError):  # of what failed meanwhile
                 wide = await around(tool, wide, words, shown)
         return wide
 
     async def page(self, location: str) -> list[Passage]:
-        for tool in self._tools:
+        for tool in self.searched:
             with suppress(SourceError):
                 if found := await page(tool, location):
                     return found

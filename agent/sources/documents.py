@@ -209,8 +209,6 @@ class FolderFiles:
     """of folders that cannot be listed, names that are not UTF-8, loops of links; or "\""""
     unread: Mapping[str, int] = field(default_factory=dict)
     """how many there are of each kind that is not read, as it is called"""
-    first: str = ""
-    """one of them"""
 
 
 def find_files(root: Path, below: str = "") -> FolderFiles:
@@ -219,7 +217,7 @@ def find_files(root: Path, below: str = "") -> FolderFiles:
     `below`: what their locations begin with.
     """
     inside, found, left = root.resolve(), list[FoundFile](), 0
-    unread, first, closed = Counter[str](), "", list[OSError]()
+    unread, closed = Counter[str](), list[OSError]()
     for folder, folders, names in os.walk(root, onerror=closed.append):
         place = Path(folder).relative_to(root)
         # Below, os.walk itself comes to the end of Python's stack.
@@ -248,11 +246,10 @@ def find_files(root: Path, below: str = "") -> FolderFiles:
             location = (Path(below) / place / name).as_posix()
             if kind := _unread_kind(path) if state.st_size else "empty file":
                 unread[kind] += 1
-                first = min(filter(None, (first, location)))
             else:
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
     found.sort(key=lambda file: file.location)
-    return FolderFiles(found, _skipped(root, closed, left), unread, first)
+    return FolderFiles(found, _skipped(root, closed, left), unread)
 
 
 def _skipped(root: Path, closed: list[OSError], left: int) -> str:
@@ -534,21 +531,14 @@ class Folder(Indexed):
         kinds = ", ".join(suffix.removeprefix(".") for suffix in READERS if suffix not in TEXTS)
         remedy = f"Put documents in it (txt, {kinds}), or name another folder."
         only = "" if found.said else ", ".join(_counted(found.unread))
-        of_those = " that can be read" if found.said or only else ""
-        such = f": {only}, such as {found.first}" if only else ""
+        of_those = f" that can be read: {only}" if only else " that can be read" * bool(found.said)
         return SourceError(
-            f"The folder {self._root} has no documents{of_those}{such}.", found.said or remedy
+            f"The folder {self._root} has no documents{of_those}.", found.said or remedy
         )
 
 
 def _told_copies(copies: Mapping[str, str]) -> Iterator[str]:
-    by_kept = defaultdict[str, list[str]](list)
-    for copy in sorted(copies):
-        by_kept[copies[copy]].append(copy)
-    if len(by_kept) > _NAMED:
-        kept, (copy, *_) = min(by_kept.items())
-        yield f"{len(copies)} files say the same as others, as {copy} and {kept}: one source each."
-        return
-    for kept, several in sorted(by_kept.items()):
-        verb = "says" if len(several) == 1 else "say"
-        yield f"{_some(several)} {verb} the same as {kept}: one source."
+    if copies:
+        say = "files say" if len(copies) > 1 else "file says"
+        named = _some([f"{copy} as {kept}" for copy, kept in sorted(copies.items())])
+        yield f"{len(copies)} {say} the same as others, which are one source each: {named}."

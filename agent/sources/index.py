@@ -200,6 +200,19 @@ async def around(
     return list(passages)
 
 
+def sources_in(tool: SearchTool) -> Iterator[SearchTool]:
+    """The sources of which a tool is made, in their order; itself if it is one."""
+    for each in getattr(tool, "searched", ()):
+        yield from sources_in(each)
+    if not hasattr(tool, "searched"):
+        yield tool
+
+
+def services(tool: SearchTool) -> tuple[str, ...]:
+    """The names of the public services that a search of it asks."""
+    return tuple(chain.from_iterable(getattr(t, "services", ()) for t in sources_in(tool)))
+
+
 def of_kind(tool: SearchTool, kind: str) -> SearchTool:
     """The part of it that is of this kind; all of it for "", or if it has no parts."""
     part: SearchTool = tool.of_kind(kind) if kind and hasattr(tool, "of_kind") else tool

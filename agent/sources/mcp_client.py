@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from rubricem.agent.sources.fetch import AddressGuard, Pinned, leave, normal
-from rubricem.agent.sources.index import around, of_kind, page
+from rubricem.agent.sources.index import around, of_kind, page, services
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
@@ -312,9 +312,7 @@ class Equipped:
         """the tools that can be called, by the policy's names for them"""
         self.allowed = frozenset(f"{n}.{tool}" for n in servers for tool in servers[n].tools)
         """the names that may be called, whether their servers answer or not"""
-        self._search_tool = search_tool
-        self.about: tuple[str, ...] = getattr(search_tool, "about", ())
-        self.services: tuple[str, ...] = getattr(search_tool, "services", ())
+        self._search_tool, self.searched = search_tool, (search_tool,)
         self.private: bool = getattr(search_tool, "private", True)
         self._servers = servers
         self._connections = {name: Connection(name, servers[name]) for name in servers}
@@ -323,14 +321,10 @@ class Equipped:
         self._asking: dict[str, asyncio.Task[str]] = {}
 
     @property
-    def reading(self) -> tuple[str, ...]:
-        return tuple(getattr(self._search_tool, "reading", ()))
-
-    @property
     def mixed(self) -> bool:
         public = {server.public for server in self._servers.values()}
         private = self.private or False in public
-        return private and (bool(self.services) or True in public)
+        return private and (bool(services(self)) or True in public)
 
     def of_kind(self, kind: str) -> "Equipped":
         """Its tools and sources of one kind, over the same connections."""

@@ -6,6 +6,7 @@ only what lies in this data directory, which one person has, is in it. Kept text
 later question better than a summary would.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from rubricem.memory.text import digest_of, one_line
 MOST_RUNS = 1000
 """the latest, that are searched"""
 LONGEST_TITLE = 120
+_CITE = re.compile(r"</?cite\b[^>]*>")
 
 
 class PastRuns(Indexed):
@@ -77,18 +79,8 @@ def _new(run: Trajectory, seen: set[Passage]) -> Iterator[Passage]:
     ]
     asked, day = one_line(run.question, LONGEST_TITLE), f"{run.started_at:%-d %B %Y}"
     head = f"Report of {day}: {asked}"
-    for block in _without_cites(answer_text(document)).split("\n\n"):
+    for block in _CITE.sub("", answer_text(document)).split("\n\n"):
         if block.strip() and not block.startswith("#"):
             found.append(Passage(head, f"run:{run.thread}", day, block.strip()))
     yield from (passage for passage in found if passage not in seen)
     seen.update(found)
-
-
-def _without_cites(answer: str) -> str:
-    head = "<answer>"
-    document = parse(f"{head}{answer}</answer>")
-    text, at = "", len(head)
-    for cite in citations(document):
-        start, end = cite.span
-        text, at = f"{text}{document.text[at:start]}{cite.claim}", end
-    return text + document.text[at : -len("</answer>")]

@@ -344,7 +344,7 @@ async def test_a_tool_server_is_private_unless_the_settings_say_public(tmp_path:
     for public in (False, True):
         async with mails(tmp_path / str(public), public=public) as here:
             here.tools._search_tool = FixedSearch([PRIVATE])
-            here.tools.services = ()
+            here.tools.searched = (here.tools._search_tool,)
             run = await here.ask(plan("notes"), calling("find", "Zebrafish", first=False))
             assert ("Not sent to mail.find" in read(run)) is public
             found = [s.public for s in run.sources if s.tool == "mail.find"]

@@ -91,7 +91,7 @@ async def test_what_cannot_be_read_or_had_to_be_guessed_at_is_a_problem_and_the_
         (
             "old",
             b"\xd0\xcf",
-            r"can be read: 1 \.doc \(a \.docx can be read\), such as old\.doc",
+            r"can be read: 1 \.doc \(a \.docx can be read\)",
             "pdf",
         ),
         ("gone", None, "There is no folder", "existing"),
@@ -148,13 +148,15 @@ async def test_one_text_in_several_formats_is_one_source(documents: Path, tmp_pa
     assert [p.location for p in await source.search("hive worn out six weeks", 1)] == ["queen.md"]
     found = [p.location for p in await source.search("seven weeks", 1)]
     assert found == ["newer.txt"], "a new version of a text is no copy of it"
-    assert source.problems == ("copy.txt, queen.html say the same as queen.md: one source.",)
+    copies = "2 files say the same as others, which are one source each: "
+    assert source.problems == (f"{copies}copy.txt as queen.md, queen.html as queen.md.",)
     for name in ("anna", "berta", "clara", "dora"):
         told = f"Page of {name}. {STORY.replace('queen', f'queen {name}')}"
         for end in ("txt", "html"):
             (documents / f"{name}.{end}").write_text(told)
-    told = await Folder(documents, tmp_path / "cache").prepare()
-    assert told == ("6 files say the same as others, as anna.txt and anna.html: one source each.",)
+    [said] = await Folder(documents, tmp_path / "cache").prepare()
+    assert said.startswith(copies.replace("2", "6")) and "anna.txt as anna.html" in said
+    assert said.endswith(" and 3 more.")
 
 
 def test_hidden_files_and_links_out_of_the_folder_are_left_out(
