@@ -483,12 +483,13 @@ class Outward:
     async def page(self, location: str) -> list[Passage]:
         if not normal(location) or not (self._pages or isinstance(self._tool, Widening)):
             return []
-        if not (found := self._read.get(location) or await _kept(self._pages, location)):
-            if is_public(location, self._private):
-                leave(self.name, location, address=True)
-            opening = self._pages.read(location) if self._pages else page(self._tool, location)
-            found = await opening
-        return self._told(found)
+        if found := self._read.get(location):
+            return self._told(found)
+        if self._pages:
+            return await OutwardPages(self._pages, self._private, self.name).read(location)
+        if is_public(location, self._private):
+            leave(self.name, location, address=True)
+        return self._told(await page(self._tool, location))
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]
@@ -568,24 +569,21 @@ def leave(service: str, *texts: str, address: bool = False) -> list[str]:
 
 
 class OutwardPages:
-    """A reader of pages of the web, whose addresses leave by `leave`."""
+    """A reader of pages of the web, whose addresses leave by `leave` for the service."""
 
-    def __init__(self, pages: PageReader, private_hosts: Sequence[str] = ()) -> None:
-        self._pages = pages
-        self._private = private_hosts
+    def __init__(
+        self, pages: PageReader, private_hosts: Sequence[str] = (), service: str = "the web"
+    ) -> None:
+        self._pages, self._private, self._service = pages, private_hosts, service
 
     async def read(self, address: str) -> list[Passage]:
         public = is_public(address, self._private)
-        if (found := await _kept(self._pages, address)) is None:
+        found = await self._pages.kept(address) if isinstance(self._pages, WebPages) else None
+        if found is None:
             if public:
-                leave("the web", address, address=True)
+                leave(self._service, address, address=True)
             found = await self._pages.read(address)
         return [replace(p, public=public) for p in found]
-
-
-async def _kept(pages: PageReader | None, address: str) -> list[Passage] | None:
-    """What a reader has of a page without asking for it; None: nothing."""
-    return await pages.kept(address) if isinstance(pages, WebPages) else None
 
 
 def is_public(address: str, private_hosts: Sequence[str] = ()) -> bool:

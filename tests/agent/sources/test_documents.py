@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.sources.choice import Sources
-from rubricem.agent.sources.documents import PART_FILES, Folder, fetch_repository, find_files
+from rubricem.agent.sources.documents import Folder, fetch_repository, find_files
 from rubricem.memory.errors import SettingsError, SourceError
 from tests.support.sites import git
 from tests.support.waiting import descendants, name_of
@@ -35,11 +35,12 @@ async def test_only_a_changed_file_is_read_again(documents: Path, tmp_path: Path
 
 
 async def test_a_changed_file_has_only_its_part_of_a_large_folder_indexed_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rubricem.agent.sources.documents.PART_FILES", 10)
     root, cache = tmp_path / "notes", tmp_path / "cache"
     root.mkdir()
-    for i in range(PART_FILES + 1):
+    for i in range(11):
         (root / f"{i}.md").write_text(f"# Note {i}\n\nThe lamp number{i} is lit.\n")
     (root / "alt.txt").write_bytes("Königin".encode("cp1252"))
     source = Folder(root, cache)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.index import LexicalIndex, stored_index
+from rubricem.agent.sources.index import stored_index
 from rubricem.agent.sources.python import (
     ModuleSource,
     PublicApi,
@@ -104,47 +104,38 @@ def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
     assert [module.name for module in read] == ["toy"]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
-    return stored_index(tmp_path_factory.mktemp("index"), "library", "a", library_passages)
+FACTS = [
+    (
+        "How does functools.lru_cache choose what to evict, and what does maxsize=None do?",
+        "functools.lru_cache",
+        ("Least-recently-used", "grow without bound"),
+    ),
+    ("Is heapq a min-heap?", "heapq.heappop", ("smallest",)),
+    (
+        "Which encoding does pathlib Path.read_text take?",
+        "pathlib.Path.read_text",
+        ("encoding=None", "text mode"),
+    ),
+    ("What does itertools.pairwise return?", "itertools.pairwise", ("overlapping pairs",)),
+    ("What does a with statement do on exit?", "with", ("__exit__()",)),
+]
 
 
-@pytest.mark.parametrize(
-    ("question", "symbol", "facts"),
-    [
-        (
-            "How does functools.lru_cache choose what to evict, and what does maxsize=None do?",
-            "functools.lru_cache",
-            ("Least-recently-used", "grow without bound"),
-        ),
-        ("Is heapq a min-heap?", "heapq.heappop", ("smallest",)),
-        (
-            "Which encoding does pathlib Path.read_text take?",
-            "pathlib.Path.read_text",
-            ("encoding=None", "text mode"),
-        ),
-        ("What does itertools.pairwise return?", "itertools.pairwise", ("overlapping pairs",)),
-        ("What does a with statement do on exit?", "with", ("__exit__()",)),
-    ],
-)
-def test_fact_is_in_the_first_three_passages(
-    library: LexicalIndex, question: str, symbol: str, facts: tuple[str, ...]
+def test_passages_of_the_library_are_short_name_no_place_and_hold_facts_among_the_first_three(
+    tmp_path: Path,
 ) -> None:
-    found = [p for p in library.search(question, 3) if p.place == symbol]
-    text = " ".join(" ".join(passage.text for passage in found).split())
-    assert all(fact in text for fact in facts), (question, text)
-
-
-def test_library_passages_are_short_name_no_place_of_the_machine_and_import_no_side_effect(
-    library: LexicalIndex,
-) -> None:
+    library = stored_index(tmp_path, "library", "a", library_passages)
+    for question, symbol, facts in FACTS:
+        found = [p for p in library.search(question, 3) if p.place == symbol]
+        text = " ".join(" ".join(passage.text for passage in found).split())
+        assert all(fact in text for fact in facts), (question, text)
     passages = list(library.passages)
     assert len(passages) > 3000
     assert max(len(p.text.split()) for p in passages) <= 110
     assert all(p.location.startswith(("lib/python3", "python:")) for p in passages)
     assert all(p.title and p.place and p.text.strip() for p in passages)
     names = {passage.place for passage in passages}
-    assert not names & {"this", "antigravity", "turtle", "idlelib", "tkinter"}
+    assert not names & {"this", "antigravity", "turtle", "idlelib", "tkinter"}, "none is imported"
 
 
 def read(folder: Path, files: dict[str, str]) -> PublicApi:
