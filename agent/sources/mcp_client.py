@@ -156,21 +156,17 @@ class Connection:
         async with self._lock:
             if self._client is None or self._task is None or self._task.done():
                 await self.aclose()
+                opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+                self._closing = asyncio.Event()
+                # The one task that may close the client keeps it open.
+                self._task = asyncio.create_task(self._hold(opened, self._closing))
                 async with self._limit_time("answer when it was connected to"):
-                    self._client = await self._open()
+                    try:
+                        self._client = await opened
+                    except BaseException:
+                        self._task.cancel()
+                        raise
             return self._client
-
-    async def _open(self) -> "Client":
-        loop = asyncio.get_running_loop()
-        opened: asyncio.Future[Client] = loop.create_future()
-        self._closing = asyncio.Event()
-        # The one task that may close the client keeps it open.
-        self._task = asyncio.create_task(self._hold(opened, self._closing))
-        try:
-            return await opened
-        except BaseException:
-            self._task.cancel()
-            raise
 
     async def _hold(self, opened: "asyncio.Future[Client]", closing: asyncio.Event) -> None:
         try:

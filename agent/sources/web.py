@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 
@@ -30,7 +29,7 @@ from rubricem.agent.models.limits import (
     shared_client,
     shared_limiter,
 )
-from rubricem.agent.sources.fetch import Fetched, packing_of
+from rubricem.agent.sources.fetch import Fetched, normal, packing_of
 from rubricem.agent.sources.index import without_near_duplicates
 from rubricem.agent.sources.sandbox.pool import SEARCH_SECONDS, Job, readers, searchers
 from rubricem.agent.transcript.words import Query, read_query
@@ -73,18 +72,11 @@ def row(title: object, address: object, text: object, place: str = "") -> Passag
 
 def same_page(address: str) -> str:
     """A form that two addresses of one page share; "" if it is no web address."""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname
-    except ValueError:
-        return ""
-    if parts.scheme not in ("http", "https") or not host:
-        return ""
-    port = parts.netloc.rpartition("]")[2].rpartition("@")[2].partition(":")[2]
+    base, _, query = normal(address).partition("?")
     # Without what only says where a visitor came from.
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    query = urlencode([pair for pair in pairs if not pair[0].lower().startswith(_TRACKING)])
-    return f"{host.removeprefix('www.')}{port}{parts.path.rstrip('/')}?{query}"
+    told = [pair for pair in query.split("&") if not pair.lower().startswith(_TRACKING)]
+    page = base.partition("://")[2].removeprefix("www.").rstrip("/")
+    return f"{page}?{'&'.join(told)}" if page else ""
 
 
 Rows = Sequence[dict[str, Any]]
