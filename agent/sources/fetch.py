@@ -34,8 +34,6 @@ import httpx2
 from rubricem.agent.sources.index import (
     LexicalIndex,
     SegmentInMemory,
-    around,
-    page,
     widened,
     without_near_duplicates,
 )
@@ -45,7 +43,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import NOT_SHOWN, PageReader, Passage, SearchTool, ShownTexts, Widening
+from rubricem.memory.schema import NOT_SHOWN, PageReader, Passage, SearchTool, ShownTexts
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -461,35 +459,21 @@ class Outward:
         [query] = leave(self.name, query)
         if self._pages is None:
             return self._told(await self._tool.search(query, limit))
-        hits = await self._tool.search(query, max(limit, self._most))
+        hits = self._told(await self._tool.search(query, max(limit, self._most)))
         read = await asyncio.gather(*(self._open(hit, self._pages) for hit in hits[: self._most]))
         found = [*chain.from_iterable(read), *hits[self._most :]]
-        return self._told(
-            await asyncio.to_thread(rank_passages, found, read_query(query).text, limit)
-        )
+        return await asyncio.to_thread(rank_passages, found, read_query(query).text, limit)
 
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
     ) -> list[Passage]:
-        # What it found stands among what others did, and keeps its kind.
-        private = {passage.location for passage in passages if not passage.public}
-        bare = [replace(passage, public=False) for passage in passages]
-        if self._pages is None:
-            wide = await around(self._tool, bare, words, shown)
-        else:
-            wide = widened(bare, self._stands, words, shown)
-        return [replace(p, public=p.location not in private) for p in wide]
+        return widened(passages, self._stands, words, shown)
 
     async def page(self, location: str) -> list[Passage]:
-        if not normal(location) or not (self._pages or isinstance(self._tool, Widening)):
+        if self._pages is None or not normal(location):
             return []
-        if found := self._read.get(location):
-            return self._told(found)
-        if self._pages:
-            return await OutwardPages(self._pages, self._private, self.name).read(location)
-        if is_public(location, self._private):
-            leave(self.name, location, address=True)
-        return self._told(await page(self._tool, location))
+        reader = OutwardPages(self._pages, self._private, self.name)
+        return self._read.get(location) or await reader.read(location)
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]
@@ -503,16 +487,15 @@ class Outward:
         host = normal(hit.location) and _host(hit.location)
         try:
             async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
-                found = await pages.read(hit.location)
+                found = self._told(await pages.read(hit.location))
         except (SourceError, TimeoutError):
             return [hit]
-        dated = found
         if hit.place:
-            dated = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
-        self._read |= {passage.location: dated for passage in dated[:1]}
+            found = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
+        self._read |= {passage.location: found for passage in found[:1]}
         while len(self._read) > MOST_REMEMBERED:
             self._read.pop(next(iter(self._read)))
-        return dated or [hit]
+        return found or [hit]
 
 
 MOST_REMEMBERED = 200

@@ -77,7 +77,7 @@ async def files(bench: Workbench) -> None:
     folder = bench._setup.stores.data_dir / "pf"
     folder.mkdir()
     (folder / "python:memo.md").write_text(SECRET)
-    bench._tool = Combined([Folder(folder, folder / "cache"), *bench._tool._tools[1:]])
+    bench._tool = Combined([Folder(folder, folder / "cache"), *bench._tool.searched[1:]])
     assert (await bench.search("project", 5))[0][0].location == "python:memo.md"
 
 

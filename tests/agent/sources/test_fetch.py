@@ -37,18 +37,15 @@ def packed(encoding: str, body: bytes = b"not packed") -> Sent:
     return Sent(body, headers={"content-encoding": encoding})
 
 
+def moved(where: str) -> Sent:
+    return Sent(status=302, headers={"location": where})
+
+
 async def fetched(
     site: PageSite, path: str, limits: FetchLimits = SMALL, allowed: Sequence[str] = ("site.test",)
 ) -> Fetched:
     guard = AddressGuard(allowed, names(site_test="127.0.0.1", evil_test="127.0.0.1"))
     return await Fetcher(guard, limits).fetch(site.address(path, "site.test"))
-
-
-async def test_a_page_is_fetched_under_its_own_name():
-    with PageSite({"/a?b=1": Sent("hello", kind="text/plain")}) as site:
-        page = await fetched(site, "/a?b=1")
-        assert site.asked == [(f"site.test:{site.port}", "/a?b=1")]
-    assert page == Fetched(site.address("/a?b=1", "site.test"), "text/plain", b"hello")
 
 
 async def test_the_connection_goes_to_numbers_that_were_checked_whatever_comes_after():
@@ -74,31 +71,26 @@ async def test_the_connection_goes_to_numbers_that_were_checked_whatever_comes_a
 
 
 async def test_a_redirect_is_followed_and_what_was_packed_stays_so_under_the_last_address():
-    with PageSite(
-        {
-            "/old": Sent(status=301, headers={"location": "/new#part"}),
-            "/new": packed("gzip", gzip.compress(b"the page")),
-        }
-    ) as site:
+    sent = packed("gzip", gzip.compress(b"the page"))
+    with PageSite({"/old": moved("/new?b=1#part"), "/new?b=1": sent}) as site:
         page = await fetched(site, "/old")
-    assert page.address == site.address("/new", "site.test")
-    assert (page.packing, gzip.decompress(page.content)) == ("gzip", b"the page")
+        host = f"site.test:{site.port}"
+        assert site.asked == [(host, "/old"), (host, "/new?b=1")], "under its own name"
+    kind = "text/html; charset=utf-8"
+    assert page == Fetched(site.address("/new?b=1", "site.test"), kind, page.content, "gzip")
+    assert gzip.decompress(page.content) == b"the page"
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:{}/secret", "//evil.test:{}/secret"])
 async def test_a_redirect_to_a_private_address_is_refused(where: str):
     with PageSite({"/secret": "private"}) as site:
-        site.pages["/old"] = Sent(status=302, headers={"location": where.format(site.port)})
+        site.pages["/old"] = moved(where.format(site.port))
         with pytest.raises(SourceError, match="private network"):
             await fetched(site, "/old")
         assert [path for _, path in site.asked] == ["/old"]
 
 
 MEGABYTE = b"x" * (1 << 20)
-
-
-def moved(where: str) -> Sent:
-    return Sent(status=302, headers={"location": where})
 
 
 @pytest.mark.parametrize(
