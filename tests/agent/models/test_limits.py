@@ -62,13 +62,6 @@ def test_an_address_is_shown_without_credentials_and_this_machines_own_are_known
     assert (endpoint.url, endpoint.host, endpoint.loopback) == (url, host, loopback)
 
 
-def test_credentials_become_a_header_that_repr_hides() -> None:
-    endpoint = Endpoint.parse("http://ann:p%40ss@host/v1")
-    assert endpoint.basic == "Basic YW5uOnBAc3M="
-    assert "YW5u" not in repr(endpoint)
-    assert Endpoint.parse("http://host/v1").basic is None
-
-
 @pytest.mark.parametrize("address", ["localhost:8080", "ftp://host/v1", "http://", "http://h:x/"])
 def test_what_is_no_http_address_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(SettingsError) as caught:

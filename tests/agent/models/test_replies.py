@@ -1,6 +1,8 @@
 import pytest
 
+from rubricem.agent.models.llama import shares
 from rubricem.agent.models.replies import looping
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.text import split_thinking
 
 PROSE = (
@@ -46,3 +48,12 @@ def test_no_piece_of_an_opened_thought_is_ever_taken_for_text() -> None:
     whole = "<think>why not</think>because"
     seen = [split_thinking(whole[:end])[1] for end in range(len(whole) + 1)]
     assert [text for text in seen if text] == ["because"[:end] for end in range(1, 8)]
+
+
+def test_shares_are_probabilities_among_the_options_of_which_one_must_have_some():
+    # Odds of 3 to 1, far down in the vocabulary's tail.
+    low, high = -1000.0 - 1.0986122886681098, -1000.0
+    assert shares([low, high]) == pytest.approx((0.25, 0.75))
+    assert shares([-3.0, None]) == (1.0, 0.0)
+    with pytest.raises(PolicyError, match="none of the options"):
+        shares([None, None])

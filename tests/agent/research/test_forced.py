@@ -18,7 +18,7 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
-from rubricem.agent.transcript.scaffold import find_violation, parse, rounds, tool_call, turn_faults
+from rubricem.agent.transcript.scaffold import find_violation, parse, rounds, turn_faults
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
@@ -87,14 +87,6 @@ async def test_no_slot_can_break_the_tags(tmp_path_factory: pytest.TempPathFacto
     assert re.fullmatch(rf"think structured_plan {search}+review answer", tags), tags
     written = rounds(run.trajectory("t"))
     assert all(turn.find_misplaced(number) == [] for number, turn in enumerate(written, start=1))
-
-
-async def test_the_question_is_searched_where_the_plan_has_no_look_up(tmp_path: Path):
-    search = FixedSearch()
-    run = await forced(tmp_path, Filling(plan=" "), search)
-    assert all(query.startswith((QUESTION, "unbounded")) for query in search.queries)
-    call = tool_call("".join(s.text for s in run.segments if s.turn == 1))
-    assert call is not None and call.query.startswith(QUESTION)
 
 
 async def test_a_part_that_nothing_answers_is_searched_in_its_words_and_the_models(tmp_path: Path):

@@ -4,22 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem.agent.research.lookups import END, Finding, Lookups, parts_grammar, read_parts
+from rubricem.agent.research.lookups import END, Lookups, parts_grammar, read_parts
 from rubricem.agent.research.tuned import TUNED
 from tests.support.gbnf import accepts
 
 QUESTION = "Why does dough need salt, and what happens without it?"
-PARTS = ("Why does dough need salt?", "What happens without it?")
-
-
-def finding(chance: float = 0.9, source: str = "S1") -> Finding:
-    return Finding("It holds the gas.", source, "Salt holds the gas.", chance)
-
-
-def begun() -> Lookups:
-    lookups = Lookups()
-    lookups.begin(QUESTION, PARTS)
-    return lookups
 
 
 @pytest.mark.parametrize(
@@ -63,26 +52,9 @@ def test_any_text_is_read_as_parts(text: str):
     assert 0 < len(read_parts(text, QUESTION)) <= TUNED.parts
 
 
-def test_each_part_is_searched_once_after_the_question_and_those_left_in_turn():
-    lookups = begun()
-    assert lookups.at == 0, "the question itself"
-    assert (lookups.open, lookups.next()) == ([1, 2], 1)
-    lookups.found[1] = finding()
-    assert (lookups.open, lookups.next()) == ([2], 2)
-    lookups.searched.add(2)
-    assert (lookups.open, lookups.next()) == ([2], None)
-
-
-def test_an_exact_answer_that_is_certain_leaves_nothing_open():
-    lookups = begun()
-    lookups.whole = finding(TUNED.certain - 0.1)
-    assert lookups.open == [1, 2]
-    lookups.whole = finding(TUNED.certain)
-    assert lookups.open == []
-
-
 def test_a_search_shows_what_was_not_read_for_the_part():
-    lookups = begun()
+    lookups = Lookups()
+    lookups.begin(QUESTION, ("Why does dough need salt?", "What happens without it?"))
     lookups.show(["S1", "S2", "S3", "S4", "S5", "S6"])
     assert len(lookups.shown) == TUNED.read_first
     lookups.at = 1
@@ -90,14 +62,3 @@ def test_a_search_shows_what_was_not_read_for_the_part():
     assert lookups.shown == ("S1", "S2")
     lookups.show(["S2", "S3", "S4", "S5", "S6"])
     assert lookups.shown == ("S3", "S4", "S5") and len(lookups.shown) == TUNED.read
-
-
-@pytest.mark.parametrize(("whole", "least"), [(False, TUNED.supported), (True, TUNED.certain)])
-def test_what_is_drafted_and_what_is_pointed_to_are_certain_from_thresholds_of_their_own(
-    whole: bool, least: float
-):
-    for chance in (least, least - 0.01):
-        lookups = begun()
-        answer = finding(chance)
-        lookups.whole = answer if whole else None
-        assert lookups.certain(answer) is (chance >= least)

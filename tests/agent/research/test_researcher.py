@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.research.researcher import STARTING
-from rubricem.agent.research.setup import open_researcher, reserve
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.events import (
     Event,
     RunFinished,
@@ -141,25 +137,6 @@ def test_what_is_no_question_is_refused_and_space_around_one_goes(question: str)
     with pytest.raises(SettingsError):
         check_question(question)
     assert check_question("  What?\n") == "What?"
-
-
-def test_a_thread_is_reserved_before_any_work(tmp_path: Path):
-    setup = setup_of(load_settings({"base_url": "http://127.0.0.1:9/v1", "data_dir": tmp_path}))
-    assert reserve(setup, "t", QUESTION).question == QUESTION
-    assert (tmp_path / "runs" / "t" / "request.json").exists()
-
-
-async def test_clients_are_built_from_settings_and_closed(tmp_path: Path):
-    (tmp_path / "a.md").write_text("# Cache\n\nAn unbounded cache never evicts.\n")
-    flags = {"source": (str(tmp_path),), "data_dir": tmp_path / ".data"}
-    with ScriptedServer(RUN) as server:
-        flags |= {"base_url": server.base_url, "extra_body": {"temperature": 0.3}}
-        async with open_researcher(setup_of(load_settings(flags))) as researcher:
-            assert isinstance(researcher.policy, ChatWriter)
-            run = await researcher.ask(replace(researcher.template, question=QUESTION))
-        body = server.requests[0].body
-    assert run.status is Status.FINISHED
-    assert (body["model"], body["temperature"]) == ("scripted", 0.3)
 
 
 def for_ever(body: object, number: int) -> str:
