@@ -161,6 +161,20 @@ class ScriptedPolicy(Policy):
         )
 
 
+class Returned:
+    """A `PageReader` that returns one passage, or fails with a reason."""
+
+    def __init__(self, passage: Passage | None = None, reason: str = "") -> None:
+        self.passage, self.reason = passage, reason
+        self.asked: list[str] = []
+
+    async def read(self, address: str) -> list[Passage]:
+        self.asked.append(address)
+        if self.passage is None:
+            raise SourceError(self.reason)
+        return [self.passage]
+
+
 class FixedRecaller:
     """A `Recaller` that gives blocks by script, and remembers what it was asked."""
 

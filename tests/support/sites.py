@@ -207,7 +207,7 @@ def article(title: str, *paragraphs: str) -> str:
     )
 
 
-PARTS = (b"GGUF" + bytes(range(256)) * 40, b"middle " * 900, b"end " * 500)
+PARTS = (b"GGUF" + bytes(range(256)) * 40, b"the end " * 1000)
 WHOLE = b"".join(PARTS)
 
 

@@ -4,6 +4,7 @@ Some die, lie about their ids, or leave out what they were asked for.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,38 +133,25 @@ def is_retokenised(reply: Completion) -> bool:
     return reply.retokenised and reply.logprobs is None and ids == OWN_IDS
 
 
-def one_higher(event: Json) -> None:
-    if "token_ids" in choice(event):
-        choice(event)["token_ids"] = [one + 1 for one in choice(event)["token_ids"]]
+def telling(of: int | None = None, **told: Any) -> Callable[[Json], None]:
+    """Changes what events with ids tell, or the one with this id."""
 
+    def change(event: Json) -> None:
+        ids = choice(event).get("token_ids")
+        if ids is not None and of in (None, *ids):
+            choice(event).update(told)
 
-def no_ids(event: Json) -> None:
-    choice(event).pop("token_ids", None)
-
-
-def second_lost(event: Json) -> None:
-    if choice(event).get("token_ids") == [127]:
-        choice(event).update(token_ids=[], logprobs=None)
-
-
-def other_words(event: Json) -> None:
-    if choice(event).get("token_ids") == [64]:
-        choice(event)["logprobs"]["tokens"] = ["z"]
-
-
-def bare(event: Json) -> None:
-    if "token_ids" in choice(event):
-        choice(event)["logprobs"] = None
+    return change
 
 
 @pytest.mark.parametrize(
     ("change", "decoded"),
     [
-        (one_higher, "gür <b>"),
-        (no_ids, "für <a>"),
-        (second_lost, "f\ufffdr <a>"),
-        (other_words, None),
-        (bare, None),
+        (telling(token_ids=[1]), "gür <b>"),
+        (telling(token_ids=[]), "für <a>"),
+        (telling(127, token_ids=[], logprobs=None), "f\ufffdr <a>"),
+        (telling(64, logprobs={"tokens": ["z"], "token_logprobs": [-0.75]}), None),
+        (telling(logprobs=None), None),
     ],
     ids=["other ids", "no ids", "one id lost", "other words, no decoder", "nothing said of them"],
 )
@@ -180,11 +168,7 @@ async def test_ids_that_are_not_shown_to_be_the_texts_are_replaced_marked_and_co
 
 @pytest.mark.parametrize("left", [None, {"tokens": ["f"], "token_logprobs": [None]}])
 async def test_ids_without_logprobs_stand_without_and_are_counted(left: Json | None):
-    def nothing(event: Json) -> None:
-        if choice(event).get("token_ids") == [69]:
-            choice(event)["logprobs"] = left
-
-    reply = await written_by(vllm(nothing))
+    reply = await written_by(vllm(telling(69, logprobs=left)))
     assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
     assert reply.logprobs is None and not reply.retokenised
     assert reply.token_ends == (1, 1, 2, 3, 5, 6, 7) or left is None

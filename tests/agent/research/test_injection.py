@@ -24,7 +24,6 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller, reference_block
 from rubricem.agent.transcript.question import Found, tool_output
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Decoding, Passage, Sampling, Status, Trajectory
 from rubricem.memory.text import printable
 from tests.agent.learning.test_reflect import GOOD
@@ -41,6 +40,7 @@ from tests.support.banks import bank_in, reflection
 from tests.support.policies import (
     BROWSED,
     FixedSearch,
+    Returned,
     answer,
     browsed,
     contents,
@@ -106,20 +106,6 @@ def claims(run: Trajectory) -> list[tuple[str, tuple[str, ...]]]:
         for piece in cited_answer(run).pieces
         if isinstance(piece, Cited)
     ]
-
-
-class Returned:
-    """A `PageReader` that returns one passage, or fails with a reason."""
-
-    def __init__(self, passage: Passage | None = None, reason: str = "") -> None:
-        self.passage, self.reason = passage, reason
-        self.asked: list[str] = []
-
-    async def read(self, address: str) -> list[Passage]:
-        self.asked.append(address)
-        if self.passage is None:
-            raise SourceError(self.reason)
-        return [self.passage]
 
 
 async def carried(folder: Path, text: str) -> tuple[Trajectory, list[str]]:

@@ -34,6 +34,7 @@ from tests.agent.research.test_deep import PLAN, investigate, scripted
 from tests.support.policies import (
     FixedRecaller,
     FixedSearch,
+    Returned,
     ScriptedPolicy,
     answer,
     client,
@@ -299,15 +300,7 @@ async def test_a_person_decides_on_what_else_is_sent(tmp_path: Path):
 
 
 async def test_a_private_address_is_not_opened_and_a_private_host_is_no_service(tmp_path: Path):
-    class Pages:
-        def __init__(self) -> None:
-            self.asked = list[str]()
-
-        async def read(self, address: str) -> list[Passage]:
-            self.asked.append(address)
-            return [PUBLIC]
-
-    pages = Pages()
+    pages = Returned(PUBLIC)
     inside = Passage("Wiki", "http://wiki.local/merger", "", "The merger of Orlivar.")
     lead = Passage("Tracker", "https://evil.example/?q=zebrafish", "", "A note.")
     tool = Combined([FixedSearch([lead, PRIVATE]), Outward(Web([PUBLIC, inside]), ["wiki.local"])])
