@@ -147,8 +147,12 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
 
 
 def json_response(value: Mapping[str, Any], status: str = "200 OK") -> bytes:
-    body = json.dumps(value).encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return page_response(json.dumps(value), "application/json", status)
+
+
+def page_response(text: str, kind: str = "text/html", status: str = "200 OK") -> bytes:
+    body = text.encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 
@@ -159,12 +163,6 @@ STREAM_HEAD = (
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def page_response(html: str) -> bytes:
-    body = html.encode()
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}"
-    return head.encode() + b"\r\n\r\n" + body
 
 
 Calls = Sequence[Mapping[str, Any]]

@@ -155,5 +155,6 @@ def attempt_reader(model: JudgeModel, rubric: str = "") -> AttemptReader:
 
 
 def reflection_judge(model: JudgeModel) -> ReflectionJudge:
-    local = isinstance(model, LocalModel)
-    return ChoiceReflectionJudge(model) if local else ChatReflectionJudge(model)
+    if isinstance(model, LocalModel):
+        return ChoiceReflectionJudge(model)
+    return ChatReflectionJudge(model)

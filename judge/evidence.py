@@ -18,7 +18,7 @@ from itertools import chain
 from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import BY_RULES, Author, Segment, Source, Stage, Trajectory
-from rubricem.memory.screening import words_of
+from rubricem.memory.screening import runs_of, words_of
 from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 
 ALL = tuple(Stage)
@@ -279,8 +279,8 @@ def cited_in(text: str) -> list[str]:
 def copied_share(text: str, sources: str) -> float:
     """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
     words, copied = words_of(text), set[int]()
-    known = frozenset(_runs(words_of(sources), COPIED_WORDS))
-    for at, run in enumerate(_runs(words, COPIED_WORDS)):
+    known = frozenset(runs_of(words_of(sources), COPIED_WORDS))
+    for at, run in enumerate(runs_of(words, COPIED_WORDS)):
         if run in known:
             copied.update(range(at, at + COPIED_WORDS))
     return len(copied) / len(words) if words else 0.0
@@ -312,7 +312,3 @@ def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
 
 def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segment]:
     return (s for s in stage_segments(trajectory, stage) if s.author is author)
-
-
-def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[i:] for i in range(length)), strict=False)

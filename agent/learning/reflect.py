@@ -309,7 +309,10 @@ class Parsed:
         Thinking, and what else stands around the blocks, is no part of it.
         """
         body = re.sub(
-            rf"</?(?:{RUBRICS}|{TAKEAWAYS})>", _lowered, split_thinking(text)[1], flags=re.I
+            rf"</?(?:{RUBRICS}|{TAKEAWAYS})>",
+            lambda tag: tag[0].lower(),
+            split_thinking(text)[1],
+            flags=re.I,
         )
         found = {
             tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)
@@ -317,10 +320,6 @@ class Parsed:
         blocks = {tag: block[1].strip() for tag, block in found.items() if block}
         fault = "It was cut off before its end." if cut_off else _fault(body, blocks)
         return cls(blocks.get(RUBRICS, ""), blocks.get(TAKEAWAYS, ""), fault)
-
-
-def _lowered(tag: re.Match[str]) -> str:
-    return tag[0].lower()
 
 
 def _fault(body: str, blocks: Mapping[str, str]) -> str:

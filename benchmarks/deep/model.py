@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -74,8 +74,12 @@ class Model:
 
     def found(self, text: str) -> dict[Fact, str]:
         """The facts in the snippets of a text, each with the source that it stands in."""
+        return self._stated((source, body) for source, body in _SNIPPET.findall(text))
+
+    def _stated(self, parts: Iterable[tuple[str, str]]) -> dict[Fact, str]:
+        """The facts in some texts, each with the first source that states it."""
         found = dict[Fact, str]()
-        for source, body in _SNIPPET.findall(text):
+        for source, body in parts:
             flat = f" {' '.join(words(body))} "
             for told, fact in self._facts:
                 if told in flat:
@@ -89,13 +93,7 @@ class Model:
 
     def reported(self, text: str) -> dict[Fact, str]:
         """The facts that reports of investigations state."""
-        found = dict[Fact, str]()
-        for said, source in _REPORTED.findall(text):
-            flat = f" {' '.join(words(said))} "
-            for told, fact in self._facts:
-                if told in flat:
-                    found.setdefault(fact, source)
-        return found
+        return self._stated((source, said) for said, source in _REPORTED.findall(text))
 
     def _lead(self, messages: Messages) -> str:
         whole = "\n".join(str(m["content"]) for m in messages[1:] if m["role"] == "user")

@@ -262,11 +262,11 @@ def find_copied(text: str, sources: Sequence[str]) -> Copied:
     words = words_of(text)
     said = [words_of(sentence) for sentence in sentences(text)]
     orders = [" ".join(s) for s in said if len(s) >= SENTENCE_WORDS and not _WORK.isdisjoint(s)]
-    shingles = list(_runs(words))
+    shingles = list(runs_of(words))
     wanted, known, order = frozenset(shingles), set[tuple[str, ...]](), ""
     for source in sources if words else ():
         read = words_of(source)
-        known |= wanted.intersection(_runs(read))
+        known |= wanted.intersection(runs_of(read))
         whole = f" {' '.join(read)} "
         order = order or next((said for said in orders if f" {said} " in whole), "")
     start, end = _longest([shingle in known for shingle in shingles])
@@ -286,8 +286,9 @@ def words_of(text: str) -> list[str]:
     return _COMPARED.findall(plain.casefold())
 
 
-def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[i:] for i in range(SHINGLE)), strict=False)
+def runs_of(words: Sequence[str], length: int = SHINGLE) -> Iterator[tuple[str, ...]]:
+    """Each so many words in a row."""
+    return zip(*(words[i:] for i in range(length)), strict=False)
 
 
 def _longest(hits: Sequence[bool]) -> tuple[int, int]:

@@ -6,21 +6,14 @@ from io import BytesIO
 
 import pytest
 from lxml import etree
-from pypdf import PdfReader
 
 from benchmarks.reading.__main__ import Outcome, Text, items_of
 from benchmarks.reading.cases import Value, files
-from benchmarks.reading.formats import block_of, kinds, repeated
-from benchmarks.reading.layouts import pdf, xlsx
+from benchmarks.reading.formats import repeated
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import Input
 
 FILES = {file.name: file for file in files()}
-
-
-def part(content: bytes, name: str) -> etree._Element:
-    with zipfile.ZipFile(BytesIO(content)) as package:
-        return etree.fromstring(package.read(name))
 
 
 def test_there_are_enough_files_and_values_of_every_kind():
@@ -55,33 +48,6 @@ def test_what_a_file_says_is_read(name: str):
     headings = [section.heading for section in document.sections]
     text = Text((), document.title, headings, [section.text for section in document.sections])
     assert [value for value in READ[name] if text.becomes(value) is not Outcome.RIGHT] == []
-
-
-def test_what_a_kind_of_file_cannot_hold_is_left_out_with_its_values():
-    assert block_of(kinds()["md"], ("table", "place|try / v Hull|1 / ^|2")) == ""
-    assert "rowspan" in block_of(kinds()["html"], ("table", "place|try / v Hull|1 / ^|2"))
-    assert block_of(kinds()["rst"], ("para", "a {del b}c")) == ""
-    wide = block_of(kinds()["docx"], ("table", "> all|<|< / a|b|c"))
-    assert wide.count("<w:tc>") == 4 and 'w:val="3"' in wide
-
-
-def test_sheets_hold_numbers_with_formats_formulas_and_merges():
-    sheet = part(xlsx("a|b\n0.42 s1|9=3*3\n|=1+1\nmerge A1:B1"), "xl/worksheets/sheet1.xml")
-    cells = {c.get("r"): c for c in sheet.iter("{*}c")}
-    assert [*cells] == ["A1", "B1", "A2", "B2", "B3"]
-    assert cells["A2"].get("s") == "1" and cells["A2"].findtext("{*}v") == "0.42"
-    assert cells["B2"].findtext("{*}v") == "9" and cells["B3"].findtext("{*}v") is None
-    assert [c.get("ref") for c in sheet.iter("{*}mergeCell")] == ["A1:B1"]
-
-
-def test_pages_hold_what_is_drawn_and_a_locked_file_does_not_tell_it():
-    read = PdfReader(BytesIO(pdf("title A\n40 700 e\N{LATIN SMALL LIGATURE FFI}cient\npage\nscan")))
-    assert [page.extract_text() for page in read.pages] == [
-        "e\N{LATIN SMALL LIGATURE FFI}cient",
-        "",
-    ]
-    assert read.metadata is not None and read.metadata.title == "A"
-    assert PdfReader(BytesIO(pdf("locked\n40 700 a"))).is_encrypted
 
 
 def test_texts_are_in_the_encoding_that_they_are_named_for():
