@@ -29,14 +29,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.report import Value, emit
+from benchmarks.report import Value, emit, with_interval
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls
 from rubricem.agent.reports.cited import DOUBTS, cited_answer
 from rubricem.agent.reports.rules import Pair, likely_finding
 from rubricem.agent.reports.verifier import AnswerVerifier, ChoiceChecker, finding_at
 from rubricem.agent.settings import load_settings
-from rubricem.judge.evaluation.report import share
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     CitationSupport,
@@ -138,7 +137,9 @@ def figures(judged: Sequence[Judged]) -> dict[str, Value]:
     values |= _measure(judged, "doubt_", lambda verdict: verdict in doubted)
     for kind, right in RIGHT.items():
         those = [j for j in judged if j.case.kind == kind]
-        values |= _share(f"{kind}_recall", sum(j.verdict == right for j in those), len(those))
+        values |= with_interval(
+            f"{kind}_recall", sum(j.verdict == right for j in those), len(those)
+        )
     return values
 
 
@@ -148,15 +149,8 @@ def _measure(
     said = [j for j in judged if positive(j.verdict)]
     right = [j for j in judged if positive(j.case.right)]
     hits = sum(positive(j.case.right) for j in said)
-    precision = _share(f"{prefix}precision", hits, len(said))
-    return precision | _share(f"{prefix}recall", hits, len(right))
-
-
-def _share(name: str, hits: int, count: int) -> dict[str, Value]:
-    """None where there is nothing of which it is a share."""
-    found = share(hits, count)
-    values = {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-    return {key: None if value is None else round(value, 3) for key, value in values.items()}
+    precision = with_interval(f"{prefix}precision", hits, len(said))
+    return precision | with_interval(f"{prefix}recall", hits, len(right))
 
 
 _CITE = re.compile(r'(<cite id="S\d+")(?: planted="(\w+)")?>')

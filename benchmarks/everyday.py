@@ -37,8 +37,7 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser
-from rubricem.judge.evaluation.report import share
+from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser, with_interval
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
@@ -156,13 +155,7 @@ def figures(
     for key in ("pattern", "cited", "fact_cited"):
         values[f"{key}_share"] = round(sum(graded[key] for graded in grades) / count, 3)
     if all(verdicts):
-        interval = share(sum(useful), count)
-        low, high = interval.low, interval.high
-        values["useful_and_cited_share"] = round(sum(useful) / count, 3)
-        values |= {
-            "useful_and_cited_share_low": round(low, 3),
-            "useful_and_cited_share_high": round(high, 3),
-        }
+        values |= with_interval("useful_and_cited_share", sum(useful), count)
         doubted = [u for u, n in zip(useful, unsure, strict=True) if n]
         values["useful_and_cited_not_certain"] = f"{sum(doubted)} of {len(doubted)}"
         for name in dict.fromkeys(question["source"] for question in questions):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rubricem.judge.evaluation.report import share
+
 RESULTS = Path(__file__).parent / "results"
 """where what was measured at length is kept, and committed"""
 Value = float | int | str | bool | None
@@ -43,6 +45,13 @@ def number(values: Mapping[str, Value], name: str) -> float:
     """A value as a number; NaN, which meets no target, where it is none."""
     value = values.get(name)
     return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def with_interval(name: str, hits: float, count: int) -> dict[str, Value]:
+    """A share, None of nothing, with the ends of its 95% interval (Wilson's)."""
+    found = share(hits, count)
+    values = {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    return {key: None if value is None else round(value, 3) for key, value in values.items()}
 
 
 def emit(

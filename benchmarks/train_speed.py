@@ -3,25 +3,163 @@
     python -m benchmarks.train_speed [--quick | --full] [--adaptation lora|full] [--out FILE]
     python -m benchmarks.train_speed --device cuda [--model 0.5b]
 
-It trains a random Qwen2 on one window of rows of uneven lengths, in a process of its own
-(`benchmarks.train_speed_arm`): rows padded side by side and one by one, and how a step grows with
+It trains a random Qwen2 on one window of rows of uneven lengths, in a process of its own for each
+arm: rows padded side by side and one by one, and how a step grows with
 their length and number. A step's time is in seconds of its process alone, which what else the
 machine does hardly changes. Memory is the peak of the process's resident set over what it held when
 the model was loaded. The first step is not counted. `--full` keeps the report in
 benchmarks/results; run it on an idle machine.
 """
 
+import asyncio
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, replace
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from benchmarks.report import RESULTS, Value, emit, sized_parser
-from benchmarks.train_speed_arm import Arm, Measured, write_model
+from rubricem.training.local.local_config import TrainConfig, check_config
+from rubricem.training.local.session import open_session
+from rubricem.training.objective.batch import cut
+from rubricem.training.rows.row import TrainRow, Window
+
+PROMPT_SHARE, TOOL_SHARE, GROUP = 4, 0.2, 4
+"""a row's prompt is a quarter of it, a tool wrote a fifth of the rest; rows of a group"""
+RATE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What one process does."""
+
+    hidden: int
+    layers: int
+    words: int
+    rows: int
+    shortest: int
+    longest: int
+    """tokens of a row, in even steps from the shortest"""
+    steps: int
+    layout: str = "one_by_one"
+    """or `padded`, four rows side by side"""
+    adaptation: str = "lora"
+    model: str = ""
+    """the folder of the weights"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What all its steps took."""
+
+    seconds: list[float]
+    """of each step, of this process alone, which no other one on the machine adds to"""
+    peak_mib: float
+    """of the resident set, over what it was with the model loaded and nothing trained"""
+    tokens: int
+    """read in one step, padding not counted"""
+    padding: float
+    """share of the positions that were computed for no row"""
+
+
+def window(arm: Arm) -> Window:
+    """Rows of uneven lengths, in no order of them."""
+    dice = random.Random(0)
+    stride = (arm.longest - arm.shortest) / max(arm.rows - 1, 1)
+    lengths = [round(arm.shortest + stride * number) for number in range(arm.rows)]
+    dice.shuffle(lengths)
+    return tuple(_row(number, length, arm, dice) for number, length in enumerate(lengths))
+
+
+def _row(number: int, length: int, arm: Arm, dice: random.Random) -> TrainRow:
+    prompt = length // PROMPT_SHARE
+    middle = prompt + (length - prompt) // 2
+    tool = range(middle, middle + round((length - prompt) * TOOL_SHARE))
+    mask = tuple(int(place >= prompt and place not in tool) for place in range(length))
+    advantage = 1.0 if number % 2 else -1.0
+    return TrainRow(
+        id=f"row{number}",
+        group=f"group{number // GROUP}",
+        trajectory=f"t{number}",
+        objective="policy",
+        policy_version="v",
+        ids=tuple(dice.randrange(arm.words) for _ in range(length)),
+        prompt_tokens=prompt,
+        loss_mask=mask,
+        advantages=tuple(advantage * on for on in mask),
+        behaviour_logprobs=tuple(-9.0 * on for on in mask),
+        stages=tuple(place * 4 // length for place in range(length)),
+    )
+
+
+def write_model(folder: Path, arm: Arm) -> None:
+    """A random Qwen2 as transformers saves it."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=arm.words,
+        hidden_size=arm.hidden,
+        intermediate_size=arm.hidden * 11 // 4,
+        num_hidden_layers=arm.layers,
+        num_attention_heads=arm.hidden // 32,
+        num_key_value_heads=arm.hidden // 64,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def _config(arm: Arm, folder: Path) -> TrainConfig:
+    (folder / "rows.jsonl").touch()
+    lora = {"rank": 16, "alpha": 32.0} if arm.adaptation == "lora" else {}
+    values: dict[str, Any] = {
+        "out": "out",
+        "rows": ["rows.jsonl"],
+        "model": arm.model,
+        "adaptation": arm.adaptation,
+        "learning_rate": RATE,
+        "dtype": "float32",
+        "micro_batch": 4 if arm.layout == "padded" else 1,
+        "save_every": arm.steps + 1,
+    }
+    return check_config(values | lora, folder, TrainConfig)
+
+
+def memory_mib(line: str) -> float:
+    """A line of this process's status: VmRSS, what is in memory, or VmHWM, the most that was."""
+    told = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(told.partition(f"{line}:")[2].split()[0]) / 1024
+
+
+async def measure(arm: Arm, folder: Path) -> Measured:
+    config, rows, seconds = _config(arm, folder), window(arm), list[float]()
+    async with open_session(config, "ss-grpo", lambda line: None) as session:
+        _ = session.learner  # is loaded
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        base = memory_mib("VmRSS")
+        for _ in range(arm.steps):
+            began = time.process_time()
+            await asyncio.to_thread(session.step, rows, RATE)
+            seconds.append(time.process_time() - began)
+        peak = memory_mib("VmHWM") - base
+    return Measured(seconds, peak, sum(len(row.ids) for row in rows), _padding(rows, arm))
+
+
+def _padding(rows: Window, arm: Arm) -> float:
+    """The share of positions that no row has."""
+    parts = cut(rows, 4 if arm.layout == "padded" else 1)
+    computed = sum(len(part) * max(len(row.ids) for row in part) for part in parts)
+    return 1 - sum(len(row.ids) for row in rows) / computed
+
 
 QUICK = Arm(hidden=256, layers=4, words=4096, rows=6, shortest=120, longest=400, steps=4)
 FULL = Arm(hidden=256, layers=6, words=8192, rows=8, shortest=200, longest=800, steps=6)
@@ -31,7 +169,7 @@ GROWTH = 2.5
 
 def run(arm: Arm) -> tuple[float, Measured]:
     """The median of a counted step's seconds, and what all took. Raises where the process fails."""
-    command = (sys.executable, "-m", "benchmarks.train_speed_arm", json.dumps(asdict(arm)))
+    command = (sys.executable, "-m", "benchmarks.train_speed", "--arm", json.dumps(asdict(arm)))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found = Measured(**json.loads(done.stdout))
@@ -69,11 +207,9 @@ def growth(arm: Arm) -> dict[str, Value]:
 
 def measure_gpu(model: str, out: Path) -> None:
     """See `benchmarks.train_speed_gpu`."""
-    import torch
+    from benchmarks.train_speed_gpu import LEAST, MOST, measure_on
 
-    from benchmarks.train_speed_gpu import LEAST, MOST, measure
-
-    values = measure(model, "cuda")
+    values = measure_on(model, "cuda")
     how = f"{model}, bfloat16, torch {torch.__version__}, {torch.cuda.get_device_name()}"
     emit("train_speed", values, how, out, least=LEAST, most=MOST)
 
@@ -84,7 +220,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--model", default="0.5b", help="what a GPU trains and samples from")
     parser.add_argument("--out", type=Path, help="where to write the report (JSON)")
+    parser.add_argument("--arm", help="what one process is told to do; it prints a `Measured`")
     asked = parser.parse_args()
+    if asked.arm:
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as folder:
+            done = asyncio.run(measure(Arm(**json.loads(asked.arm)), Path(folder)))
+        return print(json.dumps(asdict(done)))
     if asked.device == "cuda":
         return measure_gpu(asked.model, asked.out or RESULTS / "train_speed_gpu.json")
     kept = RESULTS / f"train_speed_{asked.adaptation}.json" if asked.full else None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.report import Value
-from benchmarks.train_speed_arm import RATE, Arm, window
+from benchmarks.train_speed import RATE, Arm, window
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.learner import Learner
@@ -170,7 +170,7 @@ def continuous(path: Path, clock: Clock, count: int, tell: Callable[..., None]) 
     tell(**{f"continuous_tokens_s_{count}": round(written / took), f"continuous_s_{count}": took})
 
 
-def measure(model: str, device: str, at_once: Sequence[int] = AT_ONCE) -> dict[str, Value]:
+def measure_on(model: str, device: str, at_once: Sequence[int] = AT_ONCE) -> dict[str, Value]:
     """All of it; what fails is told and left out."""
     clock, found = Clock(torch.device(device)), dict[str, Value]()
     path = asyncio.run(WeightsStore(weights_dir()).model_files(model)).path

@@ -35,9 +35,8 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.hops import rows_of
-from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser
+from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser, with_interval
 from rubricem.agent.sources.index import PassageCorpus
-from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Passage, SearchTool, Status
 
 QUESTIONS = Path(__file__).parent / "unanswerable_questions.jsonl"
@@ -240,9 +239,7 @@ def figures(
 
 
 def _share(name: str, hits: Sequence[bool]) -> dict[str, Value]:
-    counted = share_of(hits)
-    values = {"share": counted.value, "low": counted.low, "high": counted.high}
-    return {f"{name}_{key}": None if v is None else round(v, 3) for key, v in values.items()}
+    return with_interval(f"{name}_share", sum(hits), len(hits))
 
 
 async def main(arguments: argparse.Namespace, out: Path) -> None:
