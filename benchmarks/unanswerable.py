@@ -4,9 +4,9 @@
 
 Forty cannot be answered. 20 are our own over the installed Python libraries: a false premise, a
 parameter or a function that is not there, or what only the outside world knows. 20 are questions of
-2WikiMultihopQA (arXiv:2011.01060) that need two passages, of which the second was taken out of
-the corpus, and nothing else in it says the answer. 20 more can be answered (10 and 10) and count
-what is refused without need. Each is asked as `rubricem ask` asks it.
+2WikiMultihopQA (arXiv:2011.01060) that need two passages, of which the second is taken out of the
+corpus, and nothing else in it says the answer; they were drawn by chance. 20 more can be answered
+(10 and 10) and count what is refused without need.
 
 Right is to find no evidence, to say what is missing, or to correct the false premise. A wrong claim
 shown as fact is a cited claim that asserts what was asked (by the question's `asserts`, or the
@@ -17,12 +17,10 @@ read, `handled`, `wrong`, `why`) stands above them.
 
 import argparse
 import json
-import random
 import re
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.asked import (
@@ -34,10 +32,10 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.hops import rows_of
+from benchmarks.hops import corpus
 from benchmarks.report import RESULTS, Value, emit, kept_in, sized_parser, with_interval
 from rubricem.agent.sources.index import PassageCorpus
-from rubricem.memory.schema import Passage, SearchTool, Status
+from rubricem.memory.schema import SearchTool, Status
 
 QUESTIONS = Path(__file__).parent / "unanswerable_questions.jsonl"
 READ = RESULTS / "unanswerable_read.jsonl"
@@ -45,15 +43,6 @@ ANSWERABLE = "answerable"
 QUICK_EACH = 2
 """questions of each source, of those that can be answered and of those that cannot"""
 LEAST, MOST = {"handled_share": 0.8}, {"wrong_claims_share": 0.10, "answerable_refused_share": 0.05}
-_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
-_PLACE = rf"\b(?:in|at|near|from) (?!(?:the year |early |late |about )?\d|(?:{_MONTHS})\b)"
-ASSERTS: Mapping[str, str] = {
-    "place of birth": rf"\bborn\b[^.;]*{_PLACE}|\bbirthplace\b|\bplace of birth\b|\bnative of\b",
-    "place of death": rf"\b(?:died|death)\b[^.;]*{_PLACE}|\bplace of death\b",
-    "date of birth": r"\b(?:born|birth)\b[^;]*\d",
-    "date of death": r"\b(?:died|death)\b[^;]*\d",
-}
-"""what tells a value of a relation, of whomever; other relations have no such words"""
 _SAYS_MISSING = re.compile(
     # the sources do not say it
     r"\b(?:sources?|passages?|documentation|documents?|docs|manuals?|texts?|evidence|search(?:es)?|"
@@ -75,101 +64,6 @@ _SAYS_MISSING = re.compile(
 )
 _CONDITION = re.compile(r"\b(?:if|when|unless|whether|where|in case)\b[^,.;\n]*", re.I)
 """what a documentation says of other cases: `raises ValueError if it is not found`"""
-
-
-@dataclass(frozen=True, slots=True)
-class Hops:
-    """Multi-hop questions and the closed corpus that they are asked over."""
-
-    questions: tuple[Row, ...]
-    passages: Mapping[str, str]
-    """text by title"""
-
-
-def load_hops() -> Hops:
-    passages = {row["title"]: row["text"] for row in rows_of("passages")}
-    return Hops(tuple(rows_of("questions")), passages)
-
-
-def hop_questions(
-    hops: Hops, seed: int = 0, count: int = 20, answerable: int = 10
-) -> tuple[list[Row], Mapping[str, str]]:
-    """Questions of two hops, half of each split, and the corpus without the second passages.
-
-    Of the first `count` the second passage is gone, and no other passage has both the name that
-    it was about and the answer; every first passage is still there. The `answerable` ones have
-    both passages. The same seed gives the same questions.
-    """
-    drawn = random.Random(seed)
-    two = [q for q in hops.questions if _two_hops(q, hops.passages)]
-    drawn.shuffle(two)
-    cut: list[Row] = []
-    for split in ("train", "dev"):
-        cut += _cut(two, hops.passages, split, count // 2, cut)
-    gone = {q["gold"][1] for q in cut}
-    whole: list[Row] = []
-    for split in ("train", "dev"):
-        free = [q for q in two if q["split"] == split and q not in cut]
-        whole += [q for q in free if not gone & set(q["gold"])][: answerable // 2]
-    rows = [_hop_row(q, "hop") for q in cut] + [_hop_row(q, ANSWERABLE) for q in whole]
-    return rows, {title: text for title, text in hops.passages.items() if title not in gone}
-
-
-def _two_hops(question: Row, passages: Mapping[str, str]) -> bool:
-    gold = question.get("gold") or ()
-    return (
-        question["type"] == "compositional"
-        and len(set(gold)) == len(gold) == 2
-        and all(title in passages for title in gold)
-        and question["evidence"][1][1] in ASSERTS
-    )
-
-
-def _cut(
-    questions: Sequence[Row],
-    passages: Mapping[str, str],
-    split: str,
-    count: int,
-    chosen: Sequence[Row],
-) -> Iterator[Row]:
-    """So many whose second passage can go without taking another chosen one's passages."""
-    first = {q["gold"][0] for q in chosen}
-    second = {q["gold"][1] for q in chosen}
-    for question in questions:
-        start, end = question["gold"]
-        clash = end in first | second or start in second
-        if not count or question["split"] != split or clash or _told_twice(question, passages):
-            continue
-        first.add(start)
-        second.add(end)
-        count -= 1
-        yield question
-
-
-def _told_twice(question: Row, passages: Mapping[str, str]) -> bool:
-    """Whether another passage names the second one's subject and the answer, or the first does."""
-    start, end = question["gold"]
-    name, answer = re.sub(r" \(.*\)", "", end).casefold(), question["answer"].casefold()
-    return answer in passages[start].casefold() or any(
-        answer in text.casefold() and name in text.casefold()
-        for title, text in passages.items()
-        if title != end
-    )
-
-
-def _hop_row(question: Row, kind: str) -> Row:
-    """A question in the form of our own ones.
-
-    What can be answered is told by the place without its state, or by the year of the date.
-    """
-    relation, answer = question["evidence"][1][1], question["answer"]
-    row = {key: question[key] for key in ("id", "question", "split", "gold")}
-    row |= {"source": "hops", "kind": kind}
-    if kind == ANSWERABLE:
-        years = re.findall(r"\d{3,4}", answer) if relation.startswith("date") else []
-        fact = years[-1] if years else answer.partition(",")[0]
-        return row | {"pattern": rf"\b{re.escape(fact)}\b"}
-    return row | {"asserts": rf"\b{re.escape(answer)}\b|{ASSERTS[relation]}"}
 
 
 def says_missing(text: str) -> bool:
@@ -244,9 +138,8 @@ def _share(name: str, hits: Sequence[bool]) -> dict[str, Value]:
 
 async def main(arguments: argparse.Namespace, out: Path) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "kind")
-    made, corpus = hop_questions(load_hops())
-    questions += made
-    passages = [Passage(title, title, "", text) for title, text in corpus.items()]
+    gone = {q["gold"][1] for q in questions if q["kind"] == "hop"}
+    passages = [passage for passage in corpus() if passage.title not in gone]
     indexes = arguments.work / "data" / "indexes"
     sources: dict[str, str | SearchTool] = {
         "python": "python",
@@ -264,7 +157,7 @@ async def main(arguments: argparse.Namespace, out: Path) -> None:
     emit(
         "unanswerable",
         {"model": arguments.model, **values},
-        f"{len(asked)} of 60 questions; hops drawn with seed 0; patterns written before "
+        f"{len(asked)} of 60 questions; patterns written before "
         f"measuring, under a reader's verdicts; --split {arguments.split or 'all'}",
         least=LEAST,
         most=MOST,

@@ -6,15 +6,14 @@ import re
 import pytest
 
 from benchmarks.asked import Row
+from benchmarks.hops import corpus, rows_of
 from benchmarks.report import Value, emit
 from benchmarks.unanswerable import (
     LEAST,
     MOST,
     QUESTIONS,
-    Hops,
     figures,
     grade,
-    hop_questions,
     says_missing,
     wrong_claims,
 )
@@ -108,43 +107,19 @@ def test_only_an_assertion_of_what_was_asked_is_a_wrong_claim(
     assert bool(wrong_claims(BY_ID[question], row_of(question, said))) is bool(wrong)
 
 
-PASSAGES = {
-    "Film": "Film is a film by Ann Lee.",
-    "Ann Lee (director)": "Ann Lee was born in Oslo.",
-    "Song": "Song is a song by Bo.",
-    "Bo": "Bo was born in Rome.",
-    "Book": "Book is a book by Cy, of Bonn.",
-    "Cy": "Cy was born in Bonn.",
-    "Play": "Play is a play by Di.",
-    "Di": "Di was born in Lima.",
-    "Lima": "Di was born in Lima, a city.",
-}
-
-
-def hop(start: str, end: str, answer: str, split: str, type_: str = "compositional") -> Row:
-    evidence = [[start, "by", end], [end, "place of birth", answer]]
-    return {
-        "id": start, "type": type_, "question": f"Where was the maker of {start} born?",
-        "answer": answer, "evidence": evidence, "gold": [start, end], "split": split,
-    }  # fmt: skip
-
-
-def hops(*questions: Row) -> Hops:
-    return Hops(questions, PASSAGES)
-
-
-FILM, SONG = hop("Film", "Ann Lee (director)", "Oslo", "train"), hop("Song", "Bo", "Rome", "dev")
-
-
-def test_the_second_passage_is_gone_and_the_first_is_there() -> None:
-    rows, corpus = hop_questions(hops(FILM, SONG), count=2, answerable=0)
-    assert [(row["id"], row["kind"], row["split"]) for row in rows] == [
-        ("Film", "hop", "train"), ("Song", "hop", "dev"),
-    ]  # fmt: skip
-    assert set(PASSAGES) - set(corpus) == {"Ann Lee (director)", "Bo"}
-    assert re.search(rows[0]["asserts"], "Ann Lee comes from Oslo.")
-    assert re.search(rows[0]["asserts"], "Ann Lee was born in Bergen.")
-    assert not re.search(rows[0]["asserts"], "Film is a film by Ann Lee.")
+def test_the_second_passage_alone_has_the_answer_and_its_subject() -> None:
+    texts = {passage.title: passage.text.casefold() for passage in corpus()}
+    answers = {row["id"]: row["answer"].casefold() for row in rows_of("questions")}
+    cut = [row for row in ROWS if row["kind"] == "hop"]
+    gone = {row["gold"][1] for row in cut}
+    assert len(cut) == len(gone) == 20 and not gone & {row["gold"][0] for row in cut}
+    for row in cut:
+        (start, end), answer = row["gold"], answers[row["id"]]
+        name = re.sub(r" \(.*\)", "", end).casefold()
+        others = [text for title, text in texts.items() if title != end]
+        assert answer not in texts[start], row["id"]
+        assert not any(answer in text and name in text for text in others), row["id"]
+        assert re.search(row["asserts"], f"It is {answer}.", re.I)
 
 
 @pytest.mark.parametrize(
