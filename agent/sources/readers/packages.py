@@ -17,6 +17,8 @@ from rubricem.memory.errors import SourceError
 MOST_BYTES = 100_000_000
 """of one part, uncompressed: a small file may expand beyond memory"""
 _PIECE = 1 << 18
+_SAFE: Any = dict.fromkeys(("no_network", "remove_comments", "remove_pis"), True)
+_SAFE["resolve_entities"] = False
 _NAMESPACE = re.compile(rb"\sxmlns=[\"'][^\"'<>]*[\"']")
 MOST_PARTS = 20_000
 """of a package, each time they are read; 20,000 small ones take some two seconds"""
@@ -72,10 +74,7 @@ class Package(ZipFile):
         """The root element of a part; an empty one if the package lacks it."""
         if part not in self.NameToInfo:
             return etree.Element("none")
-        parser = etree.XMLParser(
-            resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
-        )
-        root = etree.fromstring(b"".join(self.pieces(part)), parser)
+        root = etree.fromstring(b"".join(self.pieces(part)), etree.XMLParser(**_SAFE))
         etree.strip_elements(root, etree.Entity, with_tail=False)
         return bare(root)
 
@@ -90,10 +89,7 @@ class Package(ZipFile):
 
         The tree of a large sheet would take ten times its size.
         """
-        parser = etree.XMLPullParser(
-            events=("end",), tag=f"{{*}}{item}",
-            resolve_entities=False, no_network=True, remove_comments=True,
-        )  # fmt: skip
+        parser = etree.XMLPullParser(events=("end",), tag=f"{{*}}{item}", **_SAFE)
         for number, piece in enumerate(self.pieces(part)):
             # Without a namespace its names need not be changed, which takes as long as all else.
             parser.feed(piece if number else _NAMESPACE.sub(b"", piece, 1))

@@ -73,8 +73,7 @@ def note(mark: str, text: str) -> str:
 @pytest.mark.parametrize(
     ("paragraph", "text"),
     [
-        (p(f"10{span('-3', 'T5')} m"), "10^-3 m"),
-        (p(f"H{span('2', 'T6')}O"), "H2O"),
+        (p(f"10{span('-3', 'T5')} m of H{span('2', 'T6')}O"), "10^-3 m of H2O"),
         (p(f"It {span('never ', 'T3')}{span('not ', 'T4')}runs"), "It runs"),
         (p("one<text:line-break/>two<text:tab/>three<text:s text:c='3'/>four"),
          "one two three four"),

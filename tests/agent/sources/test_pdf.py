@@ -307,11 +307,7 @@ def test_of_more_pages_than_are_read_the_first_are_told(monkeypatch: pytest.Monk
     assert made.note == "read in part: 2 of 3 pages" and len(made.sections) == 2
 
 
-@pytest.mark.parametrize(
-    "title",
-    ["untitled", "(anonymous)", "Microsoft Word - x.doc", "", "report_final.docx", "Untitled-1",
-     "Document1", " "],
-)  # fmt: skip
+@pytest.mark.parametrize("title", ["Microsoft Word - x.doc", "final.docx", "Untitled-1", " "])
 def test_a_title_that_says_nothing_gives_way_to_the_file_s_name(title: str):
     assert document(drawing([Drawn(60, 700, "Text.")], title=title)).title == "report"
     own = "Microsoft Word in schools"

@@ -311,10 +311,7 @@ class _Reader:
     def _roots(self, element: etree._Element) -> Iterator[etree._Element]:
         """What an object is, in the document itself or in a part of its own: a formula, a chart."""
         place = element.get("href", "").removeprefix("./").strip("/")
-        for each in (
-            *element.iterchildren("math"),
-            self._package.part(f"{place}/content.xml"),
-        ):
+        for each in (*element.iterchildren("math"), self._package.part(f"{place}/content.xml")):
             each.tail = None
             yield each
 
