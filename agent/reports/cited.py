@@ -280,45 +280,6 @@ def _with_lead(text: str, at: int, mark: str) -> str:
     return " ".join([*text[max(0, at - LEAD) : at].split()[-1:], mark])
 
 
-@dataclass
-class CitationMarks:
-    """Matches written ids with the retrieved ones, and counts those that match none."""
-
-    retrieved: Collection[str]
-    terms: Collection[str]
-    """what looks like a mark in the question or a passage, as given by `terms`"""
-    dropped: int = 0
-
-    def resolve_ids(self, written: Sequence[str]) -> list[str]:
-        """The ids of the sources meant, in order; names of no source are counted as dropped."""
-        found: list[str] = []
-        for name in written:
-            parts = re.split(r"[^\w-]+", one_by_one(name))
-            for part in [name] if name in self.retrieved else parts:
-                match = _WRITTEN_ID.fullmatch(part)
-                identifier = f"S{match[1]}" if match else part
-                if identifier in self.retrieved:
-                    found.append(identifier)
-                elif part:
-                    self.dropped += 1
-        return list(dict.fromkeys(found))
-
-    def split(self, text: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-        """Split the text at its stray marks: (text, None), ("", ids), ..."""
-        code = [match.span() for match in _CODE.finditer(text)]
-        at = 0
-        for stray in _STRAY.finditer(text):
-            while code and code[0][1] <= stray.start():
-                code.pop(0)
-            plain = stray[2] or stray[3]
-            term = (plain or _with_lead(text, stray.start(), stray[0])) in self.terms
-            if not term and not (code and code[0][0] <= stray.start()):
-                yield text[at : stray.start()], None
-                yield "", tuple(re.split(r"[\s,;&]+", one_by_one(stray[1] or plain)))
-                at = stray.end()
-        yield text[at:], None
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """A piece of the answer, and the known ids that it cites."""
@@ -439,7 +400,10 @@ class _Reading:
     """The pieces read so far; numbered at the end, when every mark is attached to its claim."""
 
     sources: dict[str, Source]
-    marks: CitationMarks
+    terms: Collection[str]
+    """what looks like a mark in the question or a passage, as given by `terms`"""
+    dropped: int = 0
+    """written ids of no source"""
     pieces: list[Written] = field(default_factory=list)
     doubted: set[str] = field(default_factory=set)
     """claims that their own model is not certain of"""
@@ -458,11 +422,12 @@ class _Reading:
         self.plain(document.text[at : answer.inner_end])
 
     def cite(self, ids: tuple[str, ...], claim: str, certain: bool) -> None:
-        known = self.marks.resolve_ids(ids)
-        text = ""
-        for part, written in self.marks.split(claim):
-            text = text.rstrip(" ") + part if written is None else text
-            known += self.marks.resolve_ids(written or ())
+        known, text = self.resolve(ids), ""
+        for part in self.split(claim):
+            if isinstance(part, str):
+                text = text.rstrip(" ") + part
+            else:
+                known += part
         if text.strip():
             self.pieces.append(Written(text.strip(), list(dict.fromkeys(known))))
             self.doubted |= set() if certain else {text.strip()}
@@ -470,11 +435,11 @@ class _Reading:
             self.mark(known)
 
     def plain(self, text: str) -> None:
-        for part, written in self.marks.split(text):
-            if written is None:
+        for part in self.split(text):
+            if isinstance(part, str):
                 self.pieces.append(Written(part))
             else:
-                self.mark(self.marks.resolve_ids(written))
+                self.mark(part)
 
     def mark(self, known: list[str]) -> None:
         """Attach ids to what precedes them: the cite, or the last sentence of the text."""
@@ -496,6 +461,35 @@ class _Reading:
         elif self.pieces and self.pieces[-1].ids is None:
             self.pieces[-1] = Written(self.pieces[-1].text.rstrip(" "))
         self.pieces.append(Written(blank.rstrip(" ")))
+
+    def resolve(self, written: Sequence[str]) -> list[str]:
+        """The ids of the sources meant, in order; names of no source are counted as dropped."""
+        found: list[str] = []
+        for name in written:
+            parts = re.split(r"[^\w-]+", one_by_one(name))
+            for part in [name] if name in self.sources else parts:
+                match = _WRITTEN_ID.fullmatch(part)
+                identifier = f"S{match[1]}" if match else part
+                if identifier in self.sources:
+                    found.append(identifier)
+                elif part:
+                    self.dropped += 1
+        return list(dict.fromkeys(found))
+
+    def split(self, text: str) -> Iterator[str | list[str]]:
+        """The text between its stray marks, and the known ids of each."""
+        code = [match.span() for match in _CODE.finditer(text)]
+        at = 0
+        for stray in _STRAY.finditer(text):
+            while code and code[0][1] <= stray.start():
+                code.pop(0)
+            plain = stray[2] or stray[3]
+            term = (plain or _with_lead(text, stray.start(), stray[0])) in self.terms
+            if not term and not (code and code[0][0] <= stray.start()):
+                yield text[at : stray.start()]
+                yield self.resolve([stray[1] or plain])
+                at = stray.end()
+        yield text[at:]
 
     def number_citations(self, found: Verification) -> Iterator[Piece]:
         numbers = dict[str, int]()
@@ -633,7 +627,7 @@ def pieces_in(answer: str, trajectory: Trajectory) -> list[Written]:
 def _read(answer: str, trajectory: Trajectory) -> _Reading:
     sources = {source.id: source for source in trajectory.sources}
     used = terms(trajectory.question, *(source.text for source in trajectory.sources))
-    reading = _Reading(sources, CitationMarks(sources, used))
+    reading = _Reading(sources, used)
     document = parse(f"<answer>{answer}</answer>")
     for block in document.find("answer")[:1]:
         reading.read(document, block)
@@ -654,7 +648,7 @@ def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     invented = tuple(p.text for p in marked if isinstance(p, Uncited) and p not in pieces)
     plain = "".join(p.text if isinstance(p, Text) else _HELD + _end(p.text) for p in marked)
     uncited = tuple(uncited_sentences(plain, _HELD))
-    answer = CitedAnswer(marked, reading.marks.dropped, "", invented, uncited, trajectory.question)
+    answer = CitedAnswer(marked, reading.dropped, "", invented, uncited, trajectory.question)
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(join_pieces(answer.pieces, lambda piece: "")))
     return answer

@@ -101,11 +101,10 @@ class _Number:
 
     def is_in(self, held: "_Number") -> bool:
         """Whether what a source says is this: the same, rounded, or in another unit."""
-        if self.measure and held.measure and self.measure != held.measure:
+        both = self.measure and held.measure
+        if both and self.measure != held.measure:
             return False
-        if self.exact == held.exact and (
-            self.factor == held.factor or not self.measure or not held.measure
-        ):
+        if self.exact == held.exact and (self.factor == held.factor or not both):
             return True
         if self.factor == held.factor:
             return self._rounds(held)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
@@ -211,20 +210,6 @@ def test_the_deciding_words_are_the_quote_of_a_citation_and_no_other_source_has_
     first, second = cited_answer(run.model_copy(update={"verification": found})).citations
     assert (second.quote, second.quotes, second.shown) == ("is kept", ("is kept",), ("is kept",))
     assert (first.quote, first.shown) == ("", ())
-
-
-@pytest.mark.model
-async def test_the_real_model_holds_what_is_said_likelier_than_what_is_not(weights_05b: Path):
-    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(2048, threads=1))
-    checker = ChoiceChecker(model)
-    try:
-        said, _ = await checker.probability(claim_pair("The cache can grow without any limit."))
-        other, _ = await checker.probability(
-            claim_pair("Zebras gallop across the grassland at night.")
-        )
-    finally:
-        await model.aclose()
-    assert said > other
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,18 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.transcript.events import Event, TextWritten
 from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending, snippet
 from rubricem.agent.transcript.words import part_about
 from rubricem.judge.base import cut_off
-from rubricem.memory.schema import Author, Source, Stage, Status, Usage
+from rubricem.memory.schema import Source, Stage, Status, Usage
 from tests.support.policies import (
     PASSAGES,
-    QUESTION,
     RUN,
     FixedSearch,
     answer,
@@ -24,7 +21,6 @@ from tests.support.policies import (
     contents,
     journalled,
     plan,
-    researching,
     search,
 )
 from tests.support.scripted_server import Reply, ScriptedServer
@@ -111,10 +107,15 @@ async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp
     assert all(cut_off(run, stage) == "" for stage in Stage)
 
 
-async def test_a_budget_that_runs_out_leaves_the_passages_quoted(tmp_path: Path):
+async def test_a_budget_that_runs_out_leaves_the_passages_quoted_and_a_larger_one_goes_on(
+    tmp_path: Path,
+):
+    source = FixedSearch()
     with ScriptedServer(RUN) as server:
-        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=200))
+        run = await asked(server.base_url, tmp_path, source=source, budgets=Budgets(tokens=200))
         assert len(server.requests) == 1
+        more = await asked(server.base_url, tmp_path, source=source, budgets=Budgets(10**6))
+        assert len(server.requests) == len(RUN)
     assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", Stage.RESEARCH)
     assert run.reason == "the budget of 200 new tokens ran out"
     cited = cited_answer(run)
@@ -123,6 +124,8 @@ async def test_a_budget_that_runs_out_leaves_the_passages_quoted(tmp_path: Path)
     assert "Ended early: the budget of 200 new tokens ran out" in markdown(run)
     assert cut_off(run, Stage.PLAN) == ""
     assert "broken off" in cut_off(run, Stage.RESEARCH) and cut_off(run, Stage.ANSWER)
+    assert (more.status, journalled(tmp_path)) == (Status.FINISHED, 8)
+    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
 
 
 async def test_an_answer_in_flight_is_kept_as_far_as_it_came(tmp_path: Path):
@@ -138,43 +141,6 @@ async def test_an_answer_in_flight_is_kept_as_far_as_it_came(tmp_path: Path):
     assert text == "It is an unbounded cache [1]. And it goes [2]\n\n(The answer breaks off here.)"
     assert cited_answer(again).text() == text
     assert again.seconds == pytest.approx(1.5, abs=0.3)
-
-
-async def test_a_larger_budget_goes_on_and_repeats_nothing(tmp_path: Path):
-    source = FixedSearch()
-    with ScriptedServer(RUN) as server:
-        small = Budgets(tokens=200)
-        first = await asked(server.base_url, tmp_path, source=source, budgets=small)
-        second = await asked(server.base_url, tmp_path, source=source, budgets=Budgets(10**6))
-        assert len(server.requests) == len(RUN)
-    assert (first.status, second.status) == (Status.PARTIAL, Status.FINISHED)
-    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
-    assert journalled(tmp_path) == 8
-
-
-async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_path: Path):
-    stop, heard = asyncio.Event(), asyncio.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, TextWritten) and event.text == "<think>":
-            heard.set()
-
-    with ScriptedServer([RUN[0], Reply(pieces=["<think>"], hang_after=1), *RUN[1:]]) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            ask = replace(researcher.template, question=QUESTION)
-            asking = asyncio.create_task(researcher.ask(ask, "t", listen, stop))
-            await heard.wait()
-            stop.set()
-            run = await asking
-        after = await asked(server.base_url, tmp_path)
-        assert len(server.requests) == 4
-    assert (run.status, run.ended_by, run.reason) == (
-        Status.PARTIAL, "interrupt", "it was interrupted",
-    )  # fmt: skip
-    assert [c.id for c in cited_answer(run).citations] == ["S1", "S2", "S3"]
-    assert after.status is Status.FINISHED
-    written = [s for s in run.segments if s.author is Author.POLICY]
-    assert written[-1].text == "<think>" and written[-1].stage is Stage.RESEARCH
 
 
 def test_while_a_person_is_waited_for_no_time_counts():
