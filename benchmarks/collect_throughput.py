@@ -132,7 +132,7 @@ async def measure(
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     sampler.cancel()
     found = run_numbers(RunDirectory(folder))
-    assert found.finished == rollouts and not found.whole.unscored, found
+    assert found.finished == rollouts and not found.whole.why["unscored"], found
     return Measured(rollouts, at_once, wall, cpu, max(sizes) - before)
 
 

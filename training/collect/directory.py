@@ -211,6 +211,14 @@ class RunDirectory:
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
 
+    def parts_of(self, step: int, group: str) -> dict[str, bytes]:
+        """A group's parts as files, for another process."""
+        return {p.name: p.read_bytes() for p in self._step(step).glob(f"{group}-*.json")}
+
+    def save_parts(self, step: int, parts: Mapping[str, bytes]) -> None:
+        for name, part in parts.items():
+            write_atomically(self._step(step) / name, part)
+
     def finished_steps(self) -> int:
         step = 0
         while (self._step(step) / "done.json").exists():

@@ -238,8 +238,6 @@ class Curriculum:
         self, questions: Sequence[Question], size: int, window: int = 0, seed: int | None = None
     ) -> None:
         """`size`: questions in a batch; `window`: K, 0: no replay; `seed`: shuffles each pass."""
-        if not questions or size < 1 or window < 0:
-            raise ValueError(f"{len(questions)} questions make no batches of {size}")
         self._questions = tuple(questions)
         self._size = size
         self._window = window

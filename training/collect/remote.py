@@ -26,7 +26,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
@@ -34,8 +33,8 @@ from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import CallKey, Journal, Reply
-from rubricem.memory.schema import GroupJudgement, RubricBuffer, Trajectory, Value
-from rubricem.training.collect.collector import Collector, InForce, Judging
+from rubricem.memory.schema import RubricBuffer, Trajectory
+from rubricem.training.collect.collector import Collector, Judging
 from rubricem.training.collect.directory import (
     JOURNAL,
     GroupRecord,
@@ -65,8 +64,8 @@ class GroupJob:
     question: Question
     buffer: RubricBuffer
     recalled: Recall | None
-    parts: Mapping[str, Value]
-    """what is on disk of the group, by its names there"""
+    parts: Mapping[str, bytes]
+    """files that are on disk of the group, by their names in its step"""
     replies: Mapping[CallKey, Reply]
     judged: tuple[Trajectory, ...] = ()
     """the group's rollouts, failed ones too, where these are judged and so are not made again"""
@@ -75,7 +74,7 @@ class GroupJob:
 @dataclass(frozen=True, slots=True)
 class GroupDone:
     trajectories: tuple[Trajectory, ...]
-    parts: Mapping[str, Value]
+    parts: Mapping[str, bytes]
 
 
 Said = tuple[CallKey, Reply] | str | GroupDone | RubricemError
@@ -154,8 +153,7 @@ async def collect_here(
     with tempfile.TemporaryDirectory(prefix="rubricem-") as place:
         run, folder = RunDirectory(Path(place)), Path(place)
         run.begin(job.manifest, [job.question])
-        for part, value in job.parts.items():
-            run.save_part(job.record.step, part, value)
+        run.save_parts(job.record.step, job.parts)
         for trajectory in job.judged:
             run.store.save(trajectory)
         buffers = BufferStore(folder / "buffers")
@@ -180,18 +178,7 @@ async def collect_here(
                 collector.judge, collector.reflecting = judges
             await gate.through(collector.collect_group(job.record, job.question))
         threads = [thread_of(name, member) for member in range(job.manifest.group_size)]
-        return GroupDone(tuple(map(run.store.load, threads)), parts_of(run, job.record))
-
-
-def parts_of(run: RunDirectory, record: GroupRecord) -> dict[str, Value]:
-    """What is on disk of a group beside its rollouts, by name."""
-    kinds: dict[str, type[Value]] = {
-        run.criteria_part(record.id): InForce,
-        run.judgement_part(record.id): GroupJudgement,
-        run.reflection_part(record.id): Reflected,
-    }
-    parts = {name: run.part(record.step, name, kind) for name, kind in kinds.items()}
-    return {name: part for name, part in parts.items() if part is not None}
+        return GroupDone(tuple(map(run.store.load, threads)), run.parts_of(job.record.step, name))
 
 
 @dataclass
@@ -240,7 +227,8 @@ class RemoteGroups:
         return GroupJob(
             self.setup.absolute(), self.judging, manifest, record, question,
             await asyncio.to_thread(self.collector.buffers.load, question.question),
-            await recaller.recall(question.question) if recaller else None, parts_of(run, record),
+            await recaller.recall(question.question) if recaller else None,
+            run.parts_of(record.step, record.id),
             dict(chain.from_iterable(journal.replies_of(name).items() for name in calls)),
             tuple(store.load(name) for name in rollouts if judged and store.has_ended(name)),
         )  # fmt: skip
@@ -269,9 +257,9 @@ class RemoteGroups:
             request = request_of(ask, self.researcher.choices)
             await asyncio.to_thread(run.store.create, each.thread, request)
             kept.append(await self.researcher.keep(each))
-        for name, part in done.parts.items():
-            await asyncio.to_thread(run.save_part, record.step, name, part)
-            self.collector.gate.journal.forget(name)
+        await asyncio.to_thread(run.save_parts, record.step, done.parts)
+        for name in done.parts:
+            self.collector.gate.journal.forget(name.removesuffix(".json"))
         return kept
 
 

@@ -105,11 +105,6 @@ def check_options(setup: Setup, options: CollectOptions) -> None:
     """Raises SettingsError for an unknown judge, and for options that exclude one another."""
     identify_judge(options.judge)
     replace(options.judging, kind=kind_of(options.judge)).check()
-    if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
-        raise SettingsError(
-            "`gated` puts a gate before a judge of ours.",
-            "Leave it out, or compose the gate with your own rubric.",
-        )
     taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
         # A question that comes again has learnt something only where its reflection was kept.

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from rubricem.judge.build import NONE
 from rubricem.judge.composed import RUBRIC
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import with_leaves
@@ -53,6 +54,15 @@ class JudgedConfig(TableConfig):
     scaffold: Literal["linear"] | None = None
     """a question's rollouts are shown its rubric: the first of a group all of it, the last nothing
     (`training.collect.scaffolding`); None: nothing"""
+
+    @model_validator(mode="after")
+    def _gates_ours(self) -> Self:
+        if self.gated and (self.judge == NONE or self.judge.startswith(RUBRIC)):
+            raise ValueError(
+                "gated puts a gate before a judge of ours: leave it out, or compose the gate with "
+                "your own rubric"
+            )
+        return self
 
 
 class GroupsConfig(JudgedConfig, SpendingConfig):

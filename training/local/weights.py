@@ -10,7 +10,7 @@ update smaller than 1/256 of a weight rounds to nothing.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,6 @@ from rubricem.training.local.ranks import put, whole
 
 class Trainable:
     """Named parameters in training; subclasses say which."""
-
-    foreign: ClassVar[str]
-    """the error for a state with other names or shapes"""
 
     def _trainable(self) -> Mapping[str, nn.Parameter]:
         """By name, as they are now: sharding replaces them."""
@@ -48,11 +45,8 @@ class Trainable:
         return {name: whole(parameter, keep) for name, parameter in self._trainable().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state. Raises ValueError if names or shapes are not this model's."""
-        mine = self._trainable()
-        if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
-            raise ValueError(self.foreign)
-        for name, parameter in mine.items():
+        """Restore a state of this model."""
+        for name, parameter in self._trainable().items():
             put(parameter, state[name])
         self.settle()
 
@@ -74,27 +68,6 @@ class Trainable:
         with torch.no_grad():
             for name, weight in self._model_parameters().items():
                 weight.copy_(held[name])
-
-
-def first_matrices(model: Any, rank: int, seed: int) -> dict[str, Tensor]:
-    """The initial A of each adapter, (rank, in), by the name of its linear layer.
-
-    An output layer has none. Raises SettingsError for a model without any other linear layer, such
-    as those that use GPT-2's layers.
-    """
-    output, random = model.get_output_embeddings(), torch.Generator().manual_seed(seed)
-    found = {}
-    for name, layer in model.named_modules():
-        if type(layer) is nn.Linear and layer is not output:
-            bound = layer.in_features**-0.5
-            start = torch.empty(rank, layer.in_features)
-            found[name] = start.uniform_(-bound, bound, generator=random)
-    if not found:
-        raise SettingsError(
-            f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
-            'Set adaptation to "full".',
-        )
-    return found
 
 
 def adapter_config(rank: int, alpha: float, layers: Iterable[str], base: str) -> dict[str, Any]:
@@ -134,8 +107,6 @@ _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 class Adapter(Trainable):
     """The adapters of one model, named as its layers are."""
 
-    foreign = "the adapter belongs to another model, or has another rank"
-
     def __init__(self, model: Any, starts: Mapping[str, Tensor], alpha: float) -> None:
         """Freeze the model and put an adapter beside each named layer; `starts`: its A, (r, in)."""
         model.requires_grad_(False)
@@ -148,8 +119,23 @@ class Adapter(Trainable):
 
     @classmethod
     def attach(cls, model: Any, rank: int, alpha: float, seed: int) -> "Adapter":
-        """A new one beside each layer that `first_matrices` names. Raises as that does."""
-        return cls(model, first_matrices(model, rank, seed), alpha)
+        """A new one beside each linear layer but the output's; A is drawn by the seed.
+
+        Raises SettingsError for a model without any, such as those that use GPT-2's layers.
+        """
+        output, random = model.get_output_embeddings(), torch.Generator().manual_seed(seed)
+        starts = {}
+        for name, layer in model.named_modules():
+            if type(layer) is nn.Linear and layer is not output:
+                bound = layer.in_features**-0.5
+                start = torch.empty(rank, layer.in_features)
+                starts[name] = start.uniform_(-bound, bound, generator=random)
+        if not starts:
+            raise SettingsError(
+                f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
+                'Set adaptation to "full".',
+            )
+        return cls(model, starts, alpha)
 
     @classmethod
     def restore(cls, model: Any, state: Mapping[str, Tensor], alpha: float) -> "Adapter":
@@ -174,8 +160,6 @@ class Adapter(Trainable):
 
 class FullWeights(Trainable):
     """The weights of one model, named as its parameters are."""
-
-    foreign = "the weights belong to another model"
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         """Make all weights of a float32 model trainable, and the model compute in a type.

@@ -93,7 +93,7 @@ class Batch:
     """Rows as tensors of shape (B, T), T tokens of the longest; padding is 0 unless stated."""
 
     ids: Tensor
-    """int64; the given id where padded"""
+    """int64"""
     mask: Tensor
     """bool; True where a token is trained"""
     advantages: Tensor
@@ -124,19 +124,14 @@ class Batch:
         return Batch(lengths=self.lengths, **{n: getattr(self, n).to(device) for n in names})
 
     @classmethod
-    def collate(
-        cls, rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: int = 0
-    ) -> "Batch":
-        """Lay rows side by side; `window`: of the whole step, None: these are all of it.
+    def collate(cls, rows: Sequence[TrainRow], window: WindowWeights | None = None) -> "Batch":
+        """Lay rows side by side that may be trained on (`rows.credit.trainable`).
 
-        Raises SettingsError for no rows, for imitation mixed with ratios, for a row that needs a
-        ratio though its tokens are not those that were sampled, and for a trained token whose
-        advantage or log-probability is not finite.
+        `window`: of the whole step; None: these are all of it.
         """
-        _check(rows)
         weights = window or window_weights(rows)
         lines = [_row_tensors(row, weights) for row in rows]
-        fill = {"ids": pad, "stages": -1, "objectives": -1}
+        fill = {"stages": -1, "objectives": -1}
         padded = {
             name: pad_sequence([line[name] for line in lines], True, fill.get(name, 0))
             for name in lines[0]
@@ -175,11 +170,6 @@ def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:
         name: torch.tensor(values, dtype=torch.float32).masked_fill(~mask, 0.0)
         for name, values in numbers.items()
     }
-    if not all(line.isfinite().all() for line in lines.values()):
-        raise SettingsError(
-            f"row {row.id} has an advantage or a log-probability that is not finite.",
-            "Leave the row out, and see how its rollout was scored.",
-        )
     kind = OBJECTIVES.index(row.objective)
     return lines | {
         "ids": torch.tensor(row.ids, dtype=torch.int64),
@@ -190,22 +180,3 @@ def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:
         "objectives": torch.where(mask, kind, -1),
         "stages": torch.tensor(row.stages, dtype=torch.int64),
     }
-
-
-def _check(rows: Sequence[TrainRow]) -> None:
-    if not rows or not any(row.ids for row in rows):
-        raise SettingsError(
-            "there is no token to train on.", "Export rows from a run with finished rollouts."
-        )
-    objectives = {row.objective for row in rows}
-    if "sft" in objectives and len(objectives) > 1:
-        raise SettingsError(
-            "one batch mixes sft rows with rows of another objective.",
-            "Train on one kind of rows at a time.",
-        )
-    barred = next((r for r in rows if r.objective != "sft" and not r.ratio_allowed), None)
-    if barred is not None:
-        raise SettingsError(
-            f"the tokens of row {barred.id} are not those that were sampled, so it has no ratio.",
-            "Collect with a model that returns token ids, in free decoding, or train by sft.",
-        )

@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Stage
 from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import LARGEST_IMPORTANCE, ObjectiveConfig
@@ -118,14 +117,9 @@ def clipped_objective(
     `logprobs`, `old` and `reference` are (B, T); only the first gets a gradient. `old` is of the
     policy before the window's first update, recomputed by the trainer; None in the pass before
     that update, where `logprobs` serve as `old`. `config` must be the one with which the window
-    weights of the batch were made. Raises SettingsError for a beta without a reference.
+    weights of the batch were made; a beta needs a reference.
     """
     settings = config or ObjectiveConfig()
-    if settings.beta and reference is None:
-        raise SettingsError(
-            "beta is set and there is no reference to diverge from.",
-            "Give the log-probabilities of the reference, or set beta to 0.",
-        )
     terms = ClippedTerms.of(batch, logprobs, old, reference, settings)
     loss = (batch.weights * terms.policy).sum()
     if settings.beta and terms.divergence is not None:

@@ -9,8 +9,7 @@ and shares are in [0, 1], lengths in tokens, times in seconds.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.scoring import SUPPORT
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.scaffold import find_violation, tool_error
@@ -107,28 +106,11 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
     """The ends of the 95% interval of each stage's mean reward, where two are known."""
     numbers: Numbers = {}
     for stage in Stage:
-        ends = mean_interval(_score_values(_scores_at(groups, stage)))
-        if ends is not None:
-            numbers |= dict(zip((f"reward/{stage}/low", f"reward/{stage}/high"), ends, strict=True))
+        values = _score_values(_scores_at(groups, stage))
+        if len(values) > 1:
+            low, high = bootstrap_mean(values)
+            numbers |= {f"reward/{stage}/low": low, f"reward/{stage}/high": high}
     return numbers
-
-
-DRAWS = 4000
-LEVEL = 0.95
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The ends of the mean's 95% interval; None of fewer than two values.
-
-    By percentiles of means of samples drawn with replacement (Efron, 1979), from a fixed seed:
-    the same values give the same interval. With fewer than ten values it is too narrow.
-    """
-    if len(values) < 2:
-        return None
-    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(DRAWS, len(values)))
-    edge = (1 - LEVEL) / 2
-    low, high = np.quantile(drawn.mean(axis=1), [edge, 1 - edge])
-    return float(low), float(high)
 
 
 def _scores_at(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:

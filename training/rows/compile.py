@@ -88,18 +88,11 @@ class ChatMessage(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPart:
-    """A turn of the assistant, or what stands between two, which a tokeniser encodes as a whole."""
-
-    text: str
-    own: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Demonstration:
     system: str
     user: str
-    parts: tuple[TurnPart, ...]
+    turns: tuple[ChatMessage, ...]
+    """what the policy wrote, and what tools and runner put between; each is encoded as a whole"""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "Demonstration":
@@ -113,19 +106,13 @@ class Demonstration:
         system = ChatMessage(role="system", content=self.system)
         return system, ChatMessage(role="user", content=self.user)
 
-    def turns(self) -> tuple[ChatMessage, ...]:
-        """What the policy wrote, and what tools and runner put between, by turns."""
-        return tuple(
-            ChatMessage(role="assistant" if part.own else TOOL, content=part.text)
-            for part in self.parts
-        )
 
-
+TOOL, OWN = "tool", "assistant"
 _THOUGHT = re.compile(r"\A\s*<think>\s*(.*?)\s*</think>\s*", re.S)
 
 
-def _turns(said: Iterable[tuple[str, bool]]) -> Iterator[TurnPart]:
-    """One part a turn, in the form in which chat templates leave it as it is.
+def _turns(said: Iterable[tuple[str, bool]]) -> Iterator[ChatMessage]:
+    """One message a turn, in the form in which chat templates leave it as it is.
 
     `said`: texts, with whether the policy wrote them. Qwen3's template writes the thinking that a
     turn begins with on lines of its own.
@@ -133,7 +120,7 @@ def _turns(said: Iterable[tuple[str, bool]]) -> Iterator[TurnPart]:
     for own, side in groupby((each for each in said if each[0]), key=lambda each: each[1]):
         text = "".join(part for part, _ in side)
         plain = _THOUGHT.sub(r"<think>\n\1\n</think>\n\n", text) if own else text.strip()
-        yield TurnPart(plain, own)
+        yield ChatMessage(role=OWN if own else TOOL, content=plain)
 
 
 def demonstrate(
@@ -152,15 +139,13 @@ def demonstrate(
     if trajectory.decoding is Decoding.FREE:
         return Demonstration.of(trajectory)
     found = recast(trajectory, system)
-    for number, piece in enumerate((piece for piece in found.parts if piece.own), start=1):
+    own = (turn.content for turn in found.turns if turn.role == OWN)
+    for number, text in enumerate(own, start=1):
         # One that its review sent back ends there, as free mode's do.
-        faults = [] if is_sent_back(parse(piece.text)) else turn_faults(piece.text, number)
+        faults = [] if is_sent_back(parse(text)) else turn_faults(text, number)
         if faults:
             return f"free mode refuses it: turn {number}: {faults[0]}"
     return found
-
-
-TOOL = "tool"
 
 
 Kind = Literal["run", "reflection"]
@@ -209,10 +194,10 @@ class ExportedConversation(Standing, Versioned):
     def shown(
         cls, trajectory: Trajectory, name: str, shown: Demonstration, kind: Kind
     ) -> "ExportedConversation":
-        messages = (*shown.opening(), *shown.turns())
+        messages = (*shown.opening(), *shown.turns)
         return cls(
             id=name, kind=kind, trajectory=trajectory.id, question=trajectory.question,
-            messages=messages, loss_mask=tuple(int(m.role == "assistant") for m in messages),
+            messages=messages, loss_mask=tuple(int(m.role == OWN) for m in messages),
             decoding=trajectory.decoding, policy=trajectory.policy,
             policy_version=trajectory.policy_version,
         )  # fmt: skip
@@ -313,19 +298,19 @@ async def shown_row(
     )
     prompt, end = len(ids), await end_of_turn(tokeniser)
     mask, stages = [0] * prompt, [NO_STAGE] * prompt
-    spans, at = stage_spans("".join(part.text for part in shown.parts)), 0
-    for part in shown.parts:
-        if part.own:
-            written = await tokeniser.encode(part.text)
-            stages += await _stages(part.text, at, spans, len(written), tokeniser)
+    spans, at = stage_spans("".join(turn.content for turn in shown.turns)), 0
+    for turn in shown.turns:
+        if turn.role == OWN:
+            written = await tokeniser.encode(turn.content)
+            stages += await _stages(turn.content, at, spans, len(written), tokeniser)
             mask += [1] * len(written)
         else:  # begun by the end of the turn before
-            written = await response_ids(tokeniser, part.text)
+            written = await response_ids(tokeniser, turn.content)
             stages += stages[-1:] * len(written)
             mask += [1] * len(end) + [0] * (len(written) - len(end))
         ids += written
-        at += len(part.text)
-    if shown.parts and shown.parts[-1].own:
+        at += len(turn.content)
+    if shown.turns and shown.turns[-1].role == OWN:
         ids += end
         mask += [1] * len(end)
         stages += stages[-1:] * len(end)
@@ -520,7 +505,7 @@ async def conversation_row(
 ) -> TrainRow | str:
     """The row of a conversation, whose reflections are one turn."""
     system, user, *said = one.messages
-    parts = _turns((message.content, message.role == "assistant") for message in said)
+    parts = _turns((message.content, message.role == OWN) for message in said)
     shown = Demonstration(system.content, user.content, tuple(parts))
     name = one.trajectory if one.kind == "run" else one.id
     return await shown_row(name, one.policy_version, shown, tokeniser, vocabulary)

@@ -71,15 +71,10 @@ class Dependence(Value):
         had no criterion: they are left out of every sum (their scores are not read), also of the
         sums of all other members, since sums over different stages cannot be compared. If nothing
         is left to sum, the return is NaN, and so is every return that gives weight to an unscored
-        stage. Raises ValueError for wrong shapes or an infinite score.
+        stage.
         """
         weights = self.array()
         lacks = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
-        if scores.ndim != 2 or scores.shape[1] != len(weights) or lacks.shape != scores.shape:
-            told = f"{scores.shape}, {lacks.shape}"
-            raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
-        if np.isinf(scores).any():
-            raise ValueError("a stage score is infinite")
         weights = np.where(lacks.any(axis=0), 0.0, weights)
         unscored = np.isnan(scores) & ~lacks
         needs = (weights > 0).astype(np.int64)
@@ -108,8 +103,6 @@ def stage_advantages(returns: Floats, minimum_spread: float = 1e-3, eps: float =
     Advantages are 0 where a return is unknown, and for a whole stage if fewer than two of its
     returns are known or their standard deviation is below `minimum_spread`.
     """
-    if returns.ndim != 2 or np.isinf(returns).any():
-        raise ValueError(f"need finite or NaN returns of shape (n, K); got {returns.shape}")
     known = ~np.isnan(returns)
     count = known.sum(axis=0)
     filled = np.where(known, returns, 0.0)
@@ -146,7 +139,12 @@ CREDITS = {
     # Every stage's return is the reward of the last one.
     "answer-only": RowRule(dependence=Dependence(weights=((0.0, 0.0, 0.0, 1.0),) * 4)),
     # It is the sum of all rewards.
-    "sum": RowRule(dependence=Dependence(weights=np.triu(np.ones((4, 4))).tolist()), pooled=True),
+    "sum": RowRule(
+        dependence=Dependence(
+            weights=((1.0,) * 4, (0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0))
+        ),
+        pooled=True,
+    ),
 }
 
 

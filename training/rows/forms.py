@@ -85,7 +85,7 @@ def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePa
         return OTHER_PROMPT
     judged = group.judgements[best]
     return PreferencePair(
-        id=group.record.id, prompt=shown.opening(), chosen=shown.turns(), rejected=beside.turns(),
+        id=group.record.id, prompt=shown.opening(), chosen=shown.turns, rejected=beside.turns,
         chosen_value=float(values[best]), rejected_value=float(values[worst]),
         chosen_trajectory=chosen.id, rejected_trajectory=rejected.id,
         question_id=group.record.question_id, step=group.record.step,

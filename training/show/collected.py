@@ -24,6 +24,14 @@ from rubricem.memory.text import pluralise
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.compile import judged_groups
 
+REASONS = {
+    "lacking": "groups lack criteria or reflections",
+    "unscored": "stages unscored",
+    "failures": "rollouts failed",
+    "ended_early": "rollouts ended early",
+    "rules_broken": "rollouts broke the rule",
+}
+"""what is counted by its reason; stages are unscored that have criteria"""
 MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
 """rejection rules about the form of a transcript"""
 Scores = Mapping[Stage, Sequence[float]]
@@ -38,17 +46,10 @@ class RolloutNumbers:
     """Sums over rollouts, of a finished step or of all; scores are the known ones."""
 
     rollouts: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    early: Counter[str] = field(default_factory=Counter)
-    """why rollouts ended without a complete answer"""
-    faults: Counter[Rule] = field(default_factory=Counter)
+    why: dict[str, Counter[str]] = field(default_factory=lambda: {n: Counter() for n in REASONS})
     scores: dict[Stage, list[float]] = field(default_factory=_no_scores)
     support: list[float] = field(default_factory=list)
     """of each answer, as far as it was checked"""
-    unscored: Counter[str] = field(default_factory=Counter)
-    """stages that have criteria and no score, by reason"""
-    lacking: Counter[str] = field(default_factory=Counter)
-    """groups for which criteria or reflections could not be written, by reason"""
     tool_calls: int = 0
     first_try: int = 0
     """finished rollouts of which no turn had to be asked again"""
@@ -64,18 +65,18 @@ class RolloutNumbers:
         self.tool_calls += run.tool_calls
         self.spend("rollouts", run.usage)
         if run.status is not Status.FINISHED:
-            self.early[run.reason] += 1
+            self.why["ended_early"][run.reason] += 1
         else:
             self.first_try += all(segment.kept for segment in run.segments)
         if run.cut_in is None and (fault := find_violation(run)) is not None:
-            self.faults[fault.rule] += 1
+            self.why["rules_broken"][fault.rule] += 1
         for score in judgement.stages if judgement else ():
             if score.score is not None:
                 self.scores[score.stage].append(score.score)
                 if score.stage is Stage.ANSWER and SUPPORT in score.components:
                     self.support.append(score.components[SUPPORT])
             elif not is_left_out(score):
-                self.unscored[score.unscored_reason] += 1
+                self.why["unscored"][score.unscored_reason] += 1
         if judgement is not None:
             self.spend("judge", judgement.usage)
         if run.decoding is Decoding.FREE:
@@ -97,14 +98,14 @@ class RolloutNumbers:
         self.spent[on] = self.spent.get(on, NO_USAGE) + usage
 
     def add(self, record: GroupRecord, run: RunDirectory) -> None:
-        self.failures.update(record.failures)
+        self.why["failures"].update(record.failures)
         self.spend("failed rollouts", record.lost)
         if reflected := run.reflection_of(record.step, record.id):
             self.spend("reflections", reflected.usage)
-            self.lacking.update(reflected.notes)
+            self.why["lacking"].update(reflected.notes)
         if judged := run.judgement_of(record.step, record.id):
             self.spend("judge", judged.usage)
-            self.lacking.update(filter(None, [judged.unproposed]))
+            self.why["lacking"].update(filter(None, [judged.unproposed]))
             # The history of the rubrics also has the changes of other runs.
             before = judged.version_before or 0
             kinds = [c.kind for c in judged.buffer.history if c.version > before]
@@ -114,12 +115,12 @@ class RolloutNumbers:
     @property
     def unscored_share(self) -> float | None:
         """Among the stages that the judge was to score; None: it was not to score any."""
-        unscored, scored = self.unscored.total(), sum(map(len, self.scores.values()))
+        unscored, scored = self.why["unscored"].total(), sum(map(len, self.scores.values()))
         return unscored / (unscored + scored) if unscored + scored else None
 
     @property
     def malformed_share(self) -> float | None:
-        malformed = sum(self.faults[rule] for rule in MALFORMED)
+        malformed = sum(self.why["rules_broken"][rule] for rule in MALFORMED)
         return malformed / self.rollouts if self.rollouts else None
 
     def as_json(self) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class RolloutNumbers:
         written = self.spent.get("rollouts", NO_USAGE).completion_tokens
         return {
             "rollouts": each,
-            "failed": self.failures.total(),
+            "failed": self.why["failures"].total(),
             "scores": _means(self.scores),
             "support": fmean(self.support) if self.support else None,
             "unscored_share": self.unscored_share,
@@ -157,11 +158,11 @@ class RunNumbers:
 
     @property
     def finished(self) -> int:
-        return self.whole.rollouts - self.whole.early.total()
+        return self.whole.rollouts - self.whole.why["ended_early"].total()
 
     @property
     def failed(self) -> int:
-        return self.whole.failures.total()
+        return self.whole.why["failures"].total()
 
     def lines(self) -> list[str]:
         whole, steps = self.whole, len(self.steps)
@@ -169,7 +170,7 @@ class RunNumbers:
             f"{pluralise(len(self.grid), 'group')} in {pluralise(steps, 'step')}, "
             f"{pluralise(whole.rollouts + self.failed, 'rollout')}: {self.finished} finished "
             f"({whole.first_try} without a turn asked again), "
-            f"{whole.early.total()} partial, {self.failed} failed"
+            f"{whole.rollouts - self.finished} partial, {self.failed} failed"
         ]
         means = [f"{s} {m:.2f}" for s, m in _means(whole.scores).items() if m is not None]
         told += [f"mean stage scores: {', '.join(means)}"] if means else []
@@ -177,15 +178,8 @@ class RunNumbers:
             told.append(
                 f"mean support of {pluralise(len(support), 'answer')}: {fmean(support):.2f}"
             )
-        counted: dict[str, Counter[Any]] = {
-            "groups lack criteria or reflections": whole.lacking,
-            "stages unscored": whole.unscored,
-            "rollouts failed": whole.failures,
-            "rollouts ended early": whole.early,
-            "rollouts broke the rule": whole.faults,
-        }
-        for head, reasons in counted.items():
-            told += [f"{count} {head}: {why}" for why, count in reasons.items()]
+        for name, head in REASONS.items():
+            told += [f"{count} {head}: {why}" for why, count in whole.why[name].items()]
         if self.candidates:
             told.append(f"{pluralise(self.candidates, 'reflection')}, {self.accepted} accepted")
         if without := whole.no_ratio:
@@ -205,11 +199,7 @@ class RunNumbers:
             "usage": {name: usage.model_dump(mode="json") for name, usage in whole.spent.items()},
             "unscored_share": whole.unscored_share,
             "malformed_share": whole.malformed_share,
-            "failures": dict(whole.failures),
-            "ended_early": dict(whole.early),
-            "rules_broken": dict(whole.faults),
-            "unscored": dict(whole.unscored),
-            "lacking": dict(whole.lacking),
+            **{name: dict(counted) for name, counted in whole.why.items()},
             "reflections": self.candidates,
             "accepted": self.accepted,
         }

@@ -34,7 +34,6 @@ from rubricem.judge.build import (
     kind_of,
     reflection_judge,
 )
-from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -85,11 +84,6 @@ def group_options(values: object) -> GroupOptions:
     if options.judge == NONE:
         raise SettingsError(
             "Without a judge there is nothing to learn from.", "Name one as +rubricem.judge."
-        )
-    if options.gated and options.judge.startswith(RUBRIC):
-        raise SettingsError(
-            "+rubricem.gated puts a gate before a judge of ours.",
-            "Leave it out, or compose the gate with your own rubric.",
         )
     identify_judge(options.judge)
     Wanted(kind_of(options.judge), rubric=str(options.rubric or "")).check()

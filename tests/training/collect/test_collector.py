@@ -113,17 +113,6 @@ WINDOWED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("step_size", "fresh", "own"), [(1, False, [True] * 3), (3, True, [False])]
-)
-async def test_a_batch_recalls_its_questions_own_reflections_unless_it_is_fresh(
-    step_size: int, fresh: bool, own: list[bool], open_run: Open
-):
-    opened = open_run(step_size=step_size)
-    await opened.collector(fresh=fresh).collect()
-    assert opened.memory.own == own
-
-
 async def test_a_windows_steps_come_again_by_their_own_names_with_what_the_first_taught(
     open_run: Open,
 ):

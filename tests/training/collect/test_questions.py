@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
@@ -205,28 +203,6 @@ def test_the_batches_of_steps_by_hand(
 ):
     curriculum = Curriculum(asked(names), size, window)
     assert (curriculum.steps, shown(curriculum, len(batches))) == (steps, batches)
-
-
-@given(
-    names=st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=30),
-    size=st.integers(1, 5),
-    window=st.integers(0, 4),
-    seed=st.none() | st.integers(0, 9),
-    step=st.integers(0, 60),
-)
-def test_a_step_follows_from_its_number_alone(
-    names: list[str], size: int, window: int, seed: int | None, step: int
-):
-    def made() -> Curriculum:
-        return Curriculum(asked("".join(names)), size, window, seed)
-
-    walked = made()
-    assert [walked.batch(n) for n in range(step + 1)][-1] == made().batch(step)
-    batch = made().batch(step)
-    assert 0 < len(batch.questions) <= size
-    if batch.replay_of is not None:
-        assert made().batch(batch.replay_of).questions == batch.questions
-        assert step - batch.replay_of <= window
 
 
 def test_a_round_recalls_what_is_surely_over_and_waits_for_its_own_questions():

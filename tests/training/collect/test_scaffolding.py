@@ -3,7 +3,6 @@
 A scaffold through a collecting run: what each member is shown, and what is kept of it.
 """
 
-import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,25 +53,6 @@ def test_the_criteria_shown_to_each_member_by_hand(
     rule: ScaffoldRule, size: int, criteria: int, counts: list[int]
 ):
     assert [criteria_shown(rule, member, size, criteria) for member in range(size)] == counts
-
-
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [
-        *(
-            (ScaffoldRule(progress=(step - 1) / 349), left)
-            for step, left in (
-                (60, 0.9795), (65, 0.8887), (70, 0.5711), (71, 0.4821), (75, 0.1818), (80, 0.0357),
-            )
-        ),
-        (ScaffoldRule(progress=0.2), 0.5),
-        (ScaffoldRule(steepness=10, middle=0.3, progress=0), 1 / (1 + math.exp(-3))),
-        (ScaffoldRule(steepness=1e6, progress=1), 0),
-    ],
-)  # fmt: skip
-def test_decays_by_hand(rule: ScaffoldRule, left: float):
-    # Of ten thousand criteria the first member of two is shown the share that is left.
-    assert criteria_shown(rule, 0, 2, 10_000) == pytest.approx(10_000 * left, abs=1)
 
 
 def test_the_seed_draws_the_subset_and_who_sees_more_sees_all_that_others_see():

@@ -15,13 +15,12 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import identify_judge
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import CollectOptions, check_options, open_collector
+from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.local.local_config import read_toml
 from rubricem.training.rows.credit import policy_rows
 from rubricem.training.rows.row import TrainRow
@@ -111,13 +110,6 @@ def test_a_file_runs_no_code_that_lies_beside_it_unless_the_command_names_it(
         read_toml(file)
     assert refusal("collect", file).count("no installed package") == 1
     assert not (here / "PWNED").exists()
-
-
-def test_a_gate_before_nothing_is_refused_before_anything_is_asked():
-    setup = setup_of(load_settings({"base_url": "http://localhost:1/v1"}))
-    for judge in ("none", "rubric:own_rubrics:Long"):
-        with pytest.raises(SettingsError):
-            check_options(setup, CollectOptions(judge=judge, gated=True))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import torch
 
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.logprobs import batch_logprobs
-from rubricem.training.local.session import window_numbers
 from rubricem.training.objective.batch import Batch, cut
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.fit import train
@@ -51,19 +50,6 @@ def test_logprobs_are_those_of_the_whole_softmax_and_zero_where_not_trained(tiny
         for place, token in enumerate(one_row.ids):
             wanted = float(whole[place - 1, token]) if one_row.loss_mask[place] else 0.0
             assert float(line[place]) == pytest.approx(wanted, abs=1e-5)
-
-
-def test_the_gradient_of_an_adapter_is_that_of_plain_matrices(tiny: Path) -> None:
-    one = learner(tiny)
-    layer = next(iter(adapter_of(one).layers.values()))
-    torch.nn.init.normal_(layer.lora_b)
-    x = torch.randn(2, 3, layer.linear.in_features, requires_grad=True)
-    plain = layer.linear(x) + layer.scale * (x @ layer.lora_a.T) @ layer.lora_b.T
-    torch.testing.assert_close(layer(x), plain)
-    inputs = (x, layer.lora_a, layer.lora_b)
-    ours = torch.autograd.grad(layer(x).square().sum(), inputs)
-    for mine, theirs in zip(ours, torch.autograd.grad(plain.square().sum(), inputs), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_the_policy_gradient_raises_good_tokens_and_lowers_bad_ones(tiny: Path) -> None:
@@ -119,13 +105,6 @@ def test_the_reference_is_the_adapter_at_the_start(tiny: Path) -> None:
     fresh.start_from(one.weights.state())
     again = fresh.ss_grpo_step(policy_rows(2), 0.01)
     assert again["kl_reference"] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_a_window_is_told_by_its_rows():
-    found = window_numbers([row(0, "policy", 1.0, stages=(-1,) * 10 + (0,) * 14), row(2, "policy")])
-    assert (found["groups"], found["row_tokens/mean"], found["prompt_tokens/mean"]) == (2, 24, 10)
-    assert found["advantage/plan/mean"] == 1.0
-    assert not any("advantage" in name for name in window_numbers([row(0, "sft")]))
 
 
 @pytest.mark.usefixtures("one_thread")

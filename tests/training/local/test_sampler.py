@@ -83,12 +83,6 @@ async def test_llama_writes_the_same_by_its_likeliest_tokens(tiny: Path, policy:
         await llama.aclose()
 
 
-async def test_of_turns_that_begin_together_one_reads_what_all_begin_with(policy: TorchPolicy):
-    prefix = await asked(policy, "z" * 60)
-    found = await asyncio.gather(*(policy.complete(prefix, GREEDY) for _ in range(3)))
-    assert sorted(one.usage.cached_tokens for one in found) == [0, *[len(prefix) - 1] * 2]
-
-
 async def test_what_another_turn_has_read_is_not_read_again(tiny: Path, policy: TorchPolicy):
     prefix = await asked(policy, "y" * 60)
     first = await policy.complete(prefix, Sampling(max_tokens=30, seed=1))

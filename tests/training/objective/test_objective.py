@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
-from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.objective.batch import Batch, window_weights
 from rubricem.training.objective.objective import (
     ClippedTerms,
@@ -122,12 +121,6 @@ def test_the_objective_by_hand(case: dict[str, Any]) -> None:
         assert gradient(result, new) == pytest.approx(case["gradient"])
 
 
-def test_beta_needs_a_reference() -> None:
-    with pytest.raises(SettingsError, match="no reference") as refused:
-        objective(alike(1, p=(0.5,)), logs(0.5), None, beta=0.1)
-    assert "set beta to 0" in refused.value.remedy
-
-
 def test_untrained_tokens_get_a_gradient_of_exactly_zero_whatever_stands_there() -> None:
     of = row((NAN, 2.0, 5.0), behaviour=(NAN, -0.5, -NAN), mask=(0, 1, 0))
     new = torch.tensor([[NAN, NAN, -0.5, 1e9]], requires_grad=True)
@@ -136,33 +129,6 @@ def test_untrained_tokens_get_a_gradient_of_exactly_zero_whatever_stands_there()
     assert gradient(result, new) == [0.0, -2.0, 0.0]
     assert result.loss.item() == -2.0
     assert all(math.isfinite(value) for value in result.metrics.report().values())
-
-
-def test_tool_tokens_move_no_weight_of_a_policy() -> None:
-    """The ids are 6, 2, 7, 3, of which 7 alone is trained: it is predicted from the 2 before."""
-    of, policy = row((9.0, 1.0, 9.0), mask=(0, 1, 0)), Bigrams(0)
-    batch = Batch.collate([of])
-    assert batch.ids.tolist() == [[6, 2, 7, 3]]
-    clipped_objective(batch, policy(batch)).loss.backward()
-    assert policy.table.grad is not None
-    assert policy.table.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [2]
-
-
-def test_what_was_drawn_at_a_lower_temperature_moves_logits_as_at_that_one() -> None:
-    """Six tokens as often as they are drawn at 0.7, against the true gradient there."""
-    temperature, advantages = 0.7, torch.tensor([1.0, -0.5, 2.0, 0.3, -1.0, 0.1])
-    logits = torch.tensor([0.2, 1.5, -0.7, 0.9, -1.1, 0.4], requires_grad=True)
-    drawn = (logits / temperature).softmax(0)
-    advantages = advantages - (drawn.detach() * advantages).sum()
-    (true,) = torch.autograd.grad((drawn * advantages).sum(), logits)
-    sampler, chances = logits.detach().log_softmax(0).tolist(), drawn.detach().tolist()
-    rows = [
-        row((advantage,), name=f"r{n}", ids=(0, n), behaviour=(sampler[n],), weight=chances[n])
-        for n, advantage in enumerate(advantages.tolist())
-    ]
-    new = torch.stack([torch.zeros(6), logits.log_softmax(0)], dim=1)
-    clipped_objective(Batch.collate(rows), new).loss.backward()
-    torch.testing.assert_close(logits.grad, -temperature * true / len(rows))
 
 
 def test_far_off_token_stays_finite() -> None:
@@ -179,19 +145,6 @@ def test_imitation_is_the_mean_negative_log_likelihood() -> None:
     assert gradient(result, new) == [-0.5, -0.5]
     half = Batch.collate([row((1.0, 1.0), objective="sft", weight=0.5)])
     assert imitation_objective(half, logs(0.5, 0.5)).loss.item() == pytest.approx(math.log(2) / 2)
-
-
-def test_token_logprobs_equal_the_log_softmax_in_value_and_gradient() -> None:
-    torch.manual_seed(2)
-    logits = torch.randn(2, 5, 11, requires_grad=True)
-    ids = torch.randint(0, 11, (2, 5))
-    expected = torch.log_softmax(logits, dim=-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-    found = token_logprobs(logits, ids)
-    torch.testing.assert_close(found, expected)
-    weights = torch.randn(2, 5)
-    (wanted,) = torch.autograd.grad((expected * weights).sum(), logits)
-    (got,) = torch.autograd.grad((found * weights).sum(), logits)
-    torch.testing.assert_close(got, wanted)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rubricem.training.rounds.numbers import (
     judge_numbers,
     numbers_of,
     reflection_numbers,
+    reward_intervals,
     rows_numbers,
 )
 from rubricem.training.rounds.rounds import both_updates
@@ -112,6 +113,12 @@ def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
     beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
     assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
     assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected
+
+
+def test_a_stages_reward_has_an_interval_of_two_values_at_least():
+    ends = reward_intervals([group([0.2] * 4, [0.6, 0.2, 0.2, None])])
+    assert ends["reward/plan/low"] < 0.4 < ends["reward/plan/high"]
+    assert "reward/answer/low" not in ends
 
 
 def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():

@@ -12,11 +12,8 @@ import torch
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import (
     Decoding,
-    GroupJudgement,
-    RubricBuffer,
     Status,
     Trajectory,
-    TrajectoryGroup,
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Question
@@ -35,7 +32,7 @@ from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.forms import ExportOptions, export_run
 from rubricem.training.rows.row import TrainRow
-from tests.support.collected import LengthJudge, Opened, judgement, manifest
+from tests.support.collected import LengthJudge, Opened, manifest
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
 from tests.training.local.test_load import folder_of
@@ -93,6 +90,8 @@ SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lo
         ({"group_size": 1}, "two rollouts or more"),
         ({"lr": 1.0}, "lr: Extra inputs"),
         ({"judge": "none"}, "nothing to learn from"),
+        ({"judge": "none", "gated": True}, "gated puts a gate before a judge of ours"),
+        ({"judge": "rubric:own:Long", "gated": True}, "gated puts a gate before a judge of ours"),
         ({"windows": 3, "reflections": 0}, "replay what reflections taught"),
         ({"base_url": "http://localhost:1/v1"}, "needs base_url, model and refresh"),
         ({"refresh": ["true"]}, "needs base_url, model and refresh"),
@@ -182,39 +181,6 @@ async def test_collected_runs_are_compiled_beside_files_and_their_groups_stay_ap
     assert read_rows(again.rows) == rows, "a run that goes on finds the same"
 
 
-class OpposedJudge(LengthJudge):
-    """The second rollout plans well and answers badly."""
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement:
-        judged = await super().judge(group, buffer, step)
-        scores = [[float(n), 0.5, 0.5, 1.0 - n] for n in range(2)]
-        given = zip(group.trajectories, scores, strict=True)
-        told = tuple(judgement(trajectory, own) for trajectory, own in given)
-        return judged.model_copy(update={"judgements": told})
-
-
-@pytest.mark.parametrize(
-    ("credit", "plan", "research"),
-    [
-        ("ss-grpo", 1.0, -1.0),
-        ("answer-only", -1.0, -1.0),
-        ([[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 0.0, -1.0),
-    ],
-)
-async def test_the_credit_shapes_the_rows_of_a_collected_run(
-    tmp_path: Path, credit: Any, plan: float, research: float
-):
-    # The plan's returns by the paper: 0.2 + 0.3 + 0.8 of the first, 1 + 0.2 + 0.3 of the second.
-    run = await collected(tmp_path, OpposedJudge())
-    config, named = config_of(tmp_path, [str(run)], credit=credit)
-    second = read_rows((await TrainingJob(config, None, named).with_rows("ss-grpo", print)).rows)[1]
-    stages = zip(second.stages, second.advantages, second.loss_mask, strict=True)
-    of_stage = {stage: advantage for stage, advantage, on in stages if on}
-    assert (of_stage[0], of_stage[1]) == pytest.approx((plan, research), abs=1e-4)
-
-
 async def test_a_run_is_compiled_whatever_was_exported_into_its_folder(tmp_path: Path):
     run = await collected(tmp_path)
     config, rule = config_of(tmp_path, [str(run)], credit="ss-grpo")
@@ -274,19 +240,6 @@ async def test_imitation_goes_by_the_rules_that_are_switched_on(tmp_path: Path, 
         assert isinstance(job.config, TrainConfig)
         await job.with_rows("sft", told.append)
         assert told == [f"{tmp_path / 'traces'}: {left}"]
-
-
-async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):
-    run = await collected(tmp_path)
-    config, rule = config_of(tmp_path, [str(run)], model=str(tiny))
-    rows = read_rows((await TrainingJob(config, None, rule).with_rows("sft", print)).rows)
-    assert len(rows) == 6
-    text = "".join(
-        chr(i) for i, on in zip(rows[0].ids, rows[0].loss_mask, strict=True) if on and i < 128
-    )
-    assert "<answer>" in text and "<tool_output" not in text
-    whole = "".join(chr(i) for i in rows[0].ids if i < 128)
-    assert "<tool_output" in whole
 
 
 async def test_exported_conversations_are_imitated_as_their_run_is(tmp_path: Path, tiny: Path):

@@ -63,12 +63,12 @@ async def test_a_forced_trace_is_trained_where_the_policy_writes_and_each_token_
     row = await imitation_row(trace, Characters(), system=system_prompt(3))
     assert isinstance(row, TrainRow)
     text = "".join(map(chr, row.ids))
-    first, found, last = recast(trace).parts
+    first, found, last = (turn.content for turn in recast(trace).turns)
     trained = "".join(chr(i) for i, on in zip(row.ids, row.loss_mask, strict=True) if on)
-    assert trained == f"{first.text}\3{last.text}\3"
-    prompt = text[: text.index(first.text)]
+    assert trained == f"{first}\3{last}\3"
+    prompt = text[: text.index(first)]
     assert "You may search 3 times at most." in prompt and trace.question in prompt
-    assert text == f"{prompt}{first.text}\3{as_response(found.text)}{last.text}\3"
+    assert text == f"{prompt}{first}\3{as_response(found)}{last}\3"
     assert (row.objective, row.ratio_allowed) == ("sft", False)
     assert row.advantages == tuple(map(float, row.loss_mask))
 
@@ -97,7 +97,7 @@ async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
     filled = Filling(plan=PARTS, drafts="Mira Holt it was.", rewords="Mira", chances=doubts)
     trace = await traced(tmp_path, question=ASKED, search=Library(PAGES), filled=filled)
     assert isinstance(demonstrate(trace), Demonstration)
-    _, whole, second = (piece.text for piece in recast(trace).parts if piece.own)
+    _, whole, second = (t.content for t in recast(trace).turns if t.role == "assistant")
     assert whole.startswith("<think>\nS1 answers [1].") and "Who directed" in whole
     assert whole.endswith('<call_tool name="search">Where did Mira Holt die? Mira</call_tool>')
     assert second.startswith("<think>\nS2 answers [2].")
@@ -108,7 +108,7 @@ async def test_the_mark_before_an_exact_answer_goes(tmp_path):
     trace = await traced(tmp_path, filled=filled, answer_format=AnswerFormat.EXACT)
     assert "\nAnswer: " in trace.transcript()
     shown = demonstrate(trace)
-    assert isinstance(shown, Demonstration) and "Answer: " not in shown.parts[-1].text
+    assert isinstance(shown, Demonstration) and "Answer: " not in shown.turns[-1].content
 
 
 async def test_a_forced_trace_that_is_not_to_be_imitated_is_dropped_with_the_reason(tmp_path):
@@ -156,7 +156,7 @@ async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught:
     assert [(row.objective, row.ratio_allowed) for row in rows] == [("sft", False)] * 2
     (first, _), trace = rows, next(taught.trajectories())
     learnt = "".join(chr(i) for i, on in zip(first.ids, first.loss_mask, strict=True) if on)
-    shown = Demonstration.of(trace).turns()
+    shown = Demonstration.of(trace).turns
     assert learnt == "".join(f"{m.content}\3" for m in shown if m.role == "assistant")
     assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
     assert [row async for row in each_row(taught)] == [NO_MODEL] * 2

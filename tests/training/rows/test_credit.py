@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rubricem.judge.relative import GroupText, Read, RelativeJudge
 from rubricem.judge.stage import score_unread
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
@@ -397,32 +396,6 @@ def test_a_whole_run_that_left_a_stage_out_is_in_its_baseline():
     ]
     row, _ = policy_rows(group(*runs), judged, IDENTITY).rows
     assert dict(zip(row.stages, row.advantages, strict=True))[2] == pytest.approx(1, abs=1e-4)
-
-
-class FixedReader:
-    """Scores attempts by the order of their texts."""
-
-    name, rubric_version, characters = "fixed", "1", 10_000
-
-    async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        order = sorted(text.attempts)
-        scores = (0.2, 0.8)
-        return Read(tuple((scores[order.index(one)], "why") for one in text.attempts))
-
-
-@pytest.mark.parametrize("credit", ["ss-grpo", "answer-only"])
-async def test_scores_of_whole_trajectories_reach_every_stage(credit: str):
-    first, second = rollout("one"), rollout("two")
-    last = second.segments[-1].model_copy(update={"text": "e"})
-    second = second.model_copy(update={"segments": (*second.segments[:-1], last)})
-    runs = group(first, second)
-    judged = await RelativeJudge(FixedReader()).judge(runs, RubricBuffer(question="q"))
-    scores = [one.stages[-1].score for one in judged.judgements]
-    assert sorted(scores) == [0.2, 0.8]  # type: ignore[type-var]
-    row, _ = policy_rows(runs, judged.judgements, row_rule(credit)).rows
-    trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
-    sign = 1 if scores[0] == 0.8 else -1
-    np.testing.assert_allclose(trained, [sign] * 4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

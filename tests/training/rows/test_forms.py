@@ -204,7 +204,7 @@ async def test_a_conversation_gives_the_row_of_its_trajectory():
     assert isinstance(row, TrainRow)
     shown = Demonstration.of(run())
     assert (shown.system, shown.user) == ("Be good.", "The question.")
-    first, found, last = (part.text for part in shown.parts)
+    first, found, last = (turn.content for turn in shown.turns)
     said = [(f"{first}\3", 1), (as_response(found), 0), (f"{last}\3", 1)]
     assert list(row.ids[row.prompt_tokens :]) == [ord(c) for text, _ in said for c in text]
     own = [on for text, on in said for _ in text]

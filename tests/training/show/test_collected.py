@@ -22,11 +22,13 @@ def test_scores_shares_and_spending_are_those_worked_by_hand(run: RunNumbers):
     # Eight stages of two judged rollouts, one of them unscored; the third was not judged.
     assert [step.unscored_share for step in run.steps] == [1 / 8, None]
     assert [step.malformed_share for step in run.steps] == [0, 1]
-    assert run.whole.failures == {f"The server is down. {NASTY}": 1}
-    assert run.whole.early == {f"cut {NASTY}": 1}
-    assert run.whole.faults == {Rule.NO_ANSWER: 1}
-    assert run.whole.unscored == {f"the judge failed {NASTY}": 1}
-    assert run.whole.lacking == {f"down {NASTY}": 1, f"no JSON {NASTY}": 1}
+    assert run.whole.why == {
+        "failures": {f"The server is down. {NASTY}": 1},
+        "ended_early": {f"cut {NASTY}": 1},
+        "rules_broken": {Rule.NO_ANSWER: 1},
+        "unscored": {f"the judge failed {NASTY}": 1},
+        "lacking": {f"down {NASTY}": 1, f"no JSON {NASTY}": 1},
+    }
     usage = run.as_json()["usage"]
     assert (usage["rollouts"]["prompt_tokens"], usage["rollouts"]["cost"]) == (300, 0.75)
     assert (usage["judge"]["calls"], usage["judge"]["cost"]) == (2, 0.25)
@@ -35,7 +37,7 @@ def test_scores_shares_and_spending_are_those_worked_by_hand(run: RunNumbers):
         0.5,
     )
     assert (usage["reflections"]["calls"], usage["reflections"]["cost"]) == (3, 0.0625)
-    assert (run.seconds, run.finished, run.failed) == (105, 2, 1)
+    assert run.seconds == 105
 
 
 def test_a_run_is_told_as_json_and_in_lines_that_no_terminal_obeys(tmp_path: Path):
