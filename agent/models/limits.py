@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
+from rubricem.agent.models.replies import Reading
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Usage
 from rubricem.memory.text import one_line
@@ -36,6 +37,7 @@ from rubricem.memory.text import one_line
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +285,6 @@ def paid(usage: Usage) -> Usage:
     return usage
 
 
-class Reads(Protocol):
-    begun: bool
-
-
-Begins = TypeVar("Begins", bound=Reads)
-
-
 class Tries:
     """The calls of one client; the limiter is shared by all clients of its server."""
 
@@ -299,17 +294,17 @@ class Tries:
 
     async def read(
         self,
-        begin: Callable[[], Begins],
-        fill: Callable[[Begins], Awaitable[None]],
-        used: Callable[[Begins], Usage],
+        begin: Callable[[], R],
+        fill: Callable[[R], Awaitable[None]],
+        used: Callable[[R], Usage],
         most: Usage,
-    ) -> tuple[Begins, Usage]:
+    ) -> tuple[R, Usage]:
         """A reading that was filled, and what it and those that failed cost, as `call`.
 
         A try whose reading has begun costs what is `used`, even if it fails.
         """
 
-        async def attempt() -> Begins:
+        async def attempt() -> R:
             reading = begin()
             try:
                 await fill(reading)

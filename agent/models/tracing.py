@@ -35,26 +35,25 @@ def untold() -> AbstractContextManager[None]:
 
 async def trace_run(answer: Callable[[], Awaitable[Trajectory]], policy: str) -> Trajectory:
     """The result of `answer`, in a span where OpenTelemetry's variables ask for them."""
-    with untold():
-        return await _trace(answer, policy)
-
-
-async def _trace(answer: Callable[[], Awaitable[Trajectory]], policy: str) -> Trajectory:
     named = [os.environ.get(name, "") for name in EXPORTERS]
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or all(value in ("", "none") for value in named):
-        return await answer()
-    with _tracer().start_as_current_span(
-        f"invoke_agent {NAME}",
-        attributes={
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": NAME,
-            **_model_attributes(policy),
-        },
-        # Of an exception only the type is recorded, as it may quote a prompt.
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
+        with untold():
+            return await answer()
+    with (
+        untold(),
+        _tracer().start_as_current_span(
+            f"invoke_agent {NAME}",
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": NAME,
+                **_model_attributes(policy),
+            },
+            # Of an exception only the type is recorded, as it may quote a prompt.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span,
+    ):
         try:
             trajectory = await answer()
         except BaseException as error:

@@ -176,13 +176,9 @@ def _element_call(tag: str, head: str, body: str, tools: Collection[str]) -> str
         return _written(name or pairs.pop("name", SEARCH), pairs, tools)
     if python := _AS_PYTHON.match(body):
         return _written(python[1], python[2], tools)
-    query = body.strip() or _attribute(head, "query")
+    named = re.search(r"\bquery\s*=\s*[\"']([^\"']*)", head)
+    query = body.strip() or (named[1] if named else "")
     return _written(name or SEARCH, query, tools) if query else ""
-
-
-def _attribute(head: str, name: str) -> str:
-    found = re.search(rf"\b{name}\s*=\s*[\"']([^\"']*)", head)
-    return found[1] if found else ""
 
 
 def _with_marked_calls(text: str, tools: Collection[str], outside: Any) -> str:

@@ -433,6 +433,7 @@ class FreeDecoder:
         return replace(self.sampling, max_tokens=limit)
 
 
+@dataclass
 class TurnEnd:
     """Where a turn ends: the stop predicate of one turn, or of several tries at it.
 
@@ -440,14 +441,13 @@ class TurnEnd:
     the tags, so nothing inside it ends a turn.
     """
 
-    def __init__(self, *, reviews: bool = False, calls: bool = False) -> None:
-        self._seen = ""
-        self._reviews = reviews
-        """whether it also ends with a review that marks something as missing"""
-        self._calls = calls
-        """whether other calls may follow the first; it then ends where something else begins"""
-        self._called = 0
-        """where the last call ended"""
+    reviews: bool = False
+    """whether it also ends with a review that marks something as missing"""
+    calls: bool = False
+    """whether other calls may follow the first; it then ends where something else begins"""
+    _seen: str = ""
+    _called: int = 0
+    """where the last call ended"""
 
     def __call__(self, text: str) -> int | None:
         new = len(self._seen) if text.startswith(self._seen) else 0
@@ -457,13 +457,13 @@ class TurnEnd:
             if thoughts and thoughts[-1] != "/":
                 continue
             tag = (found[1] or "").lower()
-            if tag == "call_tool" and self._calls:
+            if tag == "call_tool" and self.calls:
                 if "<call_tool" in text[self._called : found.start()].lower():
                     self._called = found.end()
                 continue
             if self._called and tag:
                 return self._called
-            if tag != "review" or (self._reviews and _returns(text[: found.end()])):
+            if tag != "review" or (self.reviews and _returns(text[: found.end()])):
                 return found.end()
         behind = text[self._called :] if self._called else ""
         if len(behind) > AFTER_A_CALL and "<call_tool" not in behind.lower():

@@ -296,7 +296,8 @@ class Researcher:
         async def node(state: Position) -> Position:
             question = state.get("question")
             if name == NODES[0] and (question or "run" not in state):
-                run = await self._begin(question or "")
+                ask = replace(self.template, question=check_question(question or ""))
+                run = await self._start(new_thread(), ask, ignore)
             else:
                 run = self._held(state["run"])
             if question:
@@ -317,11 +318,6 @@ class Researcher:
                 raise
 
         return node
-
-    async def _begin(self, question: str) -> Run:
-        """Begin a run for a caller that drives the graph itself."""
-        ask = replace(self.template, question=check_question(question))
-        return await self._start(new_thread(), ask, ignore)
 
     def _held(self, key: str) -> Run:
         if key not in self._runs:
