@@ -190,12 +190,3 @@ def test_a_training_goes_on_with_its_rows_though_a_teacher_would_now_answer(tmp_
     assert len(told["trained"]["steps"]) == 1
     assert "they stand as they are, and no teacher is asked" in done.stderr
     assert (tmp_path / "out" / "distilled" / "rows.jsonl").read_bytes() == rows
-
-
-def test_before_the_training_a_teacher_that_failed_is_asked_again(tmp_path: Path):
-    with ScriptedServer(failing, models=("first",)) as server:
-        first = run("distil", written(tmp_path, server.base_url, second=False), "--rows", "--json")
-    with ScriptedServer(right, models=("first",)) as server:
-        again = run("distil", written(tmp_path, server.base_url, second=False), "--rows", "--json")
-        assert len(server.requests) == 1
-    assert [json.loads(done.stdout)["rows"] for done in (first, again)] == [2, 3]

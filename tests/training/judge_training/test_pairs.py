@@ -110,13 +110,6 @@ def test_rounds_go_through_all_pairs_before_any_comes_again():
     assert [p.id for p in apart(pairs, pairs[:4])] == ["4", "5"]
 
 
-def test_a_pair_is_held_out_however_its_request_is_spaced_and_written():
-    asked = {"a": "Which is  the \ufb01rst of\n them?", "b": "Which is the second of them?"}
-    pairs = [pair(name).model_copy(update={"prompt": text}) for name, text in asked.items()]
-    held = pair("c").model_copy(update={"prompt": " which is THE first of them?"})
-    assert [p.id for p in apart(pairs, [held])] == ["b"]
-
-
 async def test_a_trained_judge_writes_a_chain_that_is_read():
     model = WritingModel([f"{BARE} And more.", "No end is in sight."])
     comparer = ChainComparer(model, max_tokens=64)

@@ -172,13 +172,6 @@ def test_checkpointed_activations_change_no_gradient_and_no_dropout_comes_back(
         assert window_loss(plain) == window_loss(again)
 
 
-def test_bfloat16_leaves_the_rotary_frequencies_exact(tiny: Path) -> None:
-    exact, rounded = (load_base(tiny, dtype) for dtype in ("float32", "bfloat16"))
-    assert rounded.lm_head.weight.dtype == torch.bfloat16
-    frequencies = (model.model.rotary_emb.inv_freq for model in (exact, rounded))
-    assert torch.equal(*frequencies)
-
-
 async def test_a_folder_is_known_by_its_weights(tmp_path: Path) -> None:
     base = folder_of(tmp_path / "base", "llama")
     first = await Base.find(str(base))
