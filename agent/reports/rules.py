@@ -73,6 +73,7 @@ _WHEN = re.compile(
 _ONE_MARK = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"'))
 LEAST_WORDS = 4
 """of a quotation: fewer are a term, or ironic"""
+_GAP = re.compile(r"\.{3}|\u2026|\[[^\]\n]*\]")
 _TOKEN = re.compile(rf"(?:{LETTER}|\.)+")
 _TYPED = ("`", "'", "\u2019", "-")
 """behind which a capital is no name's"""
@@ -182,8 +183,7 @@ def missing_quotations(claim: str, text: str) -> list[str]:
         titled = sum(word[0].isupper() for word in words) * 2 > len(words)
         if len(words) < LEAST_WORDS or titled or is_foreign(quoted, text):
             continue
-        parts = quoted.replace("\u2026", "...").split("...")
-        if not all(_bare(part) in held for part in parts):
+        if not all(_bare(part) in held for part in _GAP.split(quoted)):
             missing.append(quoted)
     return missing
 
