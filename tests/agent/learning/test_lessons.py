@@ -27,7 +27,6 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, Recollection, Trajectory
 from rubricem.memory.text import cut
-from tests.agent.cli.test_learn import ended
 from tests.agent.learning.test_reflect import GOOD, FixedJudge
 from tests.conftest import COMMAND, ROOT
 from tests.support.bank_cli import (
@@ -46,6 +45,7 @@ from tests.support.bank_cli import (
 )
 from tests.support.policies import ScriptedPolicy, contents
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.values import trajectory
 from tests.support.waiting import Process, wait_for
 
 
@@ -111,7 +111,9 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ):
     old = {"private": False, "recollections": (Recollection(id="r"),)}
-    RunStore(data).save(run := ended(data).model_copy(update=old))
+    store, run = RunStore(data), trajectory("It is.").model_copy(update=old)
+    store.create(run.thread, {"ask": {"question": run.question}, "choices": {"memory": "on"}})
+    store.save(run)
 
     async def judged(work: Any, *, again: bool) -> Judgement:
         return Judgement(trajectory_id=run.id, judge="j", rubric_version="1", stages=())
