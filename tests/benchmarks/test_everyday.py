@@ -37,6 +37,7 @@ def test_the_pattern_finds_the_fact_and_the_question_does_not_give_it_away() -> 
         assert not re.search(row["pattern"], row["question"], re.I | re.S), row["id"]
 
 
+@pytest.mark.slow
 def test_each_fact_on_python_stands_where_its_question_says() -> None:
     for row in (row for row in ROWS if row["source"] == "python"):
         if find_spec(re.split(r"[.:]", row["where"])[0]):

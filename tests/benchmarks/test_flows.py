@@ -24,6 +24,7 @@ def test_there_are_as_many_cases_as_are_told():
 
 @pytest.mark.parametrize("effort", ["standard", "deep"])
 @pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.slow
 async def test_the_gate_is_what_keeps_secrets_in_and_ordinary_queries_leave(
     gated: bool, effort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -157,6 +157,7 @@ async def test_the_model_prefers_the_true_option(model: LlamaPolicy):
 
 @pytest.mark.model
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow
 async def test_the_real_judge_puts_the_better_of_two_answers_first(model: LlamaPolicy):
     """Criteria that are there already, so that scoring alone is tried; both runs are scored."""
     criteria = (

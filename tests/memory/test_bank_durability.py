@@ -63,6 +63,7 @@ asyncio.run(read())
 """
 
 
+@pytest.mark.slow
 async def test_two_writers_and_a_reader_lose_nothing_and_see_everything(tmp_path: Path):
     running = [run(WRITER, tmp_path, "a"), run(WRITER, tmp_path, "b"), run(READER, tmp_path)]
     told = [process.communicate() for process in running]

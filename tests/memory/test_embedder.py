@@ -29,6 +29,7 @@ TEXTS = ("cache", "", "heap rome find " * 9, "heap rome", "a word that is not kn
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_minilm_has_the_vectors_of_sentence_transformers_without_torch(minilm: Path) -> None:
     from sentence_transformers import SentenceTransformer
 

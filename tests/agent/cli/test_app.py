@@ -275,6 +275,7 @@ SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "py
         ("weasyprint", "pdf", ("ask", *SERVER, "--out", "report.pdf", "Why?")),
     ],
 )
+@pytest.mark.slow
 def test_what_an_extra_brings_is_named_where_it_is_missing(
     package: str, extra: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):

@@ -72,6 +72,7 @@ def embedded(data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pat
     return data
 
 
+@pytest.mark.slow
 def test_the_embedder_that_is_set_finds_what_is_nearest_and_another_takes_its_place(
     embedded: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

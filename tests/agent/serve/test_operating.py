@@ -84,6 +84,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
     tmp_path: Path, certificate: Path
 ):

@@ -67,6 +67,7 @@ async def test_a_page_that_a_script_draws_is_read_and_reaches_nothing_else(
         ),
     ],
 )
+@pytest.mark.slow
 async def test_what_is_not_drawn_costs_its_time_and_nothing_else(
     script: str, seconds: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

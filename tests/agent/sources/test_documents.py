@@ -224,6 +224,7 @@ async def test_a_repository_is_read_as_its_newest_files_and_known_ones_stand_in(
     Sources(("git:ssh://git@git.example/x",)).check()
 
 
+@pytest.mark.slow
 def test_a_repository_that_names_files_without_end_is_refused_before_they_are_written(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ def as_ordinary_user() -> Iterator[None]:
         os.seteuid(user)
 
 
+@pytest.mark.slow
 async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_one_at_most(
     no_hub: Site, tmp_path: Path
 ):

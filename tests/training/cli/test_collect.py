@@ -294,6 +294,7 @@ def served(folder: Path) -> int:
     return run_numbers(RunDirectory(folder / "run")).finished
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(asking: Path):
     with ScriptedServer(slowly) as server:
         process = begin(asking, server)

@@ -193,6 +193,7 @@ def products(folder: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 async def test_a_run_killed_at_random_moments_repeats_nothing_and_leaves_no_half_item(
     tmp_path: Path,
 ):

@@ -178,6 +178,7 @@ def begun(folder: Path) -> tuple[Path, bytes]:
     return path, (folder / "out" / "distilled" / "rows.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_its_rows_though_a_teacher_would_now_answer(tmp_path: Path):
     _, rows = begun(tmp_path)
     with ScriptedServer(right, models=("first",)) as server:

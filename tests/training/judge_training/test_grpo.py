@@ -108,6 +108,7 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
     assert adapters[0] == adapters[1]
 
 
+@pytest.mark.slow
 async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: Path):
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -170,6 +171,7 @@ def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Pa
     assert not (tmp_path / "out" / "held_out" / "000.json").exists()
 
 
+@pytest.mark.slow
 def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Path):
     with JudgeServer() as server:
         assert train(written(tmp_path, server.base_url, rounds=1)).exit_code == 0

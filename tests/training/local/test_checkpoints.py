@@ -111,6 +111,7 @@ async def test_a_checkpoint_cut_short_is_passed_by_and_the_one_before_is_used(
     assert_alike(run, whole)
 
 
+@pytest.mark.slow
 async def test_without_any_whole_checkpoint_a_run_begins_anew(
     configured: Callable[..., TrainConfig],
 ) -> None:

@@ -77,6 +77,7 @@ async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.slow
 async def test_peft_reads_the_adapter(tmp_path: Path) -> None:
     from peft import AutoPeftModelForCausalLM, PeftModel
 
@@ -133,6 +134,7 @@ def test_what_is_no_decoder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "opt", "phi"])
+@pytest.mark.slow
 def test_other_architectures_learn(tmp_path: Path, kind: str) -> None:
     more = {"word_embed_proj_dim": 32, "ffn_dim": 48} if kind == "opt" else {}
     base = folder_of(tmp_path / "base", kind, **more)
@@ -295,6 +297,7 @@ async def test_an_unset_limit_is_the_models_context_and_stays_that_of_its_run(
     assert (await settle(short_rows)).max_row_tokens == 9
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_large_file_are_made_once_and_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

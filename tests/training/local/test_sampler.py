@@ -235,6 +235,7 @@ def test_the_pass_of_a_gpu_writes_what_rows_of_their_own_do(
 
 
 @pytest.mark.model
+@pytest.mark.slow
 async def test_the_real_model_writes_what_llama_does(weights_05b: Path, tmp_path: Path):
     """In float32; its texts have characters of several tokens."""
     config = replace(CONFIG, slots=2)

@@ -204,6 +204,7 @@ def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
 
 
 @pytest.mark.parametrize(("said", "of"), [([], "training began with"), (["mine"], "ss-grpo-1-")])
+@pytest.mark.slow
 def test_a_server_that_has_one_name_for_two_checkpoints_is_not_sampled(
     said: list[str], of: str, tmp_path: Path, server: str
 ):
@@ -504,6 +505,7 @@ def replies(out: Path) -> list[Usage]:
     return [usage for one in used if one for usage in [Usage.model_validate(one)] if usage.calls]
 
 
+@pytest.mark.slow
 def test_money_ends_all_rounds_at_its_limit_and_more_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -255,6 +255,7 @@ async def test_exported_conversations_are_imitated_as_their_run_is(tmp_path: Pat
         await TrainingJob(config, None, rule).with_rows("sft", print)
 
 
+@pytest.mark.slow
 async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
     folder_of(tmp_path / "base", "qwen2", vocab_size=132)

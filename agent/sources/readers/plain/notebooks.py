@@ -21,7 +21,9 @@ def read_notebook(given: Input) -> Document:
         notebook = json.loads(text)
         told = "\n\n".join(part for cell in notebook["cells"] for part in _cell(cell))
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise SourceError(f"{given.name} is no notebook.", "Save it again in Jupyter.") from cause
+        raise SourceError(
+            f"{given.name} is no notebook of format 4.", "Save it again in Jupyter."
+        ) from cause
     sections = markdown_sections(told)
     title = notebook.get("metadata", {}).get("title", "")
     return Document.of(given, sections, title if isinstance(title, str) else "", note)
