@@ -40,6 +40,7 @@ def rehearse(*flags: str, timeout: float) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_what_takes_seconds_of_the_rehearsal_passes() -> None:
     told = rehearse("--quick", timeout=300)
     assert [line.split()[0] for line in told.splitlines()] == [

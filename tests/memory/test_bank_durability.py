@@ -150,6 +150,7 @@ async def test_a_bank_of_ec15fe0e_is_migrated_once_and_its_folder_kept(tmp_path:
     assert not (tmp_path / "bank" / "journal.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_of_migrating_loses_nothing(tmp_path: Path):
     told = ran("bank_killed", "migrating", tmp_path, OLDER, seconds=PATIENCE)
     lines = told.splitlines()

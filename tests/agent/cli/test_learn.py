@@ -61,6 +61,7 @@ def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
 @pytest.mark.parametrize(
     ("at", "answered"), [(1, 0), pytest.param(2, 1, marks=pytest.mark.slow), (6, 9), (11, 10)]
 )
+@pytest.mark.slow
 def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: int):
     failing = Failing(Fault(401))
     counted: list[str] = []

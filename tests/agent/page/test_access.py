@@ -175,6 +175,7 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
 
 
 @pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
+@pytest.mark.slow
 def test_nothing_moves_under_the_reader_while_a_run_is_written(
     browser: Browser, site: pages.Site, size: ViewportSize
 ):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.agent.page.conftest import faults
@@ -167,6 +168,7 @@ def test_what_is_left_is_told_while_a_run_goes_on(page: Page, site: pages.Site):
     expect(left).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_report_is_deepened_in_its_thread_over_its_sources(page: Page, site: pages.Site):
     asked = pages.finished(site)
     page.goto(f"{site.url}{pages.run_address(asked['run'])}")
@@ -232,6 +234,7 @@ def test_a_stream_that_breaks_off_is_taken_up_where_it_was(page: Page, site: pag
 MOON = {"name": "moon.md", "mimeType": "text/markdown", "buffer": b"# Moon\n\nlru_cache there."}
 
 
+@pytest.mark.slow
 def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site):
     page.get_by_label("Documents to search").set_input_files([MOON])  # type: ignore[list-item]
     chip = page.locator(".chip").filter(has_text="moon")

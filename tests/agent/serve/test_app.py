@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from rubricem.agent.serve.app import TOKEN_FILE_NAME, WARNING, create_app
 from rubricem.agent.serve.desk import RunDesk
@@ -87,6 +88,7 @@ def login(address: str, token: str) -> int:
     return httpx.post(here, **asked).status_code
 
 
+@pytest.mark.slow
 def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp_path: Path):
     options = ("--host", "0.0.0.0", "--base-url", "http://127.0.0.1:9/v1", "--source", "python")
     with begun_server(tmp_path, *options, until="Warning", terminal=True) as (lines, _):

@@ -121,6 +121,7 @@ FACTS = [
 ]
 
 
+@pytest.mark.slow
 def test_passages_of_the_library_are_short_name_no_place_and_hold_facts_among_the_first_three(
     tmp_path: Path,
 ) -> None:

@@ -162,6 +162,7 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
     assert calls(server) == asked and metrics(out) == lines
 
 
+@pytest.mark.slow
 def test_more_rounds_go_on_and_other_ones_are_refused(tmp_path: Path, server: str):
     shape = {"reflections": 0, "held_out_every": 2}
     assert train(on_server(tmp_path, server, rounds=1, **shape)).exit_code == 0
@@ -190,6 +191,7 @@ def test_rounds_go_on_by_what_they_ask_however_their_files_are_named(
     assert refused.exit_code == 2 and "with another rounds.asked_held_out." in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
     tmp_path: Path, server: str
 ):
