@@ -6,7 +6,7 @@ quotes of a report: all of the same text.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from io import BytesIO
@@ -76,8 +76,7 @@ class Document:
         cls, given: "Input", sections: Sequence[Section], title: str = "", note: str = ""
     ) -> "Document":
         """One with its own title or, without one, its first heading or the file's name."""
-        title = title_of(sections, given.stem, title)
-        return cls(title, tuple(_without_contents(sections)), note)
+        return cls(title_of(sections, given.stem, title), tuple(sections), note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,30 +164,6 @@ def left_out(names: Sequence[str]) -> str:
     """A note that some of what is held is not read, the first three by name; "" if all is."""
     more = f" and {len(names) - 3} more" * (len(names) > 3)
     return f"read in part: not {', '.join(names[:3])}{more}" if names else ""
-
-
-LEAST_CONTENTS = 3
-"""headings, one below the other, that are a table of contents"""
-_MARK = re.compile(r"\s*[-*\u2022]\s+")
-
-
-def _without_contents(sections: Sequence[Section]) -> Iterator[Section]:
-    """The sections without lists of their headings, which as passages would say nothing new."""
-    headings = {heading.casefold() for section in sections for heading in section.path}
-
-    def lists_headings(block: Block) -> bool:
-        lines = (_MARK.sub("", line, count=1) for line in block.text.split("\n"))
-        return all(line.strip().casefold() in headings for line in lines)
-
-    for section in sections:
-        kept: list[Block] = []
-        for are_headings, run in groupby(section.blocks, lists_headings):
-            blocks = list(run)
-            lines = sum(block.text.count("\n") + 1 for block in blocks)
-            if not are_headings or lines < LEAST_CONTENTS:
-                kept += blocks
-        if kept:
-            yield Section(section.path, tuple(kept))
 
 
 _WRITERS = re.compile("|".join(names_of("titles")["of_programs"]), re.I)

@@ -114,14 +114,3 @@ def test_a_note_of_a_book_may_stand_in_another_chapter_with_the_mark_of_its_own(
     book = BOOK | {"OEBPS/a.xhtml": noted(40, 1) + noted(50, 2), "OEBPS/b c.xhtml": "".join(notes)}
     blocks = [b.text for s in read_as("a.epub", zipped(book)).sections for b in s.blocks]
     assert blocks == ["They were 40[1].", "They were 50[1].", "[1] Note 1.", "[1] Note 2."]
-
-
-@pytest.mark.parametrize(
-    "listed", ["- [Use](#use)\n- [Speed](#speed)\n- [Cost](#cost)", "Use\n\nSpeed\n\nCost"]
-)
-def test_a_list_of_a_documents_own_headings_is_no_text_of_it(listed: str):
-    below = "## Use\n\nTurn it.\n\n## Speed\n\nIt is fast.\n\n## Cost\n\nA euro: see Use.\n"
-    text = read_as("pump.md", f"# Pump\n\nIt moves water.\n\n{listed}\n\n{below}").sections
-    assert [section.text for section in text][:2] == ["It moves water.", "Turn it."]
-    other = read_as("pump.md", f"# Pump\n\n- Use\n- Speed\n- Price\n\n{below}").sections
-    assert other[0].text == "- Use\n- Speed\n- Price", "one is no heading"
