@@ -121,8 +121,8 @@ async def open_collector(
 ) -> AsyncIterator[Collector]:  # fmt: skip
     """A collector that begins or continues a run; `policy`: as for `open_researcher`.
 
-    Raises SettingsError if the folder contains another run, StoreError if another process is
-    collecting into it.
+    Raises SettingsError if the folder contains another run, or for sampling that shifts ratios;
+    StoreError if another process is collecting into it.
     """
     quietly = without_repeats(tell)
     setup = shape(await asyncio.to_thread(setup_of, settings), options, settings)
@@ -171,6 +171,8 @@ async def open_collector(
         yield collector
 
 
+WHOLE = {"temperature": 1, "top_p": 1, "top_k": -1, "min_p": 0}
+"""what leaves the distribution as it is: ratios hold for that alone"""
 TOOL_CALLS = 10
 """of a rollout (RubricEM, arXiv:2605.10899)"""
 
@@ -181,6 +183,12 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
     shown = {"passages": options.passages, "passage_words": options.passage_words}
     given: dict[str, Any] = {name: value for name, value in shown.items() if value is not None}
     if setup.decoding is Decoding.FREE and not options.taught:
+        sent = settings.extra_body
+        if shaped := [name for name, whole in WHOLE.items() if sent.get(name, whole) != whole]:
+            raise SettingsError(
+                f"extra_body sets {', '.join(shaped)}, and rollouts are sampled without.",
+                "Collect with settings.extra_body={}, or leave these out of it.",
+            )
         model = in_tokens(model)
     if settings.max_tokens is None:  # no answer is gone on with: a turn is sampled at once
         given["max_tokens"] = TURN

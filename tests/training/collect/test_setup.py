@@ -15,12 +15,13 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import identify_judge
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.collect.setup import CollectOptions, open_collector, shape
 from rubricem.training.local.local_config import read_toml
 from rubricem.training.rows.credit import policy_rows
 from rubricem.training.rows.row import TrainRow
@@ -130,6 +131,19 @@ def test_what_is_no_judge_is_told_with_a_remedy(here: Path, name: str, told: str
     with pytest.raises(SettingsError, match=told) as raised:
         identify_judge(name)
     assert raised.value.remedy
+
+
+@pytest.mark.parametrize("extra_body", [{"temperature": 0.3}, {"top_p": 0.9, "temperature": 1.0}])
+async def test_sampling_under_which_ratios_would_not_hold_is_refused(
+    extra_body: dict[str, float], tmp_path: Path
+):
+    server = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "source": (str(tmp_path),)}
+    settings = load_settings({**server, "data_dir": tmp_path / "data", "extra_body": extra_body})
+    setup = setup_of(settings)
+    with pytest.raises(SettingsError, match=f"extra_body sets {next(iter(extra_body))},") as raised:
+        shape(setup, CollectOptions(), settings)
+    assert "settings.extra_body={}" in raised.value.remedy
+    shape(setup, CollectOptions(taught=True), settings)
 
 
 def by_script(body: dict[str, Any], number: int) -> Scripted:
