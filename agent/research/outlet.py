@@ -18,8 +18,9 @@ import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Literal
 
 from rubricem.agent.sources.fetch import addresses_in, normal
@@ -52,17 +53,15 @@ class _Texts:
         return forms
 
     def sentences(self, language: str) -> Iterator[frozenset[str]]:
-        for text in self.texts:
-            for sentence in sentences(text):
-                yield words_in(sentence, language)
+        return chain.from_iterable(_sentences_of(text, language) for text in self.texts)
+
+    def with_digits(self) -> set[str]:
+        """The words that have digits, as they are written."""
+        return set().union(*map(_with_digits, self.texts))
 
     def numbers(self) -> set[str]:
-        return {
-            digits
-            for text in self.texts
-            for word in _words(text)
-            if len(digits := "".join(filter(str.isdigit, word))) >= LONG_NUMBER
-        }
+        digits = ("".join(filter(str.isdigit, word)) for word in self.with_digits())
+        return {each for each in digits if len(each) >= LONG_NUMBER}
 
 
 @dataclass
@@ -167,7 +166,7 @@ class Outlet:
 
     def _stands(self, word: str) -> bool:
         """Whether a word with digits stands in text that may leave as it is written here."""
-        return any(word in _words(each) for each in self.public.texts)
+        return word in self.public.with_digits()
 
     def _together(self, words: frozenset[str], code: str) -> frozenset[str]:
         """Words that stand in one sentence of private text, and in none of other text."""
@@ -177,6 +176,16 @@ class Outlet:
             if len(shared) >= TOGETHER and not any(told):
                 return shared
         return frozenset()
+
+
+@lru_cache(2**12)  # all that a run was shown is asked for each of its queries
+def _sentences_of(text: str, language: str) -> tuple[frozenset[str], ...]:
+    return tuple(words_in(sentence, language) for sentence in sentences(text))
+
+
+@lru_cache(2**12)
+def _with_digits(text: str) -> frozenset[str]:
+    return frozenset(word for word in _words(text) if any(map(str.isdigit, word)))
 
 
 REMEDY = (

@@ -63,31 +63,32 @@ SAME = 0.85
 
 def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
     """The first `limit` passages, skipping near duplicates of earlier ones, with their numbers."""
-    kept, seen = list[Passage](), list[frozenset[str]]()
+    kept, seen = list[Passage](), defaultdict[frozenset[str], list[frozenset[str]]](list)
     for passage in passages:
         if len(kept) == limit:
             break
-        found = _words_of(passage.text)
-        if not any(_same(found, other) for other in seen):
+        found, numbers = _words_of(passage.text)
+        if not any(_same(found, other) for other in seen[numbers]):
             kept.append(passage)
-            seen.append(found)
+            seen[numbers].append(found)
     return kept
 
 
 def _same(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two passages of these words are near duplicates: they differ in no number."""
+    """Whether two passages of these words, and of the same numbers, are near duplicates."""
     # Of n shared words both have len(one) + len(other) - n: a union is slower to make.
     least = SAME / (1 + SAME) * (len(one) + len(other))
-    alike = min(len(one), len(other)) >= least and len(one & other) >= least
-    return alike and not any(map(str.isdigit, "".join(one ^ other)))
+    return min(len(one), len(other)) >= least and len(one & other) >= least
 
 
 @lru_cache(4096)  # searches of one turn find much the same
-def _words_of(text: str) -> frozenset[str]:
+def _words_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Its distinct words, and those of them that have digits."""
     text = plain_letters(text).lower()
     runs = () if text.isascii() else PAIRED_RUN.findall(text)
     found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
-    return found.union(pair for run in runs for pair in pairs(run))
+    numbers = frozenset(word for word in found if any(map(str.isdigit, word)))
+    return found.union(pair for run in runs for pair in pairs(run)), numbers
 
 
 LEAST_SHOWN = 60
