@@ -25,7 +25,6 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.judge.build import JudgeModel
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal, RunStore
@@ -53,7 +52,7 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
-from rubricem.training.collect.collector import Collector, Judging
+from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Question
@@ -343,33 +342,23 @@ class Remote:
     They are in this process; what passes is pickled on the way.
     """
 
-    def __init__(
-        self,
-        opened: Opened,
-        policy: Policy,
-        judging: tuple[Judging, JudgeModel] | None = None,
-        **options: Any,
-    ) -> None:
-        """`judging`: workers judge and reflect, by a model; None: the run's own process does."""
+    def __init__(self, opened: Opened, policy: Policy, **options: Any) -> None:
         self.jobs: list[GroupJob] = []
         self.death = asyncio.get_running_loop().create_future()
         """when it is set, the workers that there are die"""
-        self._policy, self._model = policy, judging and judging[1]
+        self._policy = policy
         self.collector: Collector = opened.collector(**options)
         researcher = self.collector.rollouts
         assert isinstance(researcher, Researcher)
-        self.researcher, away = researcher, judging and judging[0]
-        if judging is not None:
-            self.collector.judge = self.collector.reflecting = None
+        self.researcher = researcher
         setup = SimpleNamespace(absolute=lambda: None)
         self.collector.elsewhere = RemoteGroups(
             self.collector,
             researcher,
-            setup,
-            away,
+            setup,  # type: ignore[arg-type]
             2,
             self._start,
-            WorkerLost,  # type: ignore[arg-type]
+            WorkerLost,
         )
 
     def kill(self) -> None:
@@ -379,16 +368,15 @@ class Remote:
     async def _start(self, job: GroupJob) -> AsyncIterator[Awaitable[Said]]:
         self.jobs.append(job)
         job = replace(pickle.loads(pickle.dumps(job)), setup=SETUP)
-        said, death = asyncio.Queue[Said](), self.death
+        said, death = asyncio.Queue[Said | None](), self.death
         own = replace(self.researcher, policy=self._policy, journal=None)
 
         async def work() -> None:
-            async def collect() -> None:
-                said.put_nowait(await collect_here(job, own, self._model, said.put_nowait))
-
-            await asyncio.wait({task := asyncio.ensure_future(collect())})
-            if error := None if task.cancelled() else task.exception():
+            try:
+                await collect_here(job, own, said.put_nowait)
+            except Exception as error:
                 said.put_nowait(known_error(error))
+            said.put_nowait(None)
 
         working = asyncio.create_task(work())
         while True:
@@ -397,6 +385,8 @@ class Remote:
             if death.done():
                 working.cancel()
                 raise WorkerLost("killed")
+            if one.result() is None:
+                return
             yield asyncio.sleep(0, pickle.loads(pickle.dumps(one.result())))
 
 

@@ -10,20 +10,17 @@ Rollouts start only when a place is free, and a finished one is held in memory o
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
 from rubricem.agent.models.limits import Price
-from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.models.policy import Policy, call_scope
+from rubricem.agent.models.policy import call_scope
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.buffers import bring_in, persistent_criteria
-from rubricem.judge.build import JudgeModel, Wanted, build_judge, reflection_judge
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
@@ -60,37 +57,7 @@ TELL_EVERY = 60.0
 
 
 class GroupWriter(Protocol):
-    async def collect(self, record: GroupRecord, question: Question) -> Iterable[Trajectory]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """How groups are judged and reflected on, as a value from which both are built."""
-
-    judge: str
-    """as named in `judge.build`"""
-    model: PolicyChoice | None
-    wanted: Wanted
-    gated: bool
-    reflections: int
-    reflection_tokens: int
-    support: Support = "rules"
-
-    def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
-        shared = policy.reader if self.model is None else None
-        return (self.model or own).open_judge(shared=shared)
-
-    def over(
-        self, model: JudgeModel, policy: Policy, journaled: Callable[[Any], Any]
-    ) -> tuple[GroupJudge, Reflector | None]:
-        judging = journaled(model)
-        gate = gate_scores() if self.gated else None
-        built = build_judge(self.judge, judging, self.wanted, gate)
-        judge = bound_by_support(built, self.judge, judging, self.support)
-        if not self.reflections:
-            return judge, None
-        choosing, tokens = reflection_judge(judging), self.reflection_tokens
-        return judge, Reflector(journaled(policy), choosing, tokens, self.reflections)
+    async def collect(self, question: str, asks: Mapping[str, Ask]) -> Sequence[Trajectory]: ...
 
 
 class Memory(Protocol):
@@ -214,92 +181,88 @@ class Collector:
                 groups.append(await self._begin(tasks, record, question))
         return [group.result() for group in groups]
 
-    async def collect_group(self, record: GroupRecord, question: Question) -> Group:
-        async with asyncio.TaskGroup() as tasks:
-            group = await self._begin(tasks, record, question)
-        return group.result()
-
     async def _begin(
         self, tasks: asyncio.TaskGroup, record: GroupRecord, question: Question
     ) -> "asyncio.Task[Group]":
         """Start a group, each rollout as soon as there is a place: they begin in their order."""
-        shown = await self._scaffolds(record, question)
-        threads = [thread_of(record.id, member) for member in range(len(shown))]
-        before = await asyncio.to_thread(self._load_ended, record, threads)
-        self._pace.done += sum(map(bool, before))
+        asks = await self._asks(record, question)
+        known = await asyncio.to_thread(self._load_ended, record, asks)
+        self._pace.done += len(known)
+        left = {name: ask for name, ask in asks.items() if name not in known}
         rolling: Awaitable[Sequence[Trajectory]]
-        if self.elsewhere is not None and not self._is_complete(record, before):
-            rolling = tasks.create_task(self._roll_elsewhere(self.elsewhere, record, question))
+        if self.elsewhere is not None and left:
+            rolling = tasks.create_task(self._roll_elsewhere(self.elsewhere, question, left))
         else:
-            rollouts: list[asyncio.Future[Trajectory]] = []
-            for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
-                if ended is None:
-                    await self._places.acquire()
-                    work = self._roll(threads[member], question, member, scaffold, record.id)
-                    rollouts.append(tasks.create_task(work))
-                else:
-                    rollouts.append(asyncio.get_running_loop().create_future())
-                    rollouts[-1].set_result(ended)
+            rollouts = []
+            for name, ask in left.items():
+                await self._places.acquire()
+                rollouts.append(tasks.create_task(self._roll(name, ask)))
             rolling = asyncio.gather(*rollouts)
-        return tasks.create_task(self._finish(record, question, rolling))
+        return tasks.create_task(self._finish(record, question, list(asks), known, rolling))
 
-    async def _scaffolds(self, record: GroupRecord, question: Question) -> list[Scaffold]:
-        """One for each member; criteria are saved first, so that a resumed step shows the same."""
+    async def _asks(self, record: GroupRecord, question: Question) -> dict[str, Ask]:
+        """What each rollout is asked, by its name.
+
+        Criteria that are shown are saved first, so that a resumed step shows the same.
+        """
         manifest = self._manifest
-        if manifest.scaffold is None:
-            return [Scaffold()] * manifest.group_size
-        part = self.run.criteria_part(record.id)
-        found = self.run.part(record.step, part, InForce)
-        if found is None:
-            buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
-            found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
-            await asyncio.to_thread(self.run.save_part, record.step, part, found)
-        seed = f"{manifest.seed}:{record.id}"
-        return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
+        shown = [Scaffold()] * manifest.group_size
+        if manifest.scaffold is not None:
+            part = self.run.criteria_part(record.id)
+            found = self.run.part(record.step, part, InForce)
+            if found is None:
+                buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
+                criteria = (c for stage in Stage for c in buffer.criteria(stage))
+                found = InForce(criteria=tuple(criteria))
+                await asyncio.to_thread(self.run.save_part, record.step, part, found)
+            seed = f"{manifest.seed}:{record.id}"
+            shown = manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
+        template, form = self.rollouts.template, question.answer_format
+        return {
+            thread_of(record.id, member): ask_under(
+                template, question.question, form, seed_of(manifest.seed, record.id, member), each
+            )
+            for member, each in enumerate(shown)
+        }
 
-    def _load_ended(self, record: GroupRecord, threads: Sequence[str]) -> list[Trajectory | None]:
+    def _load_ended(self, record: GroupRecord, names: Iterable[str]) -> dict[str, Trajectory]:
         """The rollouts that are not to be made; one that failed is, unless its group is judged."""
         judged = self.run.judgement_of(record.step, record.id) is not None
         store = self.run.store
-        found = (store.load(thread) if store.has_ended(thread) else None for thread in threads)
-        return [_in_outline(run) if run and (judged or not run.failed) else None for run in found]
-
-    def _is_complete(self, record: GroupRecord, before: Sequence[Trajectory | None]) -> bool:
-        if not all(before) or self.judge is not None or not self._manifest.judge:
-            return all(before)
-        judged = self.run.judgement_of(record.step, record.id)
-        reflected = self.run.reflection_of(record.step, record.id)
-        return judged is not None and (reflected is not None or not self._manifest.reflections)
+        found = (store.load(name) for name in names if store.has_ended(name))
+        return {run.thread: _in_outline(run) for run in found if judged or not run.failed}
 
     async def _roll_elsewhere(
-        self, elsewhere: GroupWriter, record: GroupRecord, question: Question
+        self, elsewhere: GroupWriter, question: Question, asks: Mapping[str, Ask]
     ) -> list[Trajectory]:
-        ended = [_in_outline(each) for each in await elsewhere.collect(record, question)]
-        for _ in ended:
-            self._pace.advance()
-        return ended
+        return [self._took(run) for run in await elsewhere.collect(question.question, asks)]
 
-    async def _roll(
-        self, thread: str, question: Question, member: int, scaffold: Scaffold, group: str
-    ) -> Trajectory:
+    async def _roll(self, thread: str, ask: Ask) -> Trajectory:
         """Run one rollout to its end, in the place that was acquired for it."""
-        seed, form = seed_of(self._manifest.seed, group, member), question.answer_format
-        ask = ask_under(self.rollouts.template, question.question, form, seed, scaffold)
         try:
             with self.gate.rollout():
-                trajectory = await self.rollouts.ask(ask, thread)
+                return self._took(await self.rollouts.ask(ask, thread))
         finally:
             self._places.release()
-            self._pace.advance()
-        why = f" ({trajectory.reason})" if trajectory.reason else ""
-        searches = pluralise(trajectory.tool_calls, "search")
-        self.tell(f"{thread}: {trajectory.status}, {searches}{why}")
-        return _in_outline(trajectory)
+
+    def _took(self, run: Trajectory) -> Trajectory:
+        """A rollout that has ended, in outline."""
+        self._pace.advance()
+        why = f" ({run.reason})" if run.reason else ""
+        self.tell(f"{run.thread}: {run.status}, {pluralise(run.tool_calls, 'search')}{why}")
+        return _in_outline(run)
 
     async def _finish(
-        self, record: GroupRecord, question: Question, rolling: Awaitable[Sequence[Trajectory]]
+        self,
+        record: GroupRecord,
+        question: Question,
+        names: Iterable[str],
+        known: Mapping[str, Trajectory],
+        rolling: Awaitable[Sequence[Trajectory]],
     ) -> Group:
-        step, name, ended = record.step, record.id, await rolling
+        step, name = record.step, record.id
+        found = {**known, **{run.thread: run for run in await rolling}}
+        ended = [found[each] for each in names]
         members = [rollout for rollout in ended if not rollout.failed]
         failed = [rollout for rollout in ended if rollout.failed]
         threads = tuple(rollout.thread for rollout in members)
@@ -324,7 +287,7 @@ class Collector:
             self.reached("judged")
             if runs and reflecting:
                 reflected = await self._reflect(record, runs, judged, reflecting)
-        found = {
+        told = {
             "trajectories": tuple(rollout.id for rollout in members),
             "failures": failures,
             "lost": sum((rollout.usage for rollout in failed), NO_USAGE),
@@ -333,7 +296,7 @@ class Collector:
             "recalled": members[0].recalled if members else (),
             "notes": (*(judged.notes if judged else ()), *(reflected.notes if reflected else ())),
         }
-        return Group(record.model_copy(update=found), threads)
+        return Group(record.model_copy(update=told), threads)
 
     async def _judge(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge

@@ -1,8 +1,9 @@
-"""Groups of rollouts collected by Ray, for a run in this process.
+"""Groups of rollouts written by Ray, for a run in this process.
 
-A remote function collects the group of a question by a `Collector` over a temporary folder. The
-run's process holds journal, bank and rubrics: it sends what is known of a group, and gets each
-further call as soon as it is finished, so that a group whose process died goes on elsewhere.
+A remote function writes the rollouts of a question in a temporary folder; the run's process judges
+them and reflects. That holds journal, bank and rubrics: it sends what is known of a rollout, and
+gets each further call as soon as it is finished, so that a group whose process died goes on in
+another.
 
 A Ray that is started here listens on loopback alone, and admits whoever knows a token that is
 nowhere on disk. Settings, with their keys, are an argument of a call between two processes: not in
@@ -18,7 +19,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -30,21 +31,14 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
+from rubricem.agent.transcript.question import Ask
+from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import CallKey, Journal, Reply
-from rubricem.memory.schema import RubricBuffer, Trajectory
-from rubricem.training.collect.collector import Collector, Judging
-from rubricem.training.collect.directory import (
-    JOURNAL,
-    GroupRecord,
-    Manifest,
-    RunDirectory,
-    thread_of,
-)
+from rubricem.memory.runs import CallKey, Journal, Reply, RunStore
+from rubricem.memory.schema import Trajectory
+from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.directory import JOURNAL
 from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
-from rubricem.training.collect.questions import Question
-from rubricem.training.collect.scaffolding import Scaffold, ask_under
 
 LIVES = 3
 _LOCAL = {
@@ -58,27 +52,16 @@ _LOCAL = {
 @dataclass(frozen=True, slots=True)
 class GroupJob:
     setup: Setup
-    judging: Judging | None
-    manifest: Manifest
-    record: GroupRecord
-    question: Question
-    buffer: RubricBuffer
+    policy: tuple[str, str]
+    """name and version of what has to write"""
+    asks: Mapping[str, Ask]
+    """by the names of the rollouts that have not ended"""
     recalled: Recall | None
-    parts: Mapping[str, bytes]
-    """files that are on disk of the group, by their names in its step"""
     replies: Mapping[CallKey, Reply]
-    judged: tuple[Trajectory, ...] = ()
-    """the group's rollouts, failed ones too, where these are judged and so are not made again"""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDone:
-    trajectories: tuple[Trajectory, ...]
-    parts: Mapping[str, bytes]
-
-
-Said = tuple[CallKey, Reply] | str | GroupDone | RubricemError
-"""what is reported: a finished call, a line of progress, and in the end one of the others"""
+Said = tuple[CallKey, Reply] | str | Trajectory | RubricemError
+"""what is reported: a finished call, a line of progress, an ended rollout, what ended the work"""
 Report = Callable[[Said], None]
 
 
@@ -104,36 +87,30 @@ class GivenRecall:
 
 
 def collect_group(job: GroupJob) -> Iterator[Said]:
-    """Collect a group, in a process of Ray's."""
-    said = SimpleQueue[Said]()
-    working = Thread(target=lambda: asyncio.run(_work(job, said.put)), daemon=True)
-    working.start()
-    while True:
-        yield (one := said.get())
-        if isinstance(one, GroupDone | RubricemError):
-            return
+    """Write the rollouts of a group, in a process of Ray's."""
+    said = SimpleQueue[Said | None]()
+
+    def work() -> None:
+        try:
+            asyncio.run(_work(job, said.put))
+        except Exception as error:
+            said.put(known_error(error))
+        said.put(None)
+
+    Thread(target=work, daemon=True).start()
+    yield from iter(said.get, None)
 
 
 async def _work(job: GroupJob, report: Report) -> None:
-    try:
-        async with AsyncExitStack() as stack:
-            # The bank is the run's.
-            opening = open_researcher(replace(job.setup, memory="off"))
-            researcher, model = await stack.enter_async_context(opening), None
-            researcher = replace(researcher, verifier=AnswerVerifier("mark", None))
-            policy, own = researcher.policy, job.manifest
-            if (policy.name, policy.version) != (own.policy, own.policy_version):
-                raise PolicyError(
-                    f"A worker would write with {policy.name}, and the run is of {own.policy}.",
-                    "Have the same weights, or the same server, on all machines.",
-                )
-            if job.judging is not None:
-                judge = job.judging.open_model(job.setup.model, policy)
-                model = await stack.enter_async_context(judge)
-            done = await collect_here(job, researcher, model, report)
-        report(done)
-    except Exception as error:
-        report(known_error(error))
+    # The bank is the run's.
+    async with open_researcher(replace(job.setup, memory="off")) as researcher:
+        policy = researcher.policy
+        if (policy.name, policy.version) != job.policy:
+            raise PolicyError(
+                f"A worker would write with {policy.name}, and the run is of {job.policy[0]}.",
+                "Have the same weights, or the same server, on all machines.",
+            )
+        await collect_here(job, replace(researcher, verifier=AnswerVerifier("mark", None)), report)
 
 
 def known_error(error: BaseException) -> RubricemError:
@@ -145,40 +122,30 @@ def known_error(error: BaseException) -> RubricemError:
     return PolicyError(f"A worker failed: {type(error).__name__}: {error}")
 
 
-async def collect_here(
-    job: GroupJob, researcher: Researcher, model: Any, report: Report
-) -> GroupDone:
-    """Collect a group by open models in a temporary folder."""
-    name, policy = job.record.id, researcher.policy
+async def collect_here(job: GroupJob, researcher: Researcher, report: Report) -> None:
+    """Write the rollouts by an open model in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="rubricem-") as place:
-        run, folder = RunDirectory(Path(place)), Path(place)
-        run.begin(job.manifest, [job.question])
-        run.save_parts(job.record.step, job.parts)
-        for trajectory in job.judged:
-            run.store.save(trajectory)
-        buffers = BufferStore(folder / "buffers")
-        if job.buffer.version:
-            buffers.save(job.buffer)
+        path = Path(place) / JOURNAL
         lines = (json.dumps({"key": k, "reply": r}) + "\n" for k, r in job.replies.items())
-        (folder / JOURNAL).write_text("".join(lines), encoding="utf-8")
-        with closing(_ToldJournal(folder / JOURNAL)) as journal:
+        path.write_text("".join(lines), encoding="utf-8")
+        with closing(_ToldJournal(path)) as journal:
             journal.report = report
             gate = RunGate(journal, Meter(), tell=report)
             rollouts = replace(
                 researcher,
-                policy=GatedPolicy(policy, gate),
-                store=run.store,
+                policy=GatedPolicy(researcher.policy, gate),
+                store=RunStore(Path(place)),
                 journal=journal,
                 recaller=GivenRecall(job.recalled) if job.recalled else None,
             )
-            at_once = job.setup.model.at_once
-            collector = Collector(run, rollouts, buffers, gate, at_once=at_once, tell=report)
-            if job.judging is not None:
-                judges = job.judging.over(model, policy, gate.with_journal)
-                collector.judge, collector.reflecting = judges
-            await gate.through(collector.collect_group(job.record, job.question))
-        threads = [thread_of(name, member) for member in range(job.manifest.group_size)]
-        return GroupDone(tuple(map(run.store.load, threads)), run.parts_of(job.record.step, name))
+            places = asyncio.Semaphore(job.setup.model.at_once)
+
+            async def roll(thread: str, ask: Ask) -> None:
+                async with places:
+                    with gate.rollout():
+                        report(await rollouts.ask(ask, thread))
+
+            await gate.through(together(roll(*one) for one in job.asks.items()))
 
 
 @dataclass
@@ -188,7 +155,6 @@ class RemoteGroups:
     collector: Collector
     researcher: Researcher
     setup: Setup
-    judging: Judging | None
     workers: int
     start: Callable[[GroupJob], AsyncIterator[Awaitable[Said]]]
     lost: type[Exception]
@@ -196,80 +162,61 @@ class RemoteGroups:
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.workers)
 
-    async def collect(self, record: GroupRecord, question: Question) -> Sequence[Trajectory]:
-        """The group's rollouts; it never returns where the run has ended."""
-        gate, lives = self.collector.gate, LIVES
+    async def collect(self, question: str, asks: Mapping[str, Ask]) -> Sequence[Trajectory]:
+        """The rollouts; it never returns where the run has ended."""
+        gate, lives, made = self.collector.gate, LIVES, dict[str, Trajectory]()
         async with self._places:
             while gate.ended_by is None:
                 try:
                     with gate.job():
-                        done = await self._collect(await self._job(record, question))
+                        await self._collect(question, asks, made)
+                    return list(made.values())
                 except self.lost as why:
                     self.collector.tell(f"a worker ended: {_in_a_sentence(why)}")
-                    if lives := lives - 1:
-                        continue
-                    done = PolicyError(
-                        f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
-                        f"See that each has enough memory, or use fewer. {GO_ON}",
-                    )
-                if isinstance(done, GroupDone):
-                    return await self._keep(record, done)
-                gate.end(done)
+                    if not (lives := lives - 1):
+                        gate.end(
+                            PolicyError(
+                                f"{LIVES} workers ended, one after another, while they wrote "
+                                f"{', '.join(asks.keys() - made.keys())}.",
+                                f"See that each has enough memory, or use fewer. {GO_ON}",
+                            )
+                        )
+                except RubricemError as error:
+                    gate.end(error)
         await asyncio.Event().wait()
         raise AssertionError("the run has ended")
 
-    async def _job(self, record: GroupRecord, question: Question) -> GroupJob:
-        run, recaller = self.collector.run, self.researcher.recaller
-        manifest, journal = run.manifest(), self.collector.gate.journal
-        rollouts = [thread_of(record.id, member) for member in range(manifest.group_size)]
-        judged, store = run.judgement_of(record.step, record.id), run.store
-        calls = (*rollouts, run.judgement_part(record.id), run.reflection_part(record.id))
-        return GroupJob(
-            self.setup.absolute(), self.judging, manifest, record, question,
-            await asyncio.to_thread(self.collector.buffers.load, question.question),
-            await recaller.recall(question.question) if recaller else None,
-            run.parts_of(record.step, record.id),
-            dict(chain.from_iterable(journal.replies_of(name).items() for name in calls)),
-            tuple(store.load(name) for name in rollouts if judged and store.has_ended(name)),
-        )  # fmt: skip
-
-    async def _collect(self, job: GroupJob) -> GroupDone | RubricemError:
-        gate = self.collector.gate
+    async def _collect(
+        self, question: str, asks: Mapping[str, Ask], made: dict[str, Trajectory]
+    ) -> None:
+        gate, policy = self.collector.gate, self.researcher.policy
+        recaller = self.researcher.recaller
+        left = {name: ask for name, ask in asks.items() if name not in made}
+        known = chain.from_iterable(gate.journal.replies_of(name).items() for name in left)
+        recalled = await recaller.recall(question) if recaller else None
+        job = GroupJob(
+            self.setup.absolute(), (policy.name, policy.version), left, recalled, dict(known)
+        )
         async for reference in self.start(job):
             said = await reference
-            if isinstance(said, GroupDone | RubricemError):
-                return said
+            if isinstance(said, RubricemError):
+                raise said
             if isinstance(said, str):
                 self.collector.tell(said)
+            elif isinstance(said, Trajectory):
+                request = request_of(left[said.thread], self.researcher.choices)
+                await asyncio.to_thread(self.collector.run.store.create, said.thread, request)
+                made[said.thread] = await self.researcher.keep(said)
             else:
                 await gate.journal.append(*said)
                 gate.meter.hear(said[1])
-        return PolicyError("A worker ended without a word.", GO_ON)
-
-    async def _keep(self, record: GroupRecord, done: GroupDone) -> Sequence[Trajectory]:
-        run, kept = self.collector.run, []
-        for each in done.trajectories:
-            told = each.scaffold
-            shown = Scaffold(told.text, told.shown) if told else Scaffold()
-            # As a run in one process stores it, which may have to go on with it.
-            template, form = self.researcher.template, each.answer_format
-            ask = ask_under(template, record.question, form, each.seed, shown)
-            request = request_of(ask, self.researcher.choices)
-            await asyncio.to_thread(run.store.create, each.thread, request)
-            kept.append(await self.researcher.keep(each))
-        await asyncio.to_thread(run.save_parts, record.step, done.parts)
-        for name in done.parts:
-            self.collector.gate.journal.forget(name.removesuffix(".json"))
-        return kept
+        if len(made) < len(asks):
+            raise PolicyError("A worker ended without a word.", GO_ON)
 
 
 @asynccontextmanager
 async def open_workers(
-    workers: int,
-    setup: Setup,
-    judging: Judging | None,
-    collector: Collector,
-    researcher: Researcher,
+    workers: int, setup: Setup, collector: Collector, researcher: Researcher
 ) -> AsyncIterator[RemoteGroups]:
     """Groups by Ray's workers. Raises SettingsError without Ray, and with a limit of cost."""
     if collector.gate.purse.most is not None:
@@ -283,7 +230,7 @@ async def open_workers(
             num_returns="streaming", num_cpus=0.25, scheduling_strategy="SPREAD", max_retries=0
         )
         lost = ray.exceptions.RayError
-        yield RemoteGroups(collector, researcher, setup, judging, workers, remote.remote, lost)
+        yield RemoteGroups(collector, researcher, setup, workers, remote.remote, lost)
 
 
 @asynccontextmanager

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.learning.scoring import Support
+from rubricem.agent.learning.reflect import Reflector
+from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, in_tokens
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import BankRecaller
@@ -20,15 +21,23 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import CHOICES, TURN, judging, model_of, setup_of
 from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.question import Effort
-from rubricem.judge.build import NONE, Wanted, identify_judge, kind_of
+from rubricem.judge.build import (
+    NONE,
+    JudgeModel,
+    Wanted,
+    build_judge,
+    identify_judge,
+    kind_of,
+    reflection_judge,
+)
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Decoding, Reflection, Stage
-from rubricem.training.collect.collector import TELL_EVERY, Collector, Judging
+from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
+from rubricem.training.collect.collector import TELL_EVERY, Collector
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
 from rubricem.training.collect.questions import Selected
@@ -138,9 +147,10 @@ async def open_collector(
         writing, store = GatedPolicy(opened.policy, gate), run.store
         rules = AnswerVerifier("mark", None)
         researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=rules)
-        judging, model = _judging(setup, judged_by, options), None
+        model = None
         if options.judge != NONE:
-            model = await stack.enter_async_context(judging.open_model(setup.model, opened.policy))
+            shared = opened.policy.reader if judged_by is setup.model else None
+            model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
@@ -159,14 +169,19 @@ async def open_collector(
         if setup.memory != "off":
             bank = setup.stores.open_bank(quietly)
             collector.memory = BankMemory(setup, researcher, quietly, bank)
-        # User-defined rubrics stay in this process.
-        judged_away = options.ray_workers and not options.judge.startswith(RUBRIC)
-        if model is not None and not judged_away:
-            judges = judging.over(model, opened.policy, gate.with_journal)
-            collector.judge, collector.reflecting = judges
+        if model is not None:
+            own = replace(options.judging, chain=judged_by.chain, seed=setup.template.seed)
+            judging = gate.with_journal(model)
+            collector.judge = supported_judge(
+                options.judge, judging, own, options.gated, options.support
+            )
+            if options.reflections:
+                collector.reflecting = Reflector(
+                    gate.with_journal(opened.policy), reflection_judge(judging),
+                    setup.reflection_tokens, options.reflections,
+                )  # fmt: skip
         if options.ray_workers:
-            away = judging if model is not None and judged_away else None
-            workers = open_workers(options.ray_workers, setup, away, collector, researcher)
+            workers = open_workers(options.ray_workers, setup, collector, researcher)
             collector.elsewhere = await stack.enter_async_context(workers)
         yield collector
 
@@ -216,17 +231,12 @@ def _open_journal(run: RunDirectory, meter: Meter) -> Journal:
     return run.journal(meter.hear, is_unfinished)
 
 
-def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> Judging:
-    chain = options.judge != NONE and judged_by.chain
-    return Judging(
-        judge=options.judge,
-        model=None if judged_by is setup.model else judged_by.absolute(),
-        wanted=replace(options.judging, seed=setup.template.seed, chain=chain),
-        gated=options.gated,
-        support=options.support,
-        reflections=options.reflections,
-        reflection_tokens=setup.reflection_tokens,
-    )
+def supported_judge(
+    kind: str, model: JudgeModel, wanted: Wanted, gated: bool, support: Support
+) -> GroupJudge:
+    """The judge of groups of a kind, which a gate may precede, with scores bound by support."""
+    gate = gate_scores() if gated else None
+    return bound_by_support(build_judge(kind, model, wanted, gate), kind, model, support)
 
 
 def without_repeats(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:

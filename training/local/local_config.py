@@ -86,8 +86,8 @@ class GroupsConfig(JudgedConfig, SpendingConfig):
     judge_base_url: str | None = None
     """a server that judges"""
     ray_workers: int = Field(default=0, ge=0, le=4096)
-    """Ray's workers, which write rollouts, judge them and reflect, each with a core and a model of
-    its own, on this machine or at RAY_ADDRESS; 0: this process does"""
+    """Ray's workers, which write rollouts, each with a core and a model of its own, on this machine
+    or at RAY_ADDRESS; 0: this process does"""
 
 
 class SampledConfig(TableConfig):

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from rubricem.agent.learning.reflect import accept, mark_best
-from rubricem.agent.learning.scoring import SUPPORT, bound_by_support, gate_scores, resolve_judge
+from rubricem.agent.learning.scoring import SUPPORT, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall, out_of_scope
 from rubricem.agent.research.setup import Setup
@@ -29,7 +29,6 @@ from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.judge.build import (
     NONE,
     Wanted,
-    build_judge,
     identify_judge,
     kind_of,
     reflection_judge,
@@ -52,6 +51,7 @@ from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule
+from rubricem.training.collect.setup import supported_judge
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import JudgedConfig, check_table
 from rubricem.training.rows.credit import SS_GRPO, RowRule, reflection_advantages
@@ -319,13 +319,10 @@ class GroupsActor(RolloutGroups):
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
         wanted = await asyncio.to_thread(options.judge_options, settings)
-        gate = gate_scores() if options.gated else None
         super().__init__(
             setup,
             options,
-            bound_by_support(
-                build_judge(options.judge, kept, wanted, gate), options.judge, kept, options.support
-            ),
+            supported_judge(options.judge, kept, wanted, options.gated, options.support),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
             rule,

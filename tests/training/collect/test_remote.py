@@ -6,7 +6,6 @@ Most tests reach workers in their own process, over a connection that pickles wh
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -19,19 +18,16 @@ import pytest
 from click.testing import CliRunner
 
 from rubricem.agent.cli import main
-from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion
-from rubricem.training.collect.collector import Judging
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.support.collected import Failing, Opened, Remote, left, two_turns
-from tests.support.judges import ScriptedChat
+from tests.support.collected import Opened, Remote, left, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PROC, Process, descendants, listening, name_of, wait_for
-from tests.training.cli.test_collect import COMMAND, PROPOSAL, REFLECTION
+from tests.training.cli.test_collect import COMMAND
 from tests.training.collect.conftest import Open
 from tests.training.collect.test_gate import PATIENT, WRITES
 
@@ -216,81 +212,6 @@ async def test_an_interrupted_run_keeps_what_was_in_flight_and_goes_on_in_one_pr
     assert isinstance(again.policy, ScriptedPolicy)
     assert before + len(again.policy.calls) == WRITES, "nothing finished is asked for again"
     assert await left(again.run) == await undisturbed(tmp_path / "whole")
-
-
-def judging_by(said: str) -> str:
-    """A judge that likes answers by even seeds, and the first of two reviews."""
-    if ids := re.findall(r"review ([A-Z])\]", said):
-        listed = [
-            {"id": name, "justification": "good", "diagnostic_accuracy": score,
-             "specificity": score, "scope_and_balance": score}
-            for name, score in zip(dict.fromkeys(ids), (0.9, 0.4), strict=False)
-        ]  # fmt: skip
-        return json.dumps({"reviews": listed})
-    if "Criteria:" not in said:
-        return PROPOSAL
-    good = 2 if re.search(r"answer \d*[02468]</cite>", said) else 0
-    given = [{"number": n, "justification": "so it is", "points": good} for n in (1, 2)]
-    return json.dumps({"verdicts": given})
-
-
-class AlsoReflects(ScriptedPolicy):
-    """Writes rollouts of two turns, and reflections on them."""
-
-    def __init__(self) -> None:
-        super().__init__(two_turns)
-        self.reflects = ScriptedPolicy(lambda before, sampling: REFLECTION)
-
-    async def write(self, system: str, transcript: Any, *call: Any) -> Completion:
-        about = "<run>" in transcript[0].text
-        policy = self.reflects if about else super()
-        return await policy.write(system, transcript, *call)
-
-
-STAGES = Judging(
-    judge="stage", model=None, wanted=Wanted(seed=7), gated=False, reflections=2,
-    reflection_tokens=900,
-)  # fmt: skip
-
-
-async def test_workers_judge_and_reflect_as_one_process_does(opened: Opened, tmp_path: Path):
-    policy, chat = AlsoReflects(), ScriptedChat(judging_by)
-    await Remote(opened, policy, (STAGES, chat), judged_at_once=2).collector.collect()
-    own, alone = AlsoReflects(), ScriptedChat(judging_by)
-    with Opened(tmp_path / "whole", own) as whole:
-        judge, reflecting = STAGES.over(alone, own, whole.gate.with_journal)
-        await whole.collector(judge=judge, reflecting=reflecting).collect()
-        expected = await left(whole.run)
-    assert await left(opened.run) == expected
-    assert (
-        '"accepted":true' in expected["reflections"] and '"objective": "policy"' in expected["rows"]
-    )
-    assert len(chat.asked) == len(alone.asked)
-    assert opened.gate.meter.calls == len(chat.asked) + len(policy.calls) + len(
-        policy.reflects.calls
-    )
-    assert opened.memory.items, "what they taught is put into the run's own bank"
-
-
-async def test_a_worker_makes_nothing_again_of_a_group_that_is_judged_but_not_reflected_on(
-    open_run: Open,
-):
-    class Killed:
-        async def __call__(self, *given: Any) -> Any:
-            raise RuntimeError("killed")
-
-    policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
-    opened = open_run(policy=policy, step_size=1, judge="stage")
-    with pytest.raises(ExceptionGroup):
-        await opened.collector(at_once=1, reflecting=Killed()).collect()
-    again, reflects = open_run(policy=policy, step_size=1, judge="stage"), AlsoReflects()
-    judging = (STAGES, ScriptedChat(judging_by))
-    await Remote(again, reflects, judging, judged_at_once=2).collector.collect()
-    first = next(again.run.groups())
-    assert (len(first.trajectories), len(first.failures)) == (1, 1)
-    assert first.reflected == first.trajectories[0]
-    judged = [j.trajectory_id for j in again.run.judgements()]
-    assert judged[0] == first.trajectories[0], "it is the run that was judged"
 
 
 def test_a_limit_of_cost_is_refused_with_workers(folder: Path):
