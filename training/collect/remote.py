@@ -98,7 +98,8 @@ def collect_group(job: GroupJob) -> Iterator[Said]:
         said.put(None)
 
     Thread(target=work, daemon=True).start()
-    yield from iter(said.get, None)
+    while (one := said.get()) is not None:
+        yield one
 
 
 async def _work(job: GroupJob, report: Report) -> None:

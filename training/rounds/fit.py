@@ -25,7 +25,14 @@ from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session, settle
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
-from rubricem.training.rows.credit import NO_RATIO, Compiled, RowRule, longer_than, trainable
+from rubricem.training.rows.credit import (
+    NO_RATIO,
+    SAMPLE,
+    Compiled,
+    RowRule,
+    longer_than,
+    trainable,
+)
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import RowsDone, StepTaken, Watch
 
@@ -123,12 +130,6 @@ def _take_steps(
             f"The training was interrupted; its first {done} of {total} steps are saved.",
             by_person=True,
         )
-
-
-SAMPLE = (
-    "Sample from vLLM or llama.cpp, which return the ids that they sample; what another "
-    "server wrote can be imitated: rubricem train sft."
-)
 
 
 def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:

@@ -1,8 +1,7 @@
 """Compiles collected runs to rows: with advantages if they were judged, for imitation if traces.
 
-Free rollouts that were judged give policy rows and rows of their reflections; forced traces and a
-teacher's rollouts give rows for imitation. Sampled text keeps its ids; other text needs a tokeniser
-and can never be used for a policy-gradient ratio.
+Free rollouts that were judged give policy rows and rows of their reflections, in the ids that were
+sampled; forced traces and a teacher's rollouts give rows for imitation, which need a tokeniser.
 
 A forced trace is imitated in the form of free mode: the question that the runner repeats is left
 out, each later turn begins with a thought (which sources are new), and the mark before an exact
@@ -50,7 +49,6 @@ from rubricem.memory.schema import (
     Judgement,
     Message,
     ReflectionCandidate,
-    Segment,
     Stage,
     Status,
     Trajectory,
@@ -74,7 +72,6 @@ from rubricem.training.rows.sequences import (
     gguf_vocabulary,
     is_folder,
     read_tokeniser,
-    token_sequence,
     without_scaffold,
 )
 
@@ -420,69 +417,12 @@ async def each_row(
             yield row
         return
     for judged in judged_groups(run):
-        group = judged.rollouts
-        if tokeniser is not None:
-            members = [
-                t if token_sequence(t.segments) is not None else await retokenise(t, tokeniser)
-                for t in group.trajectories
-            ]
-            group = group.model_copy(update={"trajectories": tuple(members)})
         judgements = [judgement for judgement in judged.judgements if judgement]
-        for found in policy_rows(group, judgements, rule, name=judged.record.id).each():
+        for found in policy_rows(judged.rollouts, judgements, rule, name=judged.record.id).each():
             yield found
     for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
-        listed = [await reflection_ids(one, tokeniser) for one in written]
-        for found in reflection_rows(listed, policy_version=manifest.policy_version).each():
+        for found in reflection_rows([*written], policy_version=manifest.policy_version).each():
             yield found
-
-
-async def retokenise(trajectory: Trajectory, tokeniser: Renders) -> Trajectory:
-    """The same in a tokeniser's ids, turn by turn as a server's template writes them."""
-    bare = without_scaffold(trajectory)
-    found = list[Segment]()
-    for own, side in groupby(
-        (s for s in bare.segments if s.kept), key=lambda s: s.author is Author.POLICY
-    ):
-        listed = list(side)
-        text = "".join(segment.text for segment in listed)
-        if own:
-            ids = await tokeniser.encode(text)
-        elif found:
-            ids = await response_ids(tokeniser, text)
-        else:
-            said = [Message("system", bare.system), Message("user", text)]
-            ids = await tokeniser.render(said)
-        begun, at = 0, 0
-        for segment in listed:
-            at += len(segment.text)
-            whole = not own or segment is listed[-1]
-            end = len(ids) if whole else len(await tokeniser.encode(text[:at]))
-            new = {"token_ids": ids[begun:end], "logprobs": None, "retokenised": own}
-            found.append(segment.model_copy(update=new))
-            begun = end
-    return bare.model_copy(update={"segments": tuple(found)})
-
-
-async def reflection_ids(
-    candidate: ReflectionCandidate, tokeniser: Renders | None
-) -> ReflectionCandidate:
-    """The candidate in a tokeniser's ids, where a chat server wrote it."""
-    if tokeniser is None or token_sequence(candidate.segments) is not None:
-        return candidate
-    read, written = candidate.segments
-    said = [Message("system", template("reflect")), Message("user", read.text)]
-    new = {"token_ids": await tokeniser.encode(written.text), "logprobs": None, "retokenised": True}
-    segments = (
-        read.model_copy(update={"token_ids": await tokeniser.render(said)}),
-        written.model_copy(update=new),
-    )
-    return candidate.model_copy(update={"segments": segments})
-
-
-def needs_tokeniser(run: RunDirectory) -> bool:
-    return run.manifest().imitated or any(
-        token_sequence(t.segments) is None for t in run.trajectories()
-    )
 
 
 def write_rows(path: Path, rows: Iterable[Value]) -> None:
@@ -533,8 +473,8 @@ async def each_encoded(
     left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
 ) -> Results:  # fmt: skip
     """As `each_row`, in the ids of a model; None: the embedded one that wrote the run, if any."""
-    kept = run.manifest().settings
-    known = (imitate or needs_tokeniser(run)) and (model or not kept.get("base_url"))
+    manifest, kept = run.manifest(), run.manifest().settings
+    known = (imitate or manifest.imitated) and (model or not kept.get("base_url"))
     named = model or kept.get("model") or DEFAULT_MODEL
     opening = open_tokeniser(named, weights_dir) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):

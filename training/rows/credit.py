@@ -173,6 +173,10 @@ def row_rule(credit: str | Sequence[Sequence[float]] = "ss-grpo") -> RowRule:
 
 NO_IDS = "it has no token ids"
 NO_RATIO = "retokenised or forced"
+SAMPLE = (
+    "Sample from vLLM or llama.cpp, which return the ids that they sample; what another server "
+    "wrote can be imitated: rubricem train sft."
+)
 NO_SPREAD = "its group differs at no stage that is known of it"
 UNJUDGED = "it was not judged"
 UNSCORED = "too few of its stages are scored for a return"
@@ -325,6 +329,8 @@ def _policy_row(
     tokens = token_sequence(shown.segments)
     if tokens is None:
         return NO_IDS
+    if not tokens.sampled or trajectory.decoding is not Decoding.FREE:
+        return NO_RATIO
     scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
     stages = [s if own else -1 for s, own in zip(tokens.stages, tokens.written, strict=True)]
     mask = [int(s >= 0 and known[s]) for s in stages]
@@ -334,7 +340,6 @@ def _policy_row(
     return _row_of(
         tokens, mask, values, id=f"{trajectory.id}:policy", group=group, trajectory=trajectory.id,
         objective="policy", policy_version=trajectory.policy_version,
-        ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
         scaffolded_prompt=scaffolded, recompute_logprobs=bool(scaffolded),
     )  # fmt: skip
 
@@ -356,13 +361,13 @@ def _reflection_row(
     candidate: ReflectionCandidate, number: int, advantage: float, policy_version: str
 ) -> TrainRow | str:
     tokens = token_sequence(candidate.segments)
-    if tokens is None:
-        return NO_IDS
+    if tokens is None or not tokens.sampled:
+        return NO_IDS if tokens is None else NO_RATIO
     group = f"{candidate.trajectory_id}:reflect"
     return _row_of(
         tokens, tokens.written, [advantage * on for on in tokens.written], id=f"{group}:{number}",
         group=group, trajectory=candidate.trajectory_id, objective="reflect",
-        policy_version=policy_version, ratio_allowed=tokens.sampled,
+        policy_version=policy_version,
     )  # fmt: skip
 
 

@@ -40,7 +40,15 @@ from rubricem.training.rows.compile import (
     reflection_shown,
     write_rows,
 )
-from rubricem.training.rows.credit import NO_IDS, SS_GRPO, UNSCORED, RowRule, row_rule
+from rubricem.training.rows.credit import (
+    NO_IDS,
+    NO_RATIO,
+    SAMPLE,
+    SS_GRPO,
+    UNSCORED,
+    RowRule,
+    row_rule,
+)
 from rubricem.training.rows.row import TrainRow
 
 MARGIN = 0.1
@@ -187,7 +195,8 @@ UNJUDGED, NOT_BEST = "it has no return", "another of its group has a higher retu
 LOW, DOUBTED = "its return is below --min-return", "its support is below --min-support"
 UNCHECKED = "none of its claims can be checked"
 REMEDIES = {
-    NO_IDS: "Name the model to train by --model.",
+    NO_IDS: SAMPLE,
+    NO_RATIO: SAMPLE,
     NO_MODEL: "Name it by --model.",
     UNSCORED: "`rubricem runs show` says why.",
     TOO_NEAR: "Rank by another --credit.",
@@ -331,10 +340,7 @@ def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[st
 def _kind(value: Value) -> str:
     if isinstance(value, ExportedConversation):
         return f"{value.kind}s"
-    if not isinstance(value, TrainRow):
-        return ""
-    barred = not value.ratio_allowed and value.objective != "sft"
-    return f"{value.objective} without a ratio" if barred else value.objective
+    return value.objective if isinstance(value, TrainRow) else ""
 
 
 def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:

@@ -253,8 +253,8 @@ def test_a_server_that_lies_or_leaves_out_gives_rows_without_ratios_and_that_is_
     trajectory = next(RunDirectory(measured / "run").trajectories())
     written = [s for s in trajectory.segments if s.author is Author.POLICY and s.kept]
     assert [list(s.token_ids or ()) for s in written] == [spelled(s.text) for s in written]
-    made = rows(measured)
-    assert made and not any(row.ratio_allowed for row in made)
+    done = CliRunner().invoke(main, ["export", "run", "--out", "rows.jsonl"])
+    assert done.exit_code == 2 and "rubricem train sft" in done.stderr
 
 
 ONE = Question(id="0", question="What is an LRU cache?")

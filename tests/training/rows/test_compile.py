@@ -20,7 +20,6 @@ from rubricem.training.rows.compile import (
     demonstrate,
     each_row,
     imitation_row,
-    needs_tokeniser,
     recast,
 )
 from rubricem.training.rows.row import TrainRow
@@ -151,7 +150,6 @@ def taught(folder: Path) -> RunDirectory:
 
 async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught: RunDirectory):
     assert taught.manifest().teacher.startswith("scripted@127.0.0.1:")
-    assert needs_tokeniser(taught)
     rows = [row async for row in each_row(taught, Characters()) if isinstance(row, TrainRow)]
     assert [(row.objective, row.ratio_allowed) for row in rows] == [("sft", False)] * 2
     (first, _), trace = rows, next(taught.trajectories())

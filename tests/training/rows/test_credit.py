@@ -25,10 +25,10 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.objective.batch import window_weights
-from rubricem.training.rows.compile import retokenise
 from rubricem.training.rows.credit import (
     CREDITS,
     NO_IDS,
+    NO_RATIO,
     NO_SPREAD,
     PAPER,
     UNJUDGED,
@@ -44,7 +44,6 @@ from rubricem.training.rows.credit import (
     trainable,
 )
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import (
     IDENTITY,
     ONE,
@@ -179,9 +178,8 @@ def test_alike_members_and_text_without_ids_give_no_row():
 )
 def test_what_was_not_sampled_as_it_stands_forms_no_ratio(other: Trajectory):
     judged = [judgement(ONE, [1.0] * 4), judgement(other, [0.0] * 4)]
-    sampled, not_sampled = policy_rows(group(ONE, other), judged).rows
-    assert (sampled.ratio_allowed, not_sampled.ratio_allowed) == (True, False)
-    assert all(map(math.isfinite, not_sampled.behaviour_logprobs))
+    found = policy_rows(group(ONE, other), judged)
+    assert len(found.rows) == 1 and found.dropped == {NO_RATIO: 1}
 
 
 def test_reflections_are_normalised_among_those_that_have_a_score():
@@ -223,19 +221,6 @@ class Characters:
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
-
-
-async def test_text_of_a_chat_server_gets_ids_but_never_a_ratio():
-    plain = [s.model_copy(update={"token_ids": None, "logprobs": None}) for s in ONE.segments]
-    chat = ONE.model_copy(update={"segments": tuple(plain)})
-    assert token_sequence(chat.segments) is None
-    tokens = token_sequence((await retokenise(chat, Characters())).segments)
-    assert tokens is not None and not tokens.sampled
-    answered = b"\3<tool_response>\nt\n</tool_response>"
-    assert bytes(tokens.ids) == b"\0squestionab" + answered + b"cd"
-    assert [chr(i) for i, own in zip(tokens.ids, tokens.written, strict=True) if own] == list(
-        "abcd"
-    )
 
 
 def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_with():
