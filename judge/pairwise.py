@@ -75,6 +75,8 @@ _BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
 _REPLY = r"(?:(?:reply|response|answer|assistant|option|\u56de[\u590d\u7b54])\W*)?"
 _NAMED = re.compile(rf"\W*{_REPLY}([AB])(?:\W+(?:is better|wins))?[\W_]*", re.I)
 _LAST = re.compile(rf"(?:^|:|boxed|\*\*)[^\w\n]*(?i:{_REPLY})([AB])\W*\Z", re.M)
+_END = 200
+"""characters of a text's end in which a verdict without tags is looked for"""
 _TAGS = re.compile(
     r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)"
     r"|\[(?=\[\s*[AB]\s*\]\])",
@@ -93,7 +95,9 @@ def verdict_of(text: str) -> Side | None:
     said = _CITED_OPEN.sub("", _CITED.sub("", split_thinking(text)[1]))
     inside = map(_NAMED.fullmatch, _ANSWER.findall(said))
     letters = [named[1].upper() for named in inside if named]
-    bare = {letter.upper() for letter in _BARE.findall(said) or _LAST.findall(said)}
+    bare = {
+        letter.upper() for letter in _BARE.findall(said) or _LAST.findall(said.rstrip()[-_END:])
+    }
     last = letters[-1] if letters else bare.pop() if len(bare) == 1 else None
     return None if last is None else "A" if last == "A" else "B"
 

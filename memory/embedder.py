@@ -42,6 +42,8 @@ _MINILM = "8f2fa7c14789a1906458e029cc3525455a871beb122dc3d38d3390a789c63f4b"
 _WIDTH, _WINDOW = 384, 256
 _BATCH = 32
 """Texts of similar length per batch; larger batches gain nothing on a CPU."""
+_REMEMBERED = 4096
+"""vectors of texts: 6 MB of the default model"""
 
 Floats = NDArray[np.float32]
 
@@ -100,6 +102,8 @@ class SentenceEmbedder:
         self._folder = folder
         self._name = name or folder.name
         self._loaded: MiniLM | SentenceTransformer | None = None
+        self._known: dict[tuple[bool, str], Floats] = {}
+        """the vectors of the texts that were embedded last: searches find much the same"""
         self._lock = threading.Lock()
 
     @property
@@ -112,20 +116,29 @@ class SentenceEmbedder:
         Queries and stored texts get the prompts that the model defines for them, if any.
         """
         with self._lock:
-            model: Any = self._loaded or self._load()
-            self._loaded = model
-            if isinstance(model, MiniLM):
-                return model.encode(texts)
             if not texts:
-                return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
-            encode = model.encode_query if query else model.encode_document
-            vectors = encode(
-                list(texts),
-                batch_size=_BATCH,
-                show_progress_bar=False,
-                convert_to_numpy=True,
-                normalize_embeddings=True,
-            )
+                return self._encode([""], query)[:0]
+            if new := [text for text in dict.fromkeys(texts) if (query, text) not in self._known]:
+                for text, vector in zip(new, self._encode(new, query), strict=True):
+                    self._known[query, text] = vector.copy()  # a view keeps all of its array
+            vectors = np.stack([self._known[query, text] for text in texts])
+            for oldest in [*self._known][: max(len(self._known) - _REMEMBERED, 0)]:
+                del self._known[oldest]
+        return vectors
+
+    def _encode(self, texts: Sequence[str], query: bool) -> Floats:
+        model: Any = self._loaded or self._load()
+        self._loaded = model
+        if isinstance(model, MiniLM):
+            return model.encode(texts)
+        encode = model.encode_query if query else model.encode_document
+        vectors = encode(
+            list(texts),
+            batch_size=_BATCH,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            normalize_embeddings=True,
+        )
         return np.asarray(vectors, dtype=np.float32)
 
     def _load(self) -> Union["SentenceTransformer", MiniLM]:

@@ -53,10 +53,10 @@ def uncited_sentences(text: str, held: str) -> list[str]:
 def unknown_addresses(text: str, known: Collection[str], told: str) -> list[str]:
     """Addresses and DOIs of a text that are none of the `known` ones, nor in what was `told`."""
     found = [each for each in addresses_in(text) if each not in known and each not in told]
-    dois = (doi.rstrip(".,;)") for doi in _DOI.findall(text))
-    lower = told.casefold()
-    named = " ".join(known).casefold()
-    return [*found, *(d for d in dois if d.casefold() not in lower and d.casefold() not in named)]
+    if dois := [doi.rstrip(".,;)") for doi in _DOI.findall(text)]:
+        held = f"{told} {' '.join(known)}".casefold()
+        found += (doi for doi in dois if doi.casefold() not in held)
+    return found
 
 
 def own_references(text: str) -> Iterator[tuple[int, int]]:

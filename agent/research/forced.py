@@ -246,24 +246,26 @@ class ForcedDecoder:
             run.end_early(about, status, by=run.ended_by or by)
 
     async def _claim(self, run: Run, finding: Finding, said: set[str], *, sure: bool) -> None:
-        """What a source says, by its own sentence, and before it what was drafted from it.
-
-        Nothing is `said` twice: a draft that has the sentence's words gives way to it.
+        """What was drafted from a source or, where that is not `sure` or has hardly another word,
+        the source's own sentence; nothing is `said` twice.
         """
         mark = "" if sure else ' certainty="uncertain"'
         cite = f'\n\n<cite id="{finding.source}"{mark}>'
         exact = run.ask.answer_format is AnswerFormat.EXACT
-        drafted = "" if exact else finding.text
-        if drafted and drafted not in said and overlap(drafted, finding.quote) < TUNED.same:
+        drafted = (
+            "" if exact or overlap(finding.text, finding.quote) >= TUNED.same else finding.text
+        )
+        if drafted and drafted not in said:
             await run.prompt(Stage.ANSWER, cite)
             await run.keep_edited(Stage.ANSWER, drafted)
             await run.prompt(Stage.ANSWER, "</cite>")
-        for source, quote in ((finding.source, finding.quote), *finding.near):
+            said.add(drafted)
+        beside = () if drafted and sure else ((finding.source, finding.quote), *finding.near)
+        for source, quote in beside:
             if quote and quote not in said:
                 cite = f'\n\n<cite id="{source}"{mark}>'
                 await run.prompt(Stage.ANSWER, f"{cite}{quote}</cite>")
                 said.add(quote)
-        said |= {drafted} - {""}
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Nothing: what is asked beside the transcript is in it whole or not at all."""

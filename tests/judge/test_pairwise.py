@@ -138,6 +138,7 @@ TAG_B = "<answer>[[B]]</answer>"
         (f"<eval><quote_A>open {TAG_A}</eval>{TAG_B}", "B"),
         (f"<quote_A></eval>{TAG_A}</quote_A>", None),
         ("<answer>[[C]]</answer>", None),
+        ("**" * 300_000 + "\nSo it is **A**" + " " * 300, "A"),  # read at once
     ],
 )
 def test_the_last_well_formed_verdict_outside_quotes_and_thinking_counts(

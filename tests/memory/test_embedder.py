@@ -52,3 +52,18 @@ def test_like_meanings_are_near_and_vectors_are_units(minilm: Path) -> None:
     assert embedder.embed([]).shape == (0, 384)
     again = embedder.embed(["a fish in the sea"], query=True)[0]
     np.testing.assert_allclose(again, fish, atol=1e-5)
+
+
+def test_texts_that_were_embedded_just_now_are_not_read_again(
+    minilm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder, read = SentenceEmbedder(minilm), list[str]()
+    encode = MiniLM.encode
+    monkeypatch.setattr(
+        MiniLM, "encode", lambda model, texts: (read.extend(texts), encode(model, texts))[1]
+    )
+    first = embedder.embed(["a whale", "a mouse", "a whale"])
+    again = embedder.embed(["a mouse", "a ship", "a whale"])
+    assert read == ["a whale", "a mouse", "a ship"]
+    assert (first[1] == again[0]).all() and (first[0] == first[2]).all()
+    assert (first[0] == again[2]).all()
