@@ -46,11 +46,15 @@ class Package(ZipFile):
         self._left = MOST_PARTS  # its lists may name one any number of times
 
     def open(self, *given: Any, **named: Any) -> IO[bytes]:
+        self.allow(1)
         self._left -= 1
-        if self._left < 0:
+        return super().open(*given, **named)
+
+    def allow(self, parts: int) -> None:
+        """Raises SourceError if so many more are too many to read."""
+        if parts > self._left:
             message = f"{self.given.name} lists more than {MOST_PARTS:,} parts."
             raise SourceError(message, "Split it.")
-        return super().open(*given, **named)
 
     def pieces(self, part: str) -> Iterator[bytes]:
         """A part's content, unpacked piece by piece; nothing of one that the package lacks.
@@ -112,8 +116,9 @@ class Package(ZipFile):
 
     def listed(self, part: str, item: str) -> Iterator[tuple[etree._Element, str]]:
         """(element, the part that it leads to) of what a part lists as elements called `item`."""
-        related = self.relations(part)
-        for element in self.body(part).iter(item):
+        related, elements = self.relations(part), [*self.body(part).iter(item)]
+        self.allow(len(elements))
+        for element in elements:
             if target := related.get(element.get("id", "")):
                 yield element, target
 

@@ -39,7 +39,7 @@ MOST_OF_HEADING = 16
 _LARGER = 1.15
 """times the size of most of the text, from which a short line is a heading"""
 
-MOST_PAGES = 20_000
+MOST_PAGES = 10_000
 _using = threading.Lock()
 """PDFium is used from one thread at a time"""
 
