@@ -256,6 +256,28 @@ def test_words_are_parted_by_gaps_where_nobody_wrote_a_space():
     assert texts(*page) == ["saved on the disk"]
 
 
+def spaced_out(y: float, text: str, gap: int, between: int) -> str:
+    """A line whose letters and words are parted by shifts alone, in thousandths of their size."""
+    told = (f" {-gap} ".join(f"<{ord(c):02x}>" for c in word) for word in text.split())
+    return f"BT /F1 12 Tf 1 0 0 1 60 {y} Tm [{f' {-between} '.join(told)}] TJ ET"
+
+
+def test_letters_that_are_spaced_out_are_those_of_words_where_words_are_parted_wider():
+    page = [
+        spaced_out(700, "ANNUAL REPORT 2024", 300, 900),
+        spaced_out(680, "Pressure stays above 1.5 bar.", 250, 700),
+        spaced_out(660, "Call the service every May.", 500, 1300),
+        spaced_out(640, "A B C D E F G H I J", 0, 600),
+        spaced_out(620, "0 1 1 0 1 0 1 1 0", 0, 600),
+        spaced_out(600, "a + b = c + d", 0, 300),
+    ]
+    [section] = document(raw_pdf(["\n".join(page).encode()])).sections
+    assert " ".join(" ".join(block.text.split()) for block in section.blocks) == (
+        "ANNUAL REPORT 2024 Pressure stays above 1.5 bar. Call the service every May. "
+        "A B C D E F G H I J 0 1 1 0 1 0 1 1 0 a + b = c + d"
+    )
+
+
 def test_text_that_is_turned_is_read_as_if_it_were_level():
     turned = [Drawn(300 + 12 * n, 200, line, angle=90) for n, line in enumerate(HALVES[0])]
     assert texts(Drawn(60, 700, "Level."), *turned, Drawn(90, 90, "Draft", 40, angle=45)) == [

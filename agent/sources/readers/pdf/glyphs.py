@@ -10,8 +10,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_double, create_string_buffer
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from pypdfium2 import raw
@@ -25,6 +27,9 @@ _SPACE = 0.2
 """of the size of letters, from which a gap parts words"""
 _APART = 0.9
 """from which it parts cells or columns; in justified lines gaps are smaller"""
+_LETTERS, _WIDER = 8, 1.6
+"""letters by themselves, from which a line may be letter-spaced; and times the gap between them,
+from which a gap then parts words"""
 _SMALLER = 0.85
 """of the size of what it belongs to, up to which a word may be a super- or subscript"""
 
@@ -126,7 +131,9 @@ class _Words:
     def add_line(self, line: str, begin: int) -> bool:
         """What is drawn at once, of which the ends of words are enough; False if they are not."""
         found = list[Glyphs]()
-        for run in re.finditer(r"\S+", line) if not _SEVERAL_SIGNS.search(line) else ():
+        if _SEVERAL_SIGNS.search(line) or _are_letters(line.split()):
+            return False
+        for run in re.finditer(r"\S+", line):
             text = run[0] if run[0].isascii() else "".join(map(_character, map(ord, run[0])))
             x, y, _ = self._placed(begin + run.start(), anew=not found)
             raw.FPDFText_GetLooseCharBox(self._page, begin + run.end() - 1, self._to_box)
@@ -256,7 +263,38 @@ def lines_of(words: Iterable[Glyphs]) -> list[Line]:
             rows[-1].append(word)
         else:
             rows.append([word])
-    return [_parts_of_line(sorted(row, key=lambda each: each.x0)) for row in rows]
+    return [_parts_of_line(_spelled(sorted(row, key=lambda each: each.x0))) for row in rows]
+
+
+def _are_letters(words: Sequence[str]) -> bool:
+    """Whether hardly a word has a second letter."""
+    single = [word for word in words if len(word) == 1]
+    return len(single) >= max(_LETTERS, 0.9 * len(words)) and 2 * sum(
+        map(str.isalpha, single)
+    ) > len(words)
+
+
+def _spelled(words: Sequence[Glyphs]) -> Sequence[Glyphs]:
+    """The words of a line whose letters are spaced, by the gaps that are wider than most."""
+    gaps = [after.x0 - word.x1 for word, after in pairwise(words)]
+    usual = median(gaps) if gaps else 0.0
+    wide = sum(gap > _WIDER * usual for gap in gaps)
+    # Without a wider gap they may as well be letters, and with many of them cells.
+    if not (
+        0 < wide <= len(gaps) / 3
+        and 0 < usual < _APART * words[0].size
+        and _are_letters([word.text for word in words])
+        and not any(word.scripts for word in words)
+    ):
+        return words
+    told = [replace(words[0])]
+    for word, gap in zip(words[1:], gaps, strict=True):
+        if gap > _WIDER * usual:
+            # Nearer by the gap that each letter has: it is no cell for that.
+            told.append(replace(word, x0=max(word.x0 - usual, told[-1].x1), spaced=True))
+        else:
+            told[-1].text, told[-1].x1 = told[-1].text + word.text, word.x1
+    return told
 
 
 def _parts_of_line(words: Sequence[Glyphs]) -> Line:
