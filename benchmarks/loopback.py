@@ -7,10 +7,9 @@ so what a client needs beyond `turns * delay` is the client's own time.
 
     python -m benchmarks.loopback --delay 1.0 --chunks 20 --port 0
 
-The first line it prints is its port. `GET /search` answers like a SearXNG instance. `GET /count`
-says how many calls came, how many of them were distinct and how many were answered in full, the
-same of searches, and how many pieces were sent. `GET /asked` says how often each call and each
-search was asked for, in the order in which they first were: so a resume that repeats one is seen.
+The first line it prints is its port. `GET /search` answers like a SearXNG instance. `GET /asked`
+says how often each call and each search was asked for, in the order in which they first were, so
+that a resume that repeats one is seen, and how many pieces were sent.
 """
 
 import argparse
@@ -58,35 +57,11 @@ CHECKED = '{"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supp
 
 @dataclass(slots=True)
 class Counts:
-    """What was asked so far; `seen` counts by the hash of a request's body, `queries` by path."""
+    """What was asked so far: calls by the hash of their bodies, searches by their paths."""
 
-    calls: int = 0
-    finished: int = 0
     pieces: int = 0
-    searches: int = 0
-    seen: Counter[str] = field(default_factory=Counter)
-    queries: Counter[str] = field(default_factory=Counter)
-
-    def begin(self, body: bytes) -> None:
-        self.calls += 1
-        self.seen[hashlib.sha256(body).hexdigest()] += 1
-
-    def report(self) -> dict[str, int]:
-        return {
-            "calls": self.calls,
-            "distinct": len(self.seen),
-            "finished": self.finished,
-            "pieces": self.pieces,
-            "searches": self.searches,
-            "distinct_searches": len(self.queries),
-        }
-
-    def search(self, path: str) -> dict[str, Any]:
-        """Count a search; the reply has one row, whatever is asked."""
-        self.searches += 1
-        self.queries[path] += 1
-        row = {"title": "Rules", "url": "http://127.0.0.1/rules", "content": PASSAGE}
-        return {"results": [row], "unresponsive_engines": []}
+    calls: Counter[str] = field(default_factory=Counter)
+    searches: Counter[str] = field(default_factory=Counter)
 
 
 def next_turn(messages: list[Mapping[str, Any]]) -> str:
@@ -247,14 +222,15 @@ class Loopback:
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if path.endswith("/chat/completions"):
             await self.complete(json.loads(body), body, writer)
-        elif path == "/count":
-            writer.write(json_response(self.counts.report()))
         elif path == "/asked":
-            asked = {"calls": self.counts.seen, "searches": self.counts.queries}
+            told = self.counts
+            asked = {"pieces": told.pieces, "calls": told.calls, "searches": told.searches}
             writer.write(json_response(asked))
         elif path.startswith("/search?"):
             await asyncio.sleep(self.delay / 4)
-            writer.write(json_response(self.counts.search(path)))
+            self.counts.searches[path] += 1
+            row = {"title": "Rules", "url": "http://127.0.0.1/rules", "content": PASSAGE}
+            writer.write(json_response({"results": [row], "unresponsive_engines": []}))
         elif path.endswith("/models"):
             writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
         else:
@@ -263,7 +239,7 @@ class Loopback:
     async def complete(
         self, request: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
-        self.counts.begin(body)
+        self.counts.calls[hashlib.sha256(body).hexdigest()] += 1
         until = time.monotonic() + self.delay
 
         def on_piece() -> None:
@@ -271,7 +247,6 @@ class Loopback:
 
         text = self.reply(request)
         await reply_chat(request, text, writer, until, self.chunks, on_piece=on_piece)
-        self.counts.finished += 1
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:

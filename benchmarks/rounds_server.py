@@ -54,7 +54,7 @@ class TokenLoopback(Loopback):
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
         if path == "/v1/completions":
-            await self._sample(asked, body, writer)
+            await self._sample(asked, writer)
         elif path == "/tokenize":
             ids = self._tokenise(asked)
             reply = {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
@@ -69,11 +69,9 @@ class TokenLoopback(Loopback):
         elif path.endswith("load_lora_adapter"):
             writer.write(self._switch_adapter(path, asked))
         elif path.endswith("/chat/completions") and (reviews := _reviews(asked)):
-            self.counts.begin(body)
             await asyncio.sleep(self.delay)
             told = event({"content": reviews}) + ending(asked, reviews)
             writer.write(STREAM_HEAD + chunk(told) + b"0\r\n\r\n")
-            self.counts.finished += 1
         else:
             await Loopback.answer(self, path, body, writer)
             return
@@ -89,10 +87,7 @@ class TokenLoopback(Loopback):
             del self.adapters[name]
         return json_response({})
 
-    async def _sample(
-        self, asked: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
-    ) -> None:
-        self.counts.begin(body)
+    async def _sample(self, asked: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
         text = _write(asked)
         words = _WORD.findall(text)
         for count in range(len(words) + 1 if text not in self.said.values() else 0):
@@ -102,7 +97,6 @@ class TokenLoopback(Loopback):
         for piece in (self._piece(words), self._piece([], "stop")):
             writer.write(chunk(frame(piece)))
         writer.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
-        self.counts.finished += 1
 
     def _tokenise(self, asked: Mapping[str, Any]) -> list[int]:
         if "messages" not in asked:

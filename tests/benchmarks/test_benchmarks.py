@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import claims as in_claims
 from benchmarks.claims import Case, Judged, by_rules, figures, load_cases
-from benchmarks.faults.asking import repetitions
+from benchmarks.faults import repetitions
 from benchmarks.hops import questions_of
 from benchmarks.learns.hops import QUICK, Plan
 from benchmarks.learns.replicates import (

@@ -53,9 +53,11 @@ class Killed:
         return calls.total() - len(calls)
 
 
-def killed_runs(program: str, folder: Path, runs: int) -> tuple[Path, list[Killed]]:
+def killed_runs(
+    program: str, folder: Path, runs: int, seed: int | None = None
+) -> tuple[Path, list[Killed]]:
     """The folder of a run that nobody killed, and others, each killed until it got through."""
-    seed = random.randrange(2**32)
+    seed = random.randrange(2**32) if seed is None else seed
     *words, module = program.split()[::-1]
     ran(module, *words[::-1], folder, seed, runs)
     killed = [folder / f"killed{number}" for number in range(runs)]

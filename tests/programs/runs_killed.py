@@ -12,6 +12,7 @@ from typing import Any
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.memory.bank import RubricBank
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     Completion,
     GroupJudgement,
@@ -25,8 +26,16 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
 )
+from rubricem.training.collect.directory import RunDirectory
 from tests.programs.killing import CALLS, Moments, kill_at_moments, note
-from tests.support.collected import Failing, LengthJudge, ManyReflections, Opened, two_turns
+from tests.support.collected import (
+    QUESTIONS,
+    Failing,
+    LengthJudge,
+    ManyReflections,
+    Opened,
+    two_turns,
+)
 from tests.support.policies import ScriptedPolicy
 
 ROUNDS = 3
@@ -103,6 +112,19 @@ class PinnedBank(RubricBank):
     async def put(self, reflection: Reflection) -> bool:
         # As the real reflections do, it has one id for one text, whatever the time.
         return await super().put(reflection.model_copy(update={"id": reflection.question}))
+
+
+def products(folder: Path) -> dict[str, object]:
+    """All that a run leaves, but for the names and times that no two runs share."""
+    run = RunDirectory(folder / "run")
+    threads = {t.id: t.thread for t in run.trajectories()}
+    return {
+        "trajectories": [(t.thread, t.seed, t.transcript()) for t in run.trajectories()],
+        "groups": [(g.id, [threads[i] for i in g.trajectories]) for g in run.groups()],
+        "judged": [(threads[j.trajectory_id], j.stages) for j in run.judgements()],
+        "reflected": [threads[c.trajectory_id] for c in run.reflections()],
+        "rubrics": [BufferStore(folder / "rubrics").load(q.question).version for q in QUESTIONS],
+    }
 
 
 def collect(folder: Path, moments: Moments) -> None:

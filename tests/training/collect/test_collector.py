@@ -13,7 +13,6 @@ import pytest
 from rubricem.agent.settings import load_settings
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
-from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import GroupJudgement, RubricBuffer, Stage, Status
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
@@ -21,6 +20,7 @@ from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
+from tests.programs.runs_killed import products
 from tests.support.collected import QUESTIONS, Failing, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Scripted, ScriptedServer
@@ -178,19 +178,6 @@ def test_what_a_rollout_copies_from_its_page_is_put_in_quarantine(folder: Path):
     [item] = asyncio.run(bank.items(every=True))
     assert item.quarantined
     assert any("copied from what the run read" in flag for flag in item.reflection.flags)
-
-
-def products(folder: Path) -> dict[str, object]:
-    """All that a run leaves, but for the names and times that no two runs share."""
-    run = RunDirectory(folder / "run")
-    threads = {t.id: t.thread for t in run.trajectories()}
-    return {
-        "trajectories": [(t.thread, t.seed, t.transcript()) for t in run.trajectories()],
-        "groups": [(g.id, [threads[i] for i in g.trajectories]) for g in run.groups()],
-        "judged": [(threads[j.trajectory_id], j.stages) for j in run.judgements()],
-        "reflected": [threads[c.trajectory_id] for c in run.reflections()],
-        "rubrics": [BufferStore(folder / "rubrics").load(q.question).version for q in QUESTIONS],
-    }
 
 
 @pytest.mark.slow

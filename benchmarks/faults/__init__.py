@@ -1,1 +1,0 @@
-"""Processes killed at random that go on: what is lost, what is paid twice, by kind of run."""
