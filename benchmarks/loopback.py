@@ -63,6 +63,9 @@ class Counts:
     calls: Counter[str] = field(default_factory=Counter)
     searches: Counter[str] = field(default_factory=Counter)
 
+    def call(self, body: bytes) -> None:
+        self.calls[hashlib.sha256(body).hexdigest()] += 1
+
 
 def next_turn(messages: list[Mapping[str, Any]]) -> str:
     """The canned turn that follows the assistant's messages so far; the last one repeats.
@@ -239,7 +242,7 @@ class Loopback:
     async def complete(
         self, request: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
-        self.counts.calls[hashlib.sha256(body).hexdigest()] += 1
+        self.counts.call(body)
         until = time.monotonic() + self.delay
 
         def on_piece() -> None:

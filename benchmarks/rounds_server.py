@@ -54,7 +54,7 @@ class TokenLoopback(Loopback):
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
         if path == "/v1/completions":
-            await self._sample(asked, writer)
+            await self._sample(asked, body, writer)
         elif path == "/tokenize":
             ids = self._tokenise(asked)
             reply = {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
@@ -69,6 +69,7 @@ class TokenLoopback(Loopback):
         elif path.endswith("load_lora_adapter"):
             writer.write(self._switch_adapter(path, asked))
         elif path.endswith("/chat/completions") and (reviews := _reviews(asked)):
+            self.counts.call(body)
             await asyncio.sleep(self.delay)
             told = event({"content": reviews}) + ending(asked, reviews)
             writer.write(STREAM_HEAD + chunk(told) + b"0\r\n\r\n")
@@ -87,7 +88,10 @@ class TokenLoopback(Loopback):
             del self.adapters[name]
         return json_response({})
 
-    async def _sample(self, asked: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def _sample(
+        self, asked: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
+    ) -> None:
+        self.counts.call(body)
         text = _write(asked)
         words = _WORD.findall(text)
         for count in range(len(words) + 1 if text not in self.said.values() else 0):

@@ -5,7 +5,6 @@ The tools look something up, fail, hang, end the process, return a list of resul
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -116,6 +115,4 @@ def serving_http(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] == "silent":
-        time.sleep(3600)
     server().run()

@@ -328,7 +328,7 @@ def sentences(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_interrupt_gives_a_partial_report_two_stop_at_once_and_either_loses_nothing(
     unchecked: Path, times: int
 ):
@@ -467,13 +467,10 @@ def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
 
 
 def test_a_plan_is_never_waited_for_without_a_terminal(unchecked: Path):
-    with (
-        ScriptedServer(RUN) as server,
-        begun(server, unchecked, "--approve-plan", "--json", stdin=subprocess.DEVNULL) as process,
-    ):
-        said, errors = process.communicate()
-    assert (process.returncode, json.loads(said)["status"]) == (0, "finished")
-    assert "no terminal to ask at: the plan is approved" in errors
+    with ScriptedServer(RUN) as server:
+        done = rubricem("ask", *where(server, unchecked, "--approve-plan", "--json"))
+    assert json.loads(done.stdout)["status"] == "finished"
+    assert "no terminal to ask at: the plan is approved" in done.stderr
 
 
 def test_a_plan_is_edited_at_the_terminal(unchecked: Path, tmp_path: Path):

@@ -5,7 +5,6 @@ import os
 import resource
 import socket
 import sqlite3
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from click.testing import CliRunner
 
+from rubricem.agent.cli import main
 from rubricem.agent.cli.doctor import (
     Check,
     check_checker,
@@ -25,18 +25,12 @@ from rubricem.agent.cli.doctor import (
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import redact, without_password
 from rubricem.agent.weights.catalogue import lookup
-from tests.conftest import ROOT, rubricem
+from tests.conftest import rubricem
 from tests.support.policies import RUN
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.sites import Sent, WebSite, git
-from tests.support.tool_servers import TOOLS
-
-BEGUN = (
-    f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
-    "runpy.run_module('tests.support.tool_servers', run_name='__main__')"
-)
+from tests.support.tool_servers import TOOLS, server, serving_http
 
 
 class Served(WebSite):
@@ -169,13 +163,14 @@ async def test_a_model_that_the_server_does_not_list_is_asked_for_a_few_tokens(
 async def test_servers_of_tools_and_the_checkers_are_asked_and_are_no_obstacle(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ):
-    here = {"command": sys.executable, "args": ["-c", BEGUN], "seconds": 60}
-    held = {"full": {**here, "tools": TOOLS}, "half": {**here, "tools": [TOOLS[0], "nothing"]},
-            "gone": {"command": "no-such-program", "tools": ["a"]}}  # fmt: skip
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(held))
-    settings = load_settings({"checker": f"judge@{served.url}"})
-    served.status = 401
-    full, half, gone = await check_tools(settings)
+    with serving_http(server().streamable_http_app()) as address:
+        here = {"url": f"{address}/mcp", "seconds": 60}
+        held = {"full": {**here, "tools": TOOLS}, "half": {**here, "tools": [TOOLS[0], "nothing"]},
+                "gone": {"command": "no-such-program", "tools": ["a"]}}  # fmt: skip
+        monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(held))
+        settings = load_settings({"checker": f"judge@{served.url}"})
+        served.status = 401
+        full, half, gone = await check_tools(settings)
     [checker] = await check_checker(settings)
     assert states(full, half, gone, checker) == ["ok", "note", "note", "note"]
     assert TOOLS[0] in full.found and "without nothing" in half.found
@@ -189,18 +184,11 @@ def test_no_key_and_no_password_is_printed(
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789-abcXY")
     address = served.url.replace("//", "//me:secret@")
-    printed = rubricem("doctor", "--base-url", address, "--source", "python", *output).output
-    assert "0123456789" not in printed
-    assert "secret" not in printed
-    assert "set, and not shown" in printed
-
-
-def test_no_secret_and_no_password_is_shown():
-    assert redact(SecretStr("abcdefghijkl")) == "set, and not shown"
-    assert without_password("http://me:secret@host/v1") == "http://***@host/v1"
-    assert without_password("http://host/v1") == "http://host/v1"
-    source = ("python", "searxng:http://ann:hunter2@host:8080")
-    assert redact(source) == ("python", "searxng:http://***@host:8080")
+    web = f"searxng:http://ann:hunter2@{served.root.removeprefix('http://')}"
+    named = ("--base-url", address, "--source", "python", "--source", web, *output)
+    printed = CliRunner().invoke(main, ["doctor", *named]).output
+    assert not [each for each in ("0123456789", "secret", "hunter2") if each in printed]
+    assert "set, and not shown" in printed and "searxng:http://***@127.0.0.1" in printed
 
 
 async def test_weights_cut_short_or_altered_are_a_fault(folder: Path):

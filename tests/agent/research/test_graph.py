@@ -3,9 +3,8 @@
 import asyncio
 import json
 import signal
-import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Author, Status, Trajectory
-from tests.conftest import COMMAND, ROOT
+from tests.conftest import COMMAND, ROOT, rubricem
 from tests.support.policies import (
     QUESTION,
     RUN,
@@ -216,30 +215,10 @@ def test_a_plan_is_the_same_after_it_was_shown_and_read_and_the_last_one_counts(
 DELAY = 0.4
 
 
-class Loopback:
-    """The benchmark's server in a process of its own, and what it counted."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def counts(self) -> dict[str, int]:
-        with urllib.request.urlopen(f"{self.address.removesuffix('/v1')}/count") as response:
-            counted: dict[str, int] = json.load(response)
-        return counted
-
-    def wait_for(self, calls: int) -> None:
-        wait_for(lambda: self.counts()["calls"] >= calls)
-
-
-@pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    with serving(DELAY, chunks=20) as address:
-        yield Loopback(address)
-
-
-def ask(*arguments: str) -> Process:
-    command = [*COMMAND, "ask", "--json", *arguments]
-    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def calls_at(address: str) -> list[int]:
+    """How often each call came to the server."""
+    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/asked") as response:
+        return [*json.load(response)["calls"].values()]
 
 
 @pytest.mark.parametrize(
@@ -250,24 +229,24 @@ def ask(*arguments: str) -> Process:
     ],
 )
 def test_a_killed_run_repeats_no_finished_call(
-    calls: int, kept: int, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "rules.md").write_text("# Rules\n\nThe rule decides the order; no exception.\n")
-    where = ("--base-url", loopback.address, "--source", str(tmp_path))
-    with ask("Which rule?", *where, "--run", "t") as first:
-        loopback.wait_for(calls)
-        first.send_signal(signal.SIGKILL)
-    # The day, and the prompts that the run began with, are the first records; what is left of the
-    # limits is one before each turn of research.
-    assert journalled(tmp_path / "data") == kept
-
-    with ask("--resume", "t") as second:
-        assert second.stdout
-        report: dict[str, Any] = json.load(second.stdout)
-    counts = loopback.counts()
+    with serving(DELAY, chunks=20) as address:
+        where = ("--base-url", address, "--source", str(tmp_path))
+        command = [*COMMAND, "ask", "Which rule?", *where, "--run", "t", "--quiet"]
+        with Process(command, cwd=ROOT) as first:
+            wait_for(lambda: sum(calls_at(address)) >= calls)
+            first.send_signal(signal.SIGKILL)
+        # The day, and the prompts that the run began with, are the first records; what is left of
+        # the limits is one before each turn of research.
+        assert journalled(tmp_path / "data") == kept
+        done = rubricem("ask", "--resume", "t", "--json")
+        made = calls_at(address)
+    report = json.loads(done.stdout)
     # The last call checks the answer's citation.
-    assert (counts["calls"], counts["distinct"]) == (len(TURNS) + 2, len(TURNS) + 1)
+    assert (sum(made), len(made)) == (len(TURNS) + 2, len(TURNS) + 1)
     assert report["status"] == "finished"
     opening, _, answered = report["answer"].partition(":")
     assert opening in OPENINGS and answered == " the rule decides the order [1]."

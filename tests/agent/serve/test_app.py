@@ -115,16 +115,14 @@ def test_no_argument_and_no_output_but_a_terminals_holds_what_opens_the_page(tmp
     browser.write_text(script)
     browser.chmod(0o755)
     options = ("--open", "--base-url", "http://127.0.0.1:9/v1", "--source", "python")
-    for _ in range(2):
-        seen.unlink(missing_ok=True)
-        with begun_server(tmp_path, *options, until="A token", BROWSER=str(browser)) as (lines, _):
-            wait_for(lambda: seen.exists() and "url=" in seen.read_text())
-            token = (tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip()
-            assert token not in str(lines) and "#token" not in str(lines)
-            arguments, mode, page = seen.read_text().split("\n", 2)
-            address, ticket = page.split("url=")[1].rstrip('">').split("#token=")
-            assert mode == "600" and ticket not in arguments and token not in arguments + page
-            assert [login(address, ticket) for _ in range(2)] == [200, 401]
+    with begun_server(tmp_path, *options, until="A token", BROWSER=str(browser)) as (lines, _):
+        wait_for(lambda: seen.exists() and "url=" in seen.read_text())
+        token = (tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip()
+        assert token not in str(lines) and "#token" not in str(lines)
+        arguments, mode, page = seen.read_text().split("\n", 2)
+        address, ticket = page.split("url=")[1].rstrip('">').split("#token=")
+        assert mode == "600" and ticket not in arguments and token not in arguments + page
+        assert [login(address, ticket) for _ in range(2)] == [200, 401]
 
 
 async def test_past_runs_are_found_named_and_deleted_for_good(tmp_path: Path):

@@ -35,16 +35,14 @@ from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
 from tests.support.waiting import descendants, free_port, name_of
 
-PROGRAM = {"command": sys.executable, "seconds": 60}
 _BEGUN = (
     f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
     "runpy.run_module('tests.support.tool_servers', run_name='__main__')"
 )
 
 
-def program(*more: str, **options: Any) -> ToolServer:
-    args = ("-c", _BEGUN, *more)
-    return ToolServer(**{**PROGRAM, "args": args, "tools": TOOLS, **options})
+def program(tools: tuple[str, ...] = TOOLS) -> ToolServer:
+    return ToolServer(command=sys.executable, args=("-c", _BEGUN), tools=tools, seconds=60)
 
 
 @asynccontextmanager
@@ -170,18 +168,21 @@ async def test_a_server_that_dies_is_started_again_and_a_cancelled_call_leaves_n
 
 
 async def test_a_server_that_cannot_be_had_is_a_sentence_and_searches_go_on() -> None:
+    asleep = ("-c", "import time; time.sleep(3600)")
     bad = {
-        "silent": program("silent", seconds=1),
+        "silent": ToolServer(command=sys.executable, args=asleep, tools=("page",), seconds=1),
         "missing": ToolServer(command="/nowhere/wiki-mcp", tools=("page",)),
         "away": ToolServer(url="http://127.0.0.1:9/mcp", tools=("page",)),
     }
-    async with equipped(**bad, wiki=program(tools=("page",))) as (tools, problems):
-        silent, *others = problems
-        assert "did not answer when it was connected to within 1 s." in silent
-        assert len(others) == 2
-        assert all("could not answer when it was connected to: " in said for said in others)
-        assert list(tools.offers) == ["wiki.page"]
-        assert len(await tools.search("query", 2)) == 2
+    with serving_http(server().streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=("page",), seconds=60)
+        async with equipped(**bad, wiki=wiki) as (tools, problems):
+            silent, *others = problems
+            assert "did not answer when it was connected to within 1 s." in silent
+            assert len(others) == 2
+            assert all("could not answer when it was connected to: " in said for said in others)
+            assert list(tools.offers) == ["wiki.page"]
+            assert len(await tools.search("query", 2)) == 2
 
 
 @pytest.mark.parametrize(

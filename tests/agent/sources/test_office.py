@@ -491,13 +491,6 @@ def xlsx(*rows: str, merged: tuple[str, ...] = (), **parts: str) -> Document:
     return of_parts("a.xlsx", own | parts)
 
 
-def test_control_characters_that_a_sheet_escapes_are_spaces() -> None:
-    cells = (c("A1", "part"), c("B1", "one_x000D_two _x005F_x000D_"))
-    assert text_of(xlsx(row(1, *cells), row(2, c("A2", "seal"), c("B2", 7)))) == (
-        "part: seal | one two _x000D_: 7"
-    )
-
-
 def test_a_sheet_loses_what_is_struck_and_what_is_read_aloud() -> None:
     struck = "<r><rPr><strike/></rPr><t>old </t></r><r><t>new</t></r><rPh><t>aloud</t></rPh>"
     document = xlsx(

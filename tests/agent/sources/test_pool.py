@@ -113,7 +113,7 @@ def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run
 def test_what_is_not_short_leaves_the_process_for_short_work_and_is_done_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.SHORT_SECONDS", 6.0)
+    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.SHORT_SECONDS", 3.0)
     pool = Pool(1)
     eve, bob = Requester("eve"), Requester("bob")
     first = submitted(pool, eve, slow())

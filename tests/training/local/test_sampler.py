@@ -220,13 +220,14 @@ def test_the_pass_of_a_gpu_writes_what_rows_of_their_own_do(
         [n % 90 + start for n in range(length)] for start, length in ((1, 30), (5, 3), (9, 11))
     ]
     alone = RowCache(load_base(tiny), 4)
+    monkeypatch.setattr(sampler, "ROOM", 64)
     beside = RowCache(load_base(tiny), 4)
     beside._on_gpu = True  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(sampler, "record", lambda of, given: of)
     for row, text in enumerate(texts):
         alone.extend([row], [text[:-1]])
     beside.extend(range(3), [text[:-1] for text in texts])
-    for _ in range(600):  # beyond the room that rows have at first
+    for _ in range(120):  # beyond the room that rows have at first
         draws = {n: Draw(t[-1], len(t) - 1, 0.0, 0.0) for n, t in enumerate(texts) if n != 1}
         mine, other = alone.write(draws), beside.write(draws)
         for row, (token, logprob) in mine.items():
