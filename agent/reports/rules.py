@@ -44,6 +44,7 @@ _WORDS: dict[str, str] = {
     for first, step, words in _TABLE["words"]
     for place, word in enumerate(words.split())
 }
+_FEW: dict[str, int] = _TABLE["few"]
 _SCALES: dict[str, float] = _TABLE["scales"]
 _UNITS: dict[str, tuple[str, float]] = {
     word: (measure, float(factor))
@@ -57,8 +58,11 @@ _SLACK = {"data": 0.13}
 USUAL_SLACK = 0.02
 LEAST_ROUNDED = 10_000
 """from which a number without a unit may be rounded: below it may be a year or a version"""
+_CODE = r"\d+(?-i:[A-Z]+)(?<!\dE)\d"
+"""how one begins in which letters stand between digits, as of an error; 1E5 is a number"""
 _NUMBER = re.compile(
-    rf"(?<!{LETTER})(?<!\.)(?:v?(?P<digits>\d+(?:[.,]\d+)*(?:e[+-]?\d{{1,3}}(?!\w))?)"
+    rf"(?<!{LETTER})(?<!\.)(?:v?(?!{_CODE})"
+    r"(?P<digits>\d+(?:[.,]\d+)*(?:e[+-]?\d{1,3}(?!\w))?)"
     rf"|(?P<word>{'|'.join(_WORDS)})(?!\w))"
     rf"(?:[ -]?(?P<scale>{'|'.join(_SCALES)})(?!\w))?"
     rf"(?:[ -]?(?P<unit>%|per cent|(?:{'|'.join(sorted(_UNITS, key=len)[::-1])})s?(?!\w)))?",
@@ -141,9 +145,10 @@ def numbers(text: str) -> frozenset[str]:
 def missing_numbers(claim: str, text: str) -> list[str]:
     """Numbers of the claim, with their units, that the text lacks.
 
-    One that is rounded, or converted into another unit, is there.
+    One that is rounded, or converted into another unit, is there; so is what "both" counts.
     """
     held = {number for _, readings in _numbers_in(text) for number in readings}
+    held |= {_Number(str(_FEW[word])) for word in _FEW.keys() & {*WORD.findall(text.lower())}}
     return [
         said
         for said, readings in _numbers_in(claim)

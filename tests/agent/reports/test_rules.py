@@ -81,6 +81,10 @@ def test_numbers_are_the_same_however_they_are_written():
         ("421 litres", "42¹ litres", ["421"]),
         ("421 litres", "42[1] litres", ["421"]),
         ("42 litres", "42[1] litres", []),
+        ("0 by default, 1 s", "zero (no delay), one second", []),
+        ("the two levels, 2 times", "Both levels fail twice.", []),
+        ("zero of both, one day", "nothing", []),
+        ("code 40P01", "of no code", []),
     ],
 )
 def test_a_number_must_be_there_whole_with_its_scale_and_sign(
