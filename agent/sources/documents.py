@@ -164,7 +164,7 @@ def _git(
         return told.read()
 
 
-READERS_VERSION = 15
+READERS_VERSION = 16
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000

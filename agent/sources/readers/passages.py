@@ -25,6 +25,12 @@ _LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}| \|
 """Lists, tables, code and fields, whose line breaks matter."""
 
 
+_SHARE_OF_HEAD = 1 / 5
+"""of a passage's words that what heads the next one may have"""
+_SENTENCE = re.compile(r"[^\W\d].*[.!\u06d4\u0964\u3002\uff01][^\w\s]*\Z", re.DOTALL)
+_NO_HEAD = re.compile(r"\s|[-*>|#+\u2022]\s|\w{1,3}[.)]\s")
+"""how an item of a list or a part of an entry begins"""
+
 MOST_TERM = 12
 """words of an entry's term that is repeated before later parts of the entry"""
 _RULE = re.compile(r"[-=~^]{3,}\s*$")
@@ -35,7 +41,8 @@ def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsiz
 
     None is longer than `MOST_CHARACTERS` either: a word can be as long as its page. A piece that
     begins within an entry (a term, and its meaning indented below) begins with the term, and none
-    ends with a term alone: nowhere else does a page say what an option does.
+    ends with a term alone: nowhere else does a page say what an option does. Nor does one end with
+    a short paragraph that is no sentence, as a title in bold: it says what the next one is about.
     """
     passages: list[str] = []
     passage, size = "", 0
@@ -43,8 +50,10 @@ def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsiz
         count = length(piece)
         long = len(passage) + len(joint) + len(piece) > MOST_CHARACTERS
         if passage and (long or size + count > max_words):
-            passages.append(passage.strip("\n"))
-            passage, size = "", 0
+            room = min(int(max_words * _SHARE_OF_HEAD), max_words - count)
+            head = "" if long or joint != "\n\n" or piece[:1].isspace() else _head(passage, room)
+            passages.append(passage.removesuffix(head).strip("\n"))
+            passage, size = head, length(head)
             if len(passages) == most:
                 return passages
         if not passage and term and count + length(term) <= max_words:
@@ -53,6 +62,18 @@ def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsiz
             passage = passage + joint + piece if passage else piece
             size += count
     return [*passages, passage.strip("\n")] if passage.strip() else passages
+
+
+def _head(passage: str, room: int) -> str:
+    """The short paragraphs at the end that head what follows; "" if they end what precedes."""
+    parts = _PARAGRAPH_END.split(passage)
+    at = len(parts)
+    while at > 1 and not (_SENTENCE.search(parts[at - 1]) or _NO_HEAD.match(parts[at - 1])):
+        if length("\n\n".join(parts[at - 1 :])) > room:
+            break
+        at -= 1
+    announced = parts[at - 1].rstrip().endswith(":")
+    return "" if at == len(parts) or announced else "\n\n".join(parts[at:])
 
 
 Piece = tuple[str, str, str]

@@ -150,6 +150,22 @@ def test_a_passage_within_an_entry_begins_with_its_term_and_none_ends_with_one()
     assert split_passages(f"{long}\n    {LONG}", 20) == [long, f"    {LONG}"]
 
 
+@pytest.mark.parametrize(
+    ("head", "moved"),
+    [("SET a; a = 1;", True), ("(2) Why is it so?", True), ("Say:\n\nSET a;", True),
+     ("- One\n- Two", False), ("    Off", False), ("It is so.", False),
+     ("\u201cIt is so.\u201d", False), ("2.", True)],
+)  # fmt: skip
+def test_what_heads_a_passage_does_not_end_the_one_before(head: str, moved: bool) -> None:
+    cut = [LONG, f"{head}\n\n{LONG}"] if moved else [f"{LONG}\n\n{head}", LONG]
+    assert split_passages(f"{LONG}\n\n{head}\n\n{LONG}", 25) == cut
+
+
+def test_what_is_announced_stays_with_its_announcement() -> None:
+    said = f"{LONG} Say this:\n\nSET a;"
+    assert split_passages(f"{said}\n\n{LONG}", 25) == [said, LONG]
+
+
 def name_of(number: int) -> str:
     """A word of its own for each number, of letters alone."""
     return "x" + "".join(chr(ord("a") + number // 16**place % 16) for place in range(5)) + "o"
