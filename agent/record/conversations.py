@@ -388,6 +388,8 @@ SHARE = 1 / 8
 MOST_TOKENS = 6000
 CHARACTERS_A_TOKEN = 3
 """where nobody counts them; a token of English has about four"""
+REPORTS = 0.5
+"""share of the tokens that the reports may have"""
 FIRST_BLOCK = 0.4
 """share of the tokens that the first block of the latest report is cut to, if it is longer"""
 _CITED = re.compile(r"\[(S\d+)(?::[^\]\n]*)?\]")
@@ -417,26 +419,34 @@ async def quote_conversation(
 async def _choose(
     background: Background, policy: Policy, words: int
 ) -> tuple[dict[int, list[str]], dict[str, str]]:
-    """What fits: the blocks of each turn by its place, the latest first, and the passages by id."""
+    """What fits: the blocks of each turn by its place, the latest first, and the passages by id.
+
+    Passages have what the reports leave, so that a block is shown however many it cites.
+    """
     context = policy.context_tokens
     left = most = MOST_TOKENS if context is None else min(MOST_TOKENS, int(context * SHARE))
+
+    async def size(text: str) -> int:
+        ids = await policy.encode(text)
+        return math.ceil(len(text) / CHARACTERS_A_TOKEN) if ids is None else len(ids)
+
+    latest_first = reversed(list(enumerate(background.turns)))
+    # The question is shown even where nothing of its report is.
+    parts = [(at, turn, block) for at, turn in latest_first for block in ("", *turn.blocks)]
     blocks: dict[int, list[str]] = {}
+    cited: dict[str, None] = {}
+    for number, (at, turn, block) in enumerate(parts):
+        block = cut(block, int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN)) if number == 1 else block
+        cost = await size(block or turn.asked)
+        if most - left + cost > most * REPORTS:
+            break
+        left -= cost
+        blocks.setdefault(at, []).extend([block] if block else [])
+        cited |= dict.fromkeys(_CITED.findall(block))
     passages: dict[str, str] = {}
-    for at, turn in reversed(list(enumerate(background.turns))):
-        # The question is shown even where nothing of its report is.
-        for number, block in enumerate(["", *turn.blocks]):
-            first = number == 1 and at == len(background.turns) - 1
-            block = cut(block, int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN)) if first else block
-            new = {
-                i: snippet(background.by_id[i], words)
-                for i in dict.fromkeys(_CITED.findall(block))
-                if i in background.by_id and i not in passages
-            }
-            text = "".join([block or turn.asked, *new.values()])
-            ids = await policy.encode(text)
-            left -= math.ceil(len(text) / CHARACTERS_A_TOKEN) if ids is None else len(ids)
-            if left < 0:
-                return blocks, passages
-            passages |= new
-            blocks.setdefault(at, []).extend([block] if block else [])
+    for i in cited:
+        text = snippet(background.by_id[i], words) if i in background.by_id else ""
+        if text and (cost := await size(text)) <= left:
+            left -= cost
+            passages[i] = text
     return blocks, passages

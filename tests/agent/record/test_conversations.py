@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.record.conversations import ConversationStore, Parent
+from rubricem.agent.record.conversations import (
+    ConversationStore,
+    Parent,
+    background_of,
+    quote_conversation,
+)
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.memory.errors import SettingsError, StoreError
@@ -23,12 +28,14 @@ from tests.support.policies import (
     RUN,
     FixedRecaller,
     FixedSearch,
+    ScriptedPolicy,
     answer,
     contents,
     plan,
     researching,
 )
 from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.values import source, trajectory
 from tests.support.waiting import Process
 
 ADDING = (
@@ -302,3 +309,13 @@ async def test_a_long_thread_is_cut_at_whole_blocks_newest_first(tmp_path: Path)
     assert shown and {which for which, _ in shown} == {"1"}
     assert "[...]" in message
     assert "Block 1.0" in message
+
+
+async def test_a_report_is_shown_though_the_passages_that_it_cites_do_not_fit():
+    found = tuple(source(i, f"{i} more. " * 900) for i in range(1, 9))
+    said = "".join(f'<cite id="S{i}">Fact {i}.</cite> ' for i in range(1, 9))
+    report = "\n\n".join([said, *(f"Block {i}." for i in range(20))])
+    background = background_of([trajectory(report, sources=found)])
+    text, ids = await quote_conversation(background, ScriptedPolicy([]), words=600)
+    assert "Fact 8 [S8" in text
+    assert "Block 19." in text and 0 < len(ids) < 8
