@@ -536,7 +536,7 @@ def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
     """The pieces, each claim that is no whole sentence with what it stands in.
 
     In a table that is the row's first cell and the column's head, else its sentence after the one
-    before it.
+    before it, and of a list's item also the line with a colon above the list.
     """
     text, spans = _lay_out(pieces)
     for piece, (start, end) in zip(pieces, spans, strict=True):
@@ -546,7 +546,7 @@ def in_context(pieces: Sequence[Written]) -> Iterator[Written]:
         first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
         line = text[first : last if last >= 0 else len(text)]
         told = _of_cell(text, first, start) if line.lstrip().startswith("|") else ""
-        told = told or _of_sentence(line, start - first, end - first)
+        told = told or f"{_lead_of(text, first)}{_of_sentence(line, start - first, end - first)}"
         whole = claim_of(piece.text).rstrip(_STOPS) == claim_of(told).rstrip(_STOPS)
         yield piece if whole else replace(piece, context=one_line(told))
 
@@ -559,6 +559,21 @@ def _lay_out(pieces: Sequence[Written]) -> tuple[str, list[tuple[int, int]]]:
         spans.append((len(text), len(text) + len(piece.text)))
         text += piece.text
     return text, spans
+
+
+_ITEM = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])\s")
+
+
+def _lead_of(text: str, first: int) -> str:
+    """The line that ends in a colon above the list whose item begins at `first`, or ""."""
+    if (item := _ITEM.match(text, first)) is None:
+        return ""
+    indent = len(item[1])
+    for line in filter(str.strip, reversed(text[:first].splitlines())):
+        deep = len(line) - len(line.lstrip())
+        if deep < indent or (deep == indent and not _ITEM.match(line)):
+            return f"{line.strip()} " if line.rstrip(" *_").endswith((":", "\uff1a")) else ""
+    return ""
 
 
 def _of_cell(text: str, first: int, start: int) -> str:

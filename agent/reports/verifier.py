@@ -223,12 +223,14 @@ class ChatChecker:
             quote = verbatim(one.quote, pair.source.text)
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
             if said.verdict == "supported" and pair.beside and not quote and _idle(pair):
-                said = ClaimFinding("unsupported", IDLE)
+                some = any(shares_of_clauses(pair))
+                said = ClaimFinding("partial", FEW) if some else ClaimFinding("unsupported", IDLE)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), read.usage)
 
 
 IDLE = "the claim stands without this source, which says nothing of it"
+FEW = "the claim stands with its other sources; this one has few of its words"
 
 
 def _idle(pair: Pair) -> bool:

@@ -41,6 +41,7 @@ from tests.support.values import (
     GivenModel,
     calls,
     claim_pair,
+    claim_source,
     trajectory,
     verdicts,
     verified,
@@ -231,6 +232,41 @@ def test_a_model_is_asked_about_claims_unless_known_too_weak_or_switched_off(
     assert AnswerVerifier.choose(policy, "off", "auto") is None
 
 
+PASSAGES = (
+    ("A lock is released around blocking reads of a file.", "supported"),
+    ("Also, the lock is always released when doing reads.", "partial"),
+    ("Zebras gallop by night.", "unsupported"),
+)
+
+
+async def test_of_sources_cited_together_one_that_has_some_words_is_not_called_silent():
+    sources = [claim_source(text, i) for i, (text, _) in enumerate(PASSAGES, start=1)]
+    claim = "around potentially blocking reads, such as of a large file"
+    pairs = [Pair(claim, own, tuple(s for s in sources if s != own)) for own in sources]
+    found = await ChatChecker(GivenChat(verdicts("supported"))).check(pairs)
+    assert [one.verdict for one in found.each] == [verdict for _, verdict in PASSAGES]
+
+
+LISTS = """**Released in two cases:**
+
+- <cite id="S1">around reads</cite>;
+- by extensions:
+  1. <cite id="S1">zlib</cite>
+- <cite id="S2">when it ends</cite>.
+
+Other text.
+- <cite id="S2">It stands alone.</cite>"""
+
+
+def test_an_item_of_a_list_is_checked_with_the_line_above_the_list():
+    assert [pair.context for pair in pairs_of(cited_answer(trajectory(LISTS)))] == [
+        "**Released in two cases:** - around reads;",
+        "- by extensions: 1. zlib",
+        "**Released in two cases:** - when it ends.",
+        "",
+    ]
+
+
 def cite(claim: str) -> str:
     return f'<cite id="S1">{claim}</cite>'
 
@@ -353,7 +389,7 @@ MIXED = (
          "With None the cache grows without bound [1], otherwise it holds 128 calls [1]. "
          "So it is."),
         ("With None it grows without bound, else it holds 128 calls.", ["supported"],
-         "With None it grows without bound, else it holds 128 calls [1][2: not supported]. "
+         "With None it grows without bound, else it holds 128 calls [1][2: in part]. "
          "So it is."),
         ('It holds <cite id="S1">128 calls</cite>.', ["unsupported"], None),
         ('It holds <cite id="S9">128 calls</cite>.', [], None),
