@@ -37,7 +37,7 @@ from rubricem.judge.base import (
     sight_of,
     unread,
 )
-from rubricem.judge.buffers import add
+from rubricem.judge.buffers import add, persistent_criteria
 from rubricem.judge.evidence import ALL, evidence_of, found_in, found_text
 from rubricem.judge.stage import Maker, Proposed, Scored, Scorer, Standard, scored_by
 from rubricem.judge.stage_readers import ChoiceScorer, quoted
@@ -73,25 +73,12 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import cut, fence, without_markers
 
-TITLE_CHARACTERS = 60
-
 
 class ChecklistItem(Value):
     """One thing an answer should do (points above 0) or should not do (below 0)."""
 
     criterion: str = Field(min_length=1)
     points: float = Field(ge=-10, le=10, allow_inf_nan=False)
-
-    def as_criterion(self) -> Criterion:
-        """The item as a buffer keeps it. Raises ValueError for one worth no points."""
-        return _criterion(self.criterion, self.points)
-
-
-def _criterion(said: str, points: float) -> Criterion:
-    long = len(said) > TITLE_CHARACTERS
-    title = f"{said[:TITLE_CHARACTERS].rsplit(None, 1)[0]} ..." if long else said
-    weight, good = abs(points), points > 0
-    return Criterion(title=title, description=said, weight=weight, positive=good, persistent=True)
 
 
 def worth(criterion: Criterion) -> float:
@@ -166,7 +153,7 @@ class ChatChecklistMaker:
             messages = instruct("checklist_make", *asked, good)
             made, used = await ask_json(self._model, messages, MadeChecklist)
             bill.usage += used
-        items = tuple(_criterion(i.criterion, i.points) for i in made.rubrics)
+        items = persistent_criteria([("", i.criterion, i.points) for i in made.rubrics])
         return Proposed({Stage.ANSWER: items}, bill.usage)
 
     async def _write_answer(self, asked: Sequence[str]) -> tuple[str, Usage]:

@@ -22,6 +22,7 @@ from rubricem.memory.screening import runs_of, words_of
 from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 
 ALL = tuple(Stage)
+NOTHING: Mapping[str, str] = {}
 _SNIPPET = re.compile(r'<snippet id="([^"<>]*)">\n(.*?)\n</snippet>', re.S)
 _ID = re.compile(r"\bS\d+\b")
 _CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
@@ -51,8 +52,16 @@ def needs(runs: Sequence[Trajectory]) -> int:
     return sum(map(_length, bare)) + sum(map(len, cited))
 
 
-def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = ALL) -> Layout:
-    """The runs' stages, with what they found once before them; without research what one cites."""
+def show(
+    runs: Sequence[Trajectory],
+    characters: int,
+    stages: Sequence[Stage] = ALL,
+    before: Mapping[str, str] = NOTHING,
+) -> Layout:
+    """The runs' stages, with what they found once before them; without research what one cites.
+
+    `before`: by the text of a passage that was shown already what refers to it.
+    """
     found = _once(chain(*(run.sources for run in runs)))
     names = {text: source.id for text, source in found.items()}
     if len(runs) > 1:
@@ -66,7 +75,7 @@ def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = 
     own = sum(_length(_referring(run, names), stages) for run in runs)
     least = characters // LEAST_PASSAGES
     most = _level([len(text) for text in claims], max(characters - own, least))
-    texts = {text: _near(text, said, most) for text, said in claims.items()}
+    texts = {text: before.get(text) or _near(text, said, most) for text, said in claims.items()}
     room = characters - own - sum(map(len, texts.values()))
     for text, body in _bodies(runs).items() if Stage.RESEARCH in stages else ():
         if text not in texts and len(body) <= room:
@@ -87,16 +96,24 @@ def show(runs: Sequence[Trajectory], characters: int, stages: Sequence[Stage] = 
     return Layout(tuple(shown), fence(told), tuple(notes))
 
 
-def answer_shown(run: Trajectory, characters: int) -> str:
+def answer_shown(run: Trajectory, characters: int, before: Mapping[str, str] = NOTHING) -> str:
     """The answer, the passages that it cites, and what code says of it, each fenced."""
     text = stage_text(run, Stage.ANSWER)
-    evidence = evidence_of(run, characters - len(text))
+    evidence = evidence_of(run, characters - len(text), before)
     return f"{fence({'answer': text})}\n\n{evidence}" if evidence else text
 
 
-def evidence_of(run: Trajectory, characters: int) -> str:
+def pair_shown(first: Trajectory, second: Trajectory, characters: int) -> tuple[str, str]:
+    """Two answers as above; of what both cite the second refers to what stands behind the first."""
+    shown = answer_shown(first, characters)
+    whole = (source for source in _cited(first) if source.text in shown)
+    before = {source.text: f"(as passage {source.id} of reply A)" for source in whole}
+    return shown, answer_shown(second, characters, before)
+
+
+def evidence_of(run: Trajectory, characters: int, before: Mapping[str, str] = NOTHING) -> str:
     """What stands beside an answer: the passages that it cites, and what code says of it."""
-    shown = show([run], characters, (Stage.ANSWER,))
+    shown = show([run], characters, (Stage.ANSWER,), before)
     return "\n\n".join(filter(None, (shown.passages, *shown.notes)))
 
 

@@ -28,7 +28,7 @@ and its one verdict would leave no two orders to compare.
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations
@@ -45,7 +45,7 @@ from rubricem.judge.base import (
     sight_of,
     unread,
 )
-from rubricem.judge.evidence import answer_shown
+from rubricem.judge.evidence import answer_shown, pair_shown
 from rubricem.judge.readers import ChoiceSeries
 from rubricem.memory.asking import TRIES, ask_until, correction, usage_of_error
 from rubricem.memory.errors import RubricemError
@@ -61,6 +61,7 @@ from rubricem.memory.schema import (
     Stage,
     StageScore,
     TokenPolicy,
+    Trajectory,
     TrajectoryGroup,
     Usage,
 )
@@ -186,13 +187,18 @@ class PairwiseJudge:
         self._comparer = comparer
         self.name = comparer.name
 
-    async def compare(self, question: str, first: str, second: str) -> Readings:
-        """Which reply is better, in both orders. Raises nothing that the judge's model causes."""
-        given, swapped = await asyncio.gather(
+    async def compare(
+        self, question: str, first: str, second: str, swapped: tuple[str, str] | None = None
+    ) -> Readings:
+        """Which reply is better, in both orders. Raises nothing that the judge's model causes.
+
+        `swapped`: how the two are shown in the other order, where they are then worded otherwise.
+        """
+        given, back = await asyncio.gather(
             ask_preference(self._comparer, question, first, second),
-            ask_preference(self._comparer, question, second, first),
+            ask_preference(self._comparer, question, *(swapped or (second, first))),
         )
-        return PairReading(False, given), PairReading(True, swapped)
+        return PairReading(False, given), PairReading(True, back)
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -207,9 +213,14 @@ class PairwiseJudge:
         texts = {
             i: answer_shown(t, room) for i, t in enumerate(group.trajectories) if settled[i] is None
         }
-        answers = list(dict.fromkeys(texts.values()))
+        answers = {text: group.trajectories[i] for i, text in texts.items()}
         pairs = list(combinations(answers, 2))
-        read = await asyncio.gather(*(self.compare(group.question, *p) for p in pairs))
+
+        def read_pair(first: Trajectory, second: Trajectory) -> Awaitable[Readings]:
+            orders = pair_shown(first, second, room), pair_shown(second, first, room)
+            return self.compare(group.question, *orders[0], swapped=orders[1])
+
+        read = await asyncio.gather(*(read_pair(*map(answers.__getitem__, p)) for p in pairs))
         compared = dict(zip(pairs, read, strict=True))
         absent = sum(score is not None and score.missing for score in settled)
         won = {answer: _score(answer, compared, absent) for answer in answers}
@@ -260,7 +271,8 @@ def _score(answer: str, compared: Mapping[tuple[str, str], Readings], absent: in
                 continue
             shares.append(share if answer == pair[0] else 1 - share)
             fate = "Drawn" if share == 0.5 else "Won" if shares[-1] > 0.5 else "Lost"
-            reasons += [f"{fate}: {said}"] if said else []
+            side = "B" if (answer == pair[0]) == reading.swapped else "A"
+            reasons += [f"{fate} as {side}: {said}"] if said else []
     if shares:
         told = f"Won {sum(shares):.3g} of {len(shares)} comparisons."
         why, share = " ".join((told, *reasons[:REASONS])), sum(shares) / len(shares)

@@ -285,8 +285,10 @@ def _number_criteria(standard: Standard, before: int = 0) -> str:
     for stage, criteria in standard.items():
         for criterion in criteria:
             number += 1
-            flaw = "" if criterion.positive else " (flaw)"
-            lines.append(f"{number}. [{stage}]{flaw} {criterion.title}: {criterion.description}")
+            flaw, said = "" if criterion.positive else " (flaw)", criterion.description
+            if not said.startswith(criterion.title):
+                said = f"{criterion.title}: {said}"
+            lines.append(f"{number}. [{stage}]{flaw} {said}")
     return without_markers("\n".join(lines))
 
 

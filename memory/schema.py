@@ -523,6 +523,10 @@ class StageScore(Value):
     """the score of each part of a composed rubric, by dotted name; unknown ones are left out"""
 
 
+SUPPORT = "support"
+"""the component of the score of an answer, or a review, that is its support"""
+
+
 def is_left_out(score: StageScore | None) -> bool:
     """Whether there was nothing to score: its rubric has no criteria."""
     return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA

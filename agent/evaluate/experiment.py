@@ -31,7 +31,7 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import Ask
-from rubricem.judge.buffers import add
+from rubricem.judge.buffers import add, persistent_criteria
 from rubricem.judge.build import Kind, Wanted
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RowFile, hold_lock, value_in, write_atomically
@@ -313,7 +313,7 @@ async def rubric_score(
         return {"rubric_reason": "no judge was named"}
     if run.failed:
         return {"rubric_reason": "the run failed"}
-    items = [item.as_criterion() for item in question.rubric if item.points]
+    items = persistent_criteria([("", item.criterion, item.points) for item in question.rubric])
     empty = RubricBuffer(question=question.question)
     buffer = add(empty, {Stage.ANSWER: items}, 0, "its own")
     group = TrajectoryGroup(question=question.question, trajectories=(run,))

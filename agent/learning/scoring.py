@@ -53,6 +53,7 @@ from rubricem.memory.runs import (
 from rubricem.memory.schema import (
     BY_RULES,
     NO_USAGE,
+    SUPPORT,
     GroupJudge,
     GroupJudgement,
     Judgement,
@@ -179,10 +180,6 @@ def bound_by_support(
         local = isinstance(model, LocalModel)
         checker = ChoiceChecker(model) if local else ChatChecker(model, ruled=False)
     return SupportBound(judge, checker, bound=by != "off" and not kind.startswith(RUBRIC))
-
-
-SUPPORT = "support"
-"""the component of the score of an answer, or a review, that is its support"""
 
 
 class Valid(Rubric):

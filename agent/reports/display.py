@@ -38,7 +38,7 @@ from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, tokens_to
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.judge.evaluation.report import PairReport, shares_of
-from rubricem.memory.schema import Judgement, Source, Stage, StageScore, Trajectory
+from rubricem.memory.schema import SUPPORT, Judgement, Source, Stage, StageScore, Trajectory
 from rubricem.memory.text import one_line, pluralise, printable
 
 if TYPE_CHECKING:
@@ -343,6 +343,8 @@ def print_judgement(trajectory: Trajectory, judgement: Judgement) -> None:
     for score in judgement.stages:
         mean = "unscored" if score.score is None else f"{score.score:.2f}"
         missing = " (missing)" if score.missing and score.score is not None else ""
+        if (support := score.components.get(SUPPORT, 1.0)) < 1:
+            mean += f" (support {support:.2f})"
         for i, cells in enumerate(_rows(score)):
             shown = (score.stage.value, mean + missing) if i == 0 else ("", "")
             table.add_row(*(Text(cell) for cell in (*shown, *cells)))

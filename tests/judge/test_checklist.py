@@ -9,7 +9,6 @@ import pytest
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
     ChatItemScorer,
-    ChecklistItem,
     ChecklistJudge,
     ChoiceItemScorer,
     checklist_score,
@@ -31,7 +30,7 @@ from tests.support.values import QUESTION, WHOLE, ScriptedProposer, group_of, it
 
 
 def worded(text: str, points: float) -> Criterion:
-    return ChecklistItem(criterion=text, points=points).as_criterion()
+    return item(text, abs(points), positive=points > 0, kept=True)
 
 
 def marked(criteria: Sequence[Criterion], *met: bool | None) -> tuple[Verdict, ...]:
@@ -138,6 +137,16 @@ async def test_absent_and_broken_answers_cost_nothing():
     absent, broken = (j.stages[-1] for j in result.judgements)
     assert (absent.score, absent.missing, broken.score) == (0, True, None)
     assert (maker.asked, result.usage.calls, result.buffer) == ([], 0, EMPTY)
+
+
+async def test_written_points_weigh_no_more_than_the_weights_of_other_judges_of_the_question():
+    points = (10, 5, 5, 2, -4)
+    items = [{"criterion": f"Says {n}.", "points": p} for n, p in enumerate(points)]
+    model = ScriptedChat(["LRU, since.", json.dumps({"rubrics": items})])
+    made = (await ChatChecklistMaker(model).from_question(QUESTION)).criteria[Stage.ANSWER]
+    assert [c.weight for c in made] == pytest.approx([3, 1.5, 1.5, 0.6, 1.2])
+    met = stage_score(made, Scored({Stage.ANSWER: marked(made, True, *(False,) * 3, True)}))
+    assert met.score == pytest.approx(6 / 22) and "6 points, a score of 0.273" in met.justification
 
 
 async def test_no_checklist_leaves_answers_unscored_with_the_cost_counted():

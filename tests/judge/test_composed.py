@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rubricem.judge.base import stage_text
-from rubricem.judge.buffers import add
-from rubricem.judge.checklist import ChecklistItem, ChecklistJudge
+from rubricem.judge.buffers import add, persistent_criteria
+from rubricem.judge.checklist import ChecklistJudge
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView, compositions_of
 from rubricem.judge.rubrics import (
     ChatClient,
@@ -187,9 +187,7 @@ async def test_a_gate_lets_the_minus_points_of_a_checklist_through():
     def flawed(run: Trajectory, stage: Stage, criterion: Criterion) -> float:
         return 2.0 * (criterion.positive != ("bad" in stage_text(run, stage)))
 
-    named = ChecklistItem(criterion="names it", points=5)
-    items = [named, ChecklistItem(criterion="errs", points=-3)]
-    given = tuple(item.as_criterion() for item in items)
+    given = persistent_criteria([("", "names it", 5), ("", "errs", -3)])
     buffer = RubricBuffer(question=QUESTION, persistent={Stage.ANSWER: given})
     judge = ChecklistJudge(ScriptedProposer({}), ScriptedScorer(flawed))
     group = group_of(varied("a", "good"), varied("b", "bad"))

@@ -81,7 +81,7 @@ async def test_a_probability_is_a_part_of_a_win():
     result = await judge.judge(group_of(A, B), BUFFER)
     assert scores(result.judgements) == [pytest.approx(1.4 / 2), pytest.approx(0.6 / 2)]
     said = result.judgements[1].stages[-1].justification
-    assert said.startswith("Won 0.6 of 2 comparisons. Lost: ") and "Drawn: " in said
+    assert said.startswith("Won 0.6 of 2 comparisons. Lost as B: ") and "Drawn as A: " in said
 
 
 async def test_a_group_of_one_and_one_of_copies_have_nothing_to_compare():

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rubricem.agent.learning.reflect import Parsed
+from rubricem.judge.buffers import persistent_criteria
 from rubricem.judge.build import reflection_judge
-from rubricem.judge.checklist import ChatChecklistMaker, ChatItemScorer, ChecklistItem
+from rubricem.judge.checklist import ChatChecklistMaker, ChatItemScorer
 from rubricem.judge.pairwise import ChatComparer, verdict_of
 from rubricem.judge.relative import ChatAttemptReader, RelativeJudge
 from rubricem.judge.rubrics.llm import score_in
@@ -184,8 +185,7 @@ async def test_of_two_scores_for_one_attempt_neither_counts():
     assert {score.score for score in found.scores} == {0.8, None}
 
 
-ITEMS = [ChecklistItem(criterion=f"Says {word}.", points=2) for word in ("LRU", "FIFO")]
-LISTED = {Stage.ANSWER: tuple(each.as_criterion() for each in ITEMS)}
+LISTED = {Stage.ANSWER: persistent_criteria([("", f"Says {w}.", 2) for w in ("LRU", "FIFO")])}
 MARKS = [{"number": n, "explanation": SAID, "criteria_met": n == 1} for n in (1, 2)]
 MET_AND_NOT = [
     dumped({"verdicts": MARKS}),
@@ -222,8 +222,8 @@ CHECKLISTS = [
 async def test_a_checklist_is_read(reply: str):
     made = await ChatChecklistMaker(ScriptedChat(["LRU.", reply])).from_question("Which?")
     items = made.criteria[Stage.ANSWER]
-    assert [item.weight for item in items[:5]] == [9, 7, 5, 3, 2]
-    assert 6 <= len(items) <= 15 and 0 < items[5].weight <= 10 and not items[5].positive
+    assert [item.given for item in items[:5]] == [9, 7, 5, 3, 2]
+    assert 6 <= len(items) <= 15 and -10 <= (items[5].given or 0) < 0 and not items[5].positive
 
 
 def reviewed(number: Any, **more: Any) -> dict[str, Any]:

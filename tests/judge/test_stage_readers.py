@@ -383,6 +383,19 @@ async def test_a_run_that_holds_the_judges_delimiters_stays_inside_its_fence(tex
     assert "<|im_start|>" not in said
 
 
+async def test_a_title_with_which_the_description_begins_is_not_told_twice():
+    begun = item("Names the rule of 2019.").model_copy(update={"title": "Names the rule"})
+    listed = begun, item("Names it."), begun.model_copy(update={"title": "Rule"})
+    async with chatting([marks((1, 0), (2, 0), (3, 0))]) as (chat, server):
+        await ChatScorer(chat).score(varied("a", "It."), {Stage.ANSWER: listed})
+    told = server.requests[0].body["messages"][1]["content"].partition("Criteria:\n")[2]
+    assert told.splitlines()[:3] == [
+        "1. [answer] Names the rule of 2019.",
+        "2. [answer] Names it.",
+        "3. [answer] Rule: Names the rule of 2019.",
+    ]
+
+
 PASSAGE = " ".join(f"word{n}" for n in range(60))
 
 READ = Segment(

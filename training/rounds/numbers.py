@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rubricem.agent.evaluate.results import bootstrap_mean
-from rubricem.agent.learning.scoring import SUPPORT
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.scaffold import find_violation, tool_error
 from rubricem.judge.base import answer_text, stage_text
@@ -18,6 +17,7 @@ from rubricem.judge.evidence import copied_share
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
     NO_USAGE,
+    SUPPORT,
     Author,
     Segment,
     Stage,

@@ -7,10 +7,10 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from rubricem.agent.learning.scoring import SUPPORT
 from rubricem.agent.transcript.scaffold import Rule, find_violation
 from rubricem.memory.schema import (
     NO_USAGE,
+    SUPPORT,
     Author,
     Decoding,
     Judgement,

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from rubricem.agent.learning.reflect import accept, mark_best
-from rubricem.agent.learning.scoring import SUPPORT, resolve_judge
+from rubricem.agent.learning.scoring import resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall, out_of_scope
 from rubricem.agent.research.setup import Setup
@@ -39,6 +39,7 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore
 from rubricem.memory.schema import (
+    SUPPORT,
     GroupJudge,
     Judgement,
     Reflection,

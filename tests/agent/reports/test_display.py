@@ -5,7 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from rubricem.agent.reports.display import ProgressLines, live_view, print_report
+from rubricem.agent.reports.display import (
+    ProgressLines,
+    live_view,
+    print_judgement,
+    print_report,
+)
 from rubricem.agent.transcript.events import (
     Event,
     PersonAsked,
@@ -18,8 +23,9 @@ from rubricem.agent.transcript.events import (
     TurnRetried,
     ignore,
 )
-from rubricem.memory.schema import Stage, Status, Trajectory
-from tests.support.values import BOUND, PLAN, source, trajectory
+from rubricem.judge.base import answer_judgement
+from rubricem.memory.schema import SUPPORT, Stage, StageScore, Status, Trajectory
+from tests.support.values import BOUND, PLAN, run_of, source, trajectory
 
 FOUND = (source(1, BOUND), source(2, BOUND))
 RUN: tuple[Event, ...] = (
@@ -153,3 +159,13 @@ def test_hostile_text_is_printed_as_text():
     shown = printed(told)
     assert "\x1b" not in shown and "title" not in shown
     assert shown.count("[red]x[/red]") == 7 and shown.count(":smile:") == 7
+
+
+def test_a_score_that_support_lowered_says_so(capsys: pytest.CaptureFixture[str]):
+    said = "Won 2 of 6 comparisons."
+    score = StageScore(
+        stage=Stage.ANSWER, score=0.25, justification=said, components={SUPPORT: 0.75}
+    )
+    print_judgement(run_of(), answer_judgement(run_of(), "a judge", score))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert said in shown and "0.25 (support 0.75)" in shown
