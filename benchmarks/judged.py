@@ -1,6 +1,6 @@
 """Does the reward see what a run is worth? Groups with a planted fault, and runs without any.
 
-    python -m benchmarks.judged
+    python -m benchmarks.judged [--full | --base-url URL --model NAME] [--sets SET ...] [--groups N]
 
 40 groups of four runs on 20 subjects of our own (`benchmarks/data/judged`): three sound runs, and
 one with a fault of one of six kinds. A stage judge bound by support scores them, as in collecting.
@@ -10,21 +10,34 @@ The judge is a script: it reads the prompt alone, and tells that prompts hold wh
 and that the parts work together, not how well a model uses them. `Reader` doubts by the words that
 passages share, so free words defeat it; `Understanding` knows what the sentences mean. `Credulous`
 gives full points: what it sees, support alone has seen. Sound runs tell how often code is wrong.
+
+With `--base-url`, or `--full` on the embedded model, a real one judges the first groups of each
+set, as in collecting; nothing else is measured then. It is not told which run is faulty, and the
+place of that one differs. `--keep` keeps its replies, so that a run that was ended goes on.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.report import Value, emit
-from rubricem.agent.learning.scoring import Support, bound_by_support, checked_by_rules
-from rubricem.judge.build import stage_judge
+from benchmarks.report import Value, emit, sized_parser
+from rubricem.agent.learning.scoring import (
+    Support,
+    bound_by_support,
+    checked_by_rules,
+    open_group_judge,
+)
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import model_of
+from rubricem.judge.build import Wanted, stage_judge
 from rubricem.judge.evidence import measured
 from rubricem.judge.stage_readers import ChatProposer
 from rubricem.memory import schema
@@ -38,6 +51,8 @@ SUBJECTS = Path(__file__).parent / "data" / "judged" / "subjects.json"
 SETS = {"": "subjects", "unseen_": "unseen", "more_": "unseen_more", "third_": "unseen_third"}
 """20 subjects, and 10, 10 and 8 in freer words. Each set was written before anything was measured
 on it, and was seen when what is told was narrowed after it"""
+AGAIN = json.loads(SUBJECTS.with_name("said_again.json").read_text(encoding="utf-8"))
+"""claims in other words, which add nothing to them"""
 Subject = Mapping[str, Any]
 HONEST, WINDOW = 10, 131_072
 """sound runs of a subject; tokens of the judge's context"""
@@ -53,11 +68,9 @@ class Draft:
         topics = [fact["topic"] for fact in self.facts]
         self.plan = f"First {topics[0]}, then {', '.join(topics[1:])}; a passage for each."
         self.marks = [f"Tells {topic} [met: S{n}]" for n, topic in enumerate(topics, start=1)]
-        self.claims = [self.claim(n) for n in range(len(topics))]
-
-    def claim(self, n: int, later: int = 0) -> str:
-        wordings = self.facts[n]["claims"]
-        return cite(n + 1, wordings[(self.member + n + later) % len(wordings)])
+        told = [fact["claims"] for fact in self.facts]
+        self.said = [claims[(member + n) % len(claims)] for n, claims in enumerate(told)]
+        self.claims = [cite(n, claim) for n, claim in enumerate(self.said, start=1)]
 
     def run(self) -> Trajectory:
         sources = [
@@ -97,7 +110,8 @@ def run_of(
         for stage, text in written.items()
     ]
     call = '<call_tool name="search">it</call_tool>'
-    segments.insert(1, schema.Segment(author=Author.POLICY, stage=Stage.RESEARCH, text=call))
+    asked = schema.Segment(author=Author.POLICY, stage=Stage.RESEARCH, turn=1, text=call)
+    segments.insert(1, asked)
     name = f"{subject['name']}-{member}"
     return Trajectory(
         id=name, thread=name, question=subject["question"], sources=tuple(sources),
@@ -112,7 +126,7 @@ def invent(draft: Draft) -> None:
 
 
 def pad(draft: Draft) -> None:
-    draft.claims += [draft.claim(n, later=1) for n in range(len(draft.facts))]
+    draft.claims += [cite(n, AGAIN[claim]) for n, claim in enumerate(draft.said, start=1)]
 
 
 def stop_early(draft: Draft) -> None:
@@ -242,6 +256,8 @@ class Understanding(Reader):
         facts = enumerate(subject["facts"])
         self.subject = subject
         self.says = {plain(claim): n for n, fact in facts for claim in fact["claims"]}
+        again = {plain(AGAIN[claim]): plain(claim) for claim in AGAIN}
+        self.says |= {text: self.says[claim] for text, claim in again.items() if claim in self.says}
 
     async def chat(self, messages: Sequence[schema.Message], *_: Any) -> schema.Completion:
         claims = [text for _, name, text in _PART.findall(messages[1].content) if name == "claim"]
@@ -267,12 +283,39 @@ class Understanding(Reader):
         return 2 * (parts.index(title) in known) if title in parts else super().points(title, shown)
 
 
+class Group(NamedTuple):
+    subject: Subject
+    kind: str
+    runs: tuple[Trajectory, ...]
+    """the last is the faulty one"""
+
+
+def groups_of(subjects: Sequence[Subject]) -> Iterator[Group]:
+    """Two of each subject, of other drafts; the kinds of fault take turns."""
+    for number, subject in enumerate([*subjects, *subjects]):
+        kind = list(FAULTS)[number % len(FAULTS)]
+        drafts = [Draft(subject, number // len(subjects) * 4 + member) for member in range(4)]
+        FAULTS[kind][1](drafts[-1])
+        yield Group(subject, kind, tuple(draft.run() for draft in drafts))
+
+
 async def judged(
     model: Credulous, subject: Subject, runs: Sequence[Trajectory], by: Support = "rules"
 ) -> tuple[schema.Judgement, ...]:
-    group = schema.TrajectoryGroup(question=subject["question"], trajectories=tuple(runs))
     judge = bound_by_support(stage_judge(model), "stage", model, by)
-    return (await judge.judge(group, buffer_of(subject))).judgements
+    return (await judge_shuffled(judge, subject, runs)).judgements
+
+
+async def judge_shuffled(
+    judge: schema.GroupJudge, subject: Subject, runs: Sequence[Trajectory]
+) -> schema.GroupJudgement:
+    """The judgements in the order of the runs, which the judge is shown in another."""
+    order = random.Random(runs[-1].id + runs[-1].transcript()).sample(range(len(runs)), len(runs))
+    shown = tuple(runs[place] for place in order)
+    group = schema.TrajectoryGroup(question=subject["question"], trajectories=shown)
+    told = await judge.judge(group, buffer_of(subject))
+    own = tuple(told.judgements[order.index(place)] for place in range(len(runs)))
+    return told.model_copy(update={"judgements": own})
 
 
 def below(judgements: Sequence[schema.Judgement], stage: Stage) -> bool:
@@ -289,12 +332,8 @@ def count_lower(bound: Sequence[schema.Judgement], free: Sequence[schema.Judgeme
 async def faults_seen(subjects: Sequence[Subject]) -> dict[str, Value]:
     seen, count, alone = Counter[str](), Counter[str](), Counter[str]()
     reader, lowered, lowered_too, seen_understood = Reader(), 0, 0, 0
-    for number_, subject in enumerate([*subjects, *subjects]):
-        kind = list(FAULTS)[number_ % len(FAULTS)]
-        stage, spoil = FAULTS[kind]
-        drafts = [Draft(subject, number_ // len(subjects) * 4 + member) for member in range(4)]
-        spoil(drafts[-1])
-        runs = [draft.run() for draft in drafts]
+    for subject, kind, runs in groups_of(subjects):
+        stage = FAULTS[kind][0]
         scored = await judged(reader, subject, runs)
         free = await judged(Reader(), subject, runs, "off")
         count[kind] += 1
@@ -337,9 +376,13 @@ async def shown(window: int) -> tuple[float, float, int]:
     return *sight(runs, prompts), len(prompts)
 
 
-async def measure() -> dict[str, Value]:
+def read_sets() -> dict[str, list[Subject]]:
     files = {before: SUBJECTS.with_name(f"{name}.json") for before, name in SETS.items()}
-    sets = {before: json.loads(p.read_text(encoding="utf-8")) for before, p in files.items()}
+    return {before: json.loads(p.read_text(encoding="utf-8")) for before, p in files.items()}
+
+
+async def measure() -> dict[str, Value]:
+    sets = read_sets()
     subjects, values = sets[""], dict[str, Value]()
     for before, each in sets.items():
         found = {**await faults_seen(each), **false_alarms(each)}
@@ -352,10 +395,83 @@ async def measure() -> dict[str, Value]:
     return {**values, "calls_of_eight": len(model.asked)}
 
 
+async def judge_group(judge: schema.GroupJudge, group: Group) -> dict[str, Any]:
+    """What a real judge says of one group; a run is lowered where support bounds its score."""
+    began, stage = time.monotonic(), FAULTS[group.kind][0]
+    told = await judge_shuffled(judge, group.subject, group.runs)
+    supports = [[s.components.get(schema.SUPPORT, 1) for s in j.stages] for j in told.judgements]
+    usage = sum((one.usage for one in told.judgements), told.usage)
+    row = {
+        "subject": group.subject["name"], "kind": group.kind,
+        "scores": [[one.score(stage) for stage in Stage] for one in told.judgements],
+        "seen": below(told.judgements, stage), "notes": told.notes,
+        "lowered": sum(min(each) < 1 for each in supports[:-1]),
+        "calls": usage.calls, "tokens_in": usage.prompt_tokens,
+        "tokens_out": usage.completion_tokens, "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Value]:
+    count = Counter(row["kind"] for row in rows)
+    seen = Counter(row["kind"] for row in rows if row["seen"])
+    scores = [score for row in rows for run in row["scores"] for score in run]
+    cost = ("calls", "tokens_in", "tokens_out", "seconds")
+    return {
+        "groups": len(rows),
+        "faults_seen": seen.total() / len(rows),
+        **{f"seen_{kind}": f"{seen[kind]} of {of}" for kind, of in count.items()},
+        "sound_runs_lowered": sum(row["lowered"] for row in rows),
+        "unscored": scores.count(None),
+        **{f"{name}_of_four": sum(row[name] for row in rows) / len(rows) for name in cost},
+    }
+
+
+async def measure_model(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """By what stands before a set's values, a row for each group that the model judged."""
+    flags = {"model": arguments.model, "base_url": arguments.base_url}
+    choice, rows = model_of(load_settings(flags)), dict[str, list[dict[str, Any]]]()
+    many = asyncio.Semaphore(choice.at_once)
+
+    async def judge_in_turn(judge: schema.GroupJudge, group: Group) -> dict[str, Any]:
+        async with many:
+            return await judge_group(judge, group)
+
+    async with open_group_judge(choice, Wanted(), arguments.keep) as judge:
+        for before, subjects in read_sets().items():
+            groups = [*groups_of(subjects)][: arguments.groups]
+            if SETS[before] in arguments.sets:
+                asked = (judge_in_turn(judge, group) for group in groups)
+                rows[before] = await asyncio.gather(*asked)
+    return rows
+
+
+def emit_model(arguments: argparse.Namespace) -> None:
+    rows = asyncio.run(measure_model(arguments))
+    told = {before: values_of(each) for before, each in rows.items()}
+    values = {before + name: told[before][name] for before in told for name in told[before]}
+    least = {f"{before}faults_seen": 0.9 for before in told}
+    most = {f"{before}sound_runs_lowered": 0.0 for before in told}
+    how = f"judged by {arguments.model or 'the only model'}, claims checked by rules"
+    emit("judged", values, how, arguments.out, [*rows.items()], least=least, most=most)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="the same: nothing takes long")
-    parser.parse_args()
+    full = "the embedded 1.5B judges, 3 groups of each set if not told otherwise"
+    parser = sized_parser(__doc__, "scripts judge (the default)", full)
+    parser.add_argument("--base-url", help="a server whose model judges")
+    parser.add_argument("--model", help="its model, or the embedded one")
+    parser.add_argument("--sets", nargs="+", choices=SETS.values(), default=[*SETS.values()])
+    parser.add_argument("--groups", type=int, metavar="N", help="the first N of each set")
+    parser.add_argument("--keep", type=Path, help="a folder for the model's replies")
+    parser.add_argument("--out", type=Path, help="where to write what a model said (JSON)")
+    arguments = parser.parse_args()
+    if arguments.full:
+        arguments.model, arguments.groups = arguments.model or "1.5b", arguments.groups or 3
+    if arguments.base_url or arguments.model:
+        emit_model(arguments)
+        return
     values = asyncio.run(measure())
     least = {"faults_seen": 0.9, "shown_own_128k": 0.95, "shown_cited_128k": 1.0}
     least |= {f"{each}faults_seen_by_one_who_understands": 0.9 for each in SETS}
