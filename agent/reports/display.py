@@ -364,7 +364,7 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
         if verdict.justified_by == "code":
             said = f"found by code: {said}" if said else "no sentence of the stage speaks of it"
         yield (
-            f"{sign}{criterion.weight:g}",
+            f"{sign}{criterion.weight:.3g}",
             one_line(criterion.description) + kept,
             f"{verdict.points:.2g}",
             said,

@@ -166,7 +166,7 @@ def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Pat
         score(server, folder, "--judge", "checklist")
         assert len(server.requests) == 5, "the checklist stands in the buffer, replies are kept"
     buffer = BufferStore(tmp_path / "data" / "buffers").load(QUESTION)
-    assert [c.weight for c in buffer.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
+    assert [c.given for c in buffer.persistent[Stage.ANSWER]] == [6, 4, 2, 1, -5]
 
 
 @pytest.mark.parametrize("kind", ["stage", "pairwise", "checklist"])
