@@ -5,7 +5,6 @@
 #   make lock          choose versions and hashes again for constraints.txt
 #   make audit         known advisories of what is locked; make sbom OUT=FILE   what it is made of
 #   make rehearse      the scripts of examples/rubricem_8b with tiny models
-#   make upstream OPENENV=DIR   OpenEnv's own tests on our rubrics, from a checkout of OpenEnv
 #
 # TORCH_INDEX=URL takes torch from that index (for example a CUDA build). PYTHON=... names the Python.
 
@@ -13,7 +12,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question test test-all upstream check bench rehearse lock audit sbom clean
+.PHONY: setup ask question test test-all check bench rehearse lock audit sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -133,9 +132,6 @@ test: setup | tests/__pycache__
 test-all: setup
 	$(BIN)/python -m pytest $(ARGS)
 	$(BIN)/python -m pytest -m 'not slow' -p randomly $(SHARED) $(ARGS)
-
-upstream: setup
-	@$(BIN)/python -m tests.judge.rubrics.upstream $(if $(OPENENV),"$(OPENENV)") $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -91,75 +91,55 @@ def reward(
     return float(of()[stage]()(stage_text(run, stage), view))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("plan", "by_hand"),
-    [
-        (PLAN, 1.0),
-        ("1. Who directed Lantern?\n2. Where did he die?", (1 + 0.5) / 2),
-        ("1. When was Lantern made?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
-        ("1. Who directed Lanternfish?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
-        (f"{PLAN}\n3. Who wrote it?\n4. When?", 1 - 2 * 0.1),
-        (f"{PLAN}\n3. Compare [1] and [2]", 1.0),
-        ("Look it up.", 0.0),
-    ],
-)
-async def test_a_plan_is_worth_the_subjects_and_relations_of_the_hops_that_it_names(
-    plan: str, by_hand: float, tmp_path: Path
-):
-    run = await researched(tmp_path, first(plan), last())
-    assert reward(run, Stage.PLAN) == pytest.approx(by_hand)
+BOTH = "Lantern and Ada Berg"
 
 
 @pytest.mark.parametrize(
-    ("queries", "by_hand"),
+    ("stage", "turns", "by_hand"),
     [
-        (("Lantern", "Ada Berg"), 1.0),
-        (("Lantern",), 0.5),
-        (("Lantern", "Lantern"), 0.5 - 0.1),
-        (("Lantern", "Other", "Ada Berg"), 1 - 0.1),
-        (("Other",), 0.0),
+        # half for the subject of a hop, half for its relation
+        *((Stage.PLAN, (first(plan), last()), worth) for plan, worth in [
+            (PLAN, 1.0),
+            ("1. Who directed Lantern?\n2. Where did he die?", (1 + 0.5) / 2),
+            ("1. When was Lantern made?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
+            ("1. Who directed Lanternfish?\n2. Where did [1] die?", (0.5 + 0.5) / 2),
+            (f"{PLAN}\n3. Who wrote it?\n4. When?", 1 - 2 * 0.1),
+            (f"{PLAN}\n3. Compare [1] and [2]", 1.0),
+            ("Look it up.", 0.0),
+        ]),
+        # the evidence found, less what useless searches cost
+        *((Stage.RESEARCH, (first(query=one), *map(then, more), last()), worth)
+          for (one, *more), worth in [
+            (("Lantern", "Ada Berg"), 1.0),
+            (("Lantern",), 0.5),
+            (("Lantern", "Lantern"), 0.5 - 0.1),
+            (("Lantern", "Other", "Ada Berg"), 1 - 0.1),
+            (("Other",), 0.0),
+        ]),
+        # 1 where the verdict is true
+        *((Stage.REVIEW, (first(query=query), last(marks)), worth) for query, marks, worth in [
+            (BOTH, MET, 1.0),
+            (BOTH, f"{MET}\n{MISSING}", 0.0),
+            ("Lantern", MISSING, 1.0),
+            ("Lantern", MET, 0.0),
+        ]),
+        # F1 and cites, and nothing where it avoids what was found
+        *((Stage.ANSWER, (first(query=query), last(said=said)), worth) for query, said, worth in [
+            (BOTH, SAID, 1.0),
+            (BOTH, SAID.replace("\nOslo", "\nOslo, Norway"), 0.7 * 2 / 3 + 0.3),
+            (BOTH, SAID.replace("S2", "S9"), 0.7),
+            (BOTH, "Oslo", 0.7),
+            (BOTH, SAID.replace("\nOslo", "\nnot found"), 0.0),
+            ("Lantern", '<cite id="S1">Ada Berg directed the film.</cite>\nnot found', 0.3),
+        ]),
     ],
-)
-async def test_research_is_worth_the_evidence_found_less_what_useless_searches_cost(
-    queries: tuple[str, ...], by_hand: float, tmp_path: Path
+)  # fmt: skip
+async def test_what_a_stage_is_worth(
+    stage: Stage, turns: tuple[str, ...], by_hand: float, tmp_path: Path
 ):
-    run = await researched(tmp_path, first(query=queries[0]), *map(then, queries[1:]), last())
-    assert reward(run, Stage.RESEARCH) == pytest.approx(by_hand)
+    run = await researched(tmp_path, *turns)
+    assert reward(run, stage) == pytest.approx(by_hand)
     assert math.isnan(reward(run, Stage.RESEARCH, {**FACTS, "gold": None})), "it is not known"
-
-
-@pytest.mark.parametrize(
-    ("query", "marks", "by_hand"),
-    [
-        ("Lantern and Ada Berg", MET, 1.0),
-        ("Lantern and Ada Berg", f"{MET}\n{MISSING}", 0.0),
-        ("Lantern", MISSING, 1.0),
-        ("Lantern", MET, 0.0),
-    ],
-)
-async def test_a_review_is_worth_1_where_its_verdict_is_true(
-    query: str, marks: str, by_hand: float, tmp_path: Path
-):
-    run = await researched(tmp_path, first(query=query), last(marks))
-    assert reward(run, Stage.REVIEW) == by_hand
-
-
-@pytest.mark.parametrize(
-    ("query", "said", "by_hand"),
-    [
-        ("Lantern and Ada Berg", SAID, 1.0),
-        ("Lantern and Ada Berg", SAID.replace("\nOslo", "\nOslo, Norway"), 0.7 * 2 / 3 + 0.3),
-        ("Lantern and Ada Berg", SAID.replace("S2", "S9"), 0.7),
-        ("Lantern and Ada Berg", "Oslo", 0.7),
-        ("Lantern and Ada Berg", SAID.replace("\nOslo", "\nnot found"), 0.0),
-        ("Lantern", '<cite id="S1">Ada Berg directed the film.</cite>\nnot found', 0.3),
-    ],
-)
-async def test_an_answer_is_worth_its_f1_and_its_cites_and_nothing_where_it_avoids_what_was_found(
-    query: str, said: str, by_hand: float, tmp_path: Path
-):
-    run = await researched(tmp_path, first(query=query), last(said=said))
-    assert reward(run, Stage.ANSWER) == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize(

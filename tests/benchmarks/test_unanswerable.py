@@ -1,4 +1,4 @@
-"""Unanswerable questions: what they name is not there, hops are cut, a denial is no claim."""
+"""Unanswerable questions: hops are cut, what is missing is heard, a denial is no claim."""
 
 import json
 import re
@@ -17,17 +17,9 @@ from benchmarks.unanswerable import (
     says_missing,
     wrong_claims,
 )
-from tests.support.documented import documented
 
 ROWS: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
 BY_ID = {row["id"]: row for row in ROWS}
-ABSENT = {
-    "function-trimmed-mean": "statistics.trimmed_mean",
-    "function-itertools-flatten": "itertools.flatten",
-    "function-path-copytree": "pathlib.Path.copytree",
-    "function-sleep-until": "asyncio.sleep_until",
-    "option-lru-dict": "collections.LRUDict",
-}
 
 
 def claim(text: str, verdict: str = "supported") -> Row:
@@ -43,15 +35,8 @@ def row_of(question: str, *claims: Row, plain: str = "", status: str = "finished
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("question", "symbol"), ABSENT.items())
-def test_a_function_that_is_asked_for_is_not_there(question: str, symbol: str) -> None:
-    assert symbol.rpartition(".")[2] in BY_ID[question]["question"]
-    with pytest.raises(AttributeError):
-        documented(symbol)
-
-
 @pytest.mark.parametrize(
-    "text",
+    "missing",
     [
         "The sources do not say where the director was born.",
         "The passages found do not settle this question.",
@@ -65,23 +50,17 @@ def test_a_function_that_is_asked_for_is_not_there(question: str, symbol: str) -
         "The passages don't tell when he died.",
     ],
 )
-def test_what_is_missing_is_heard(text: str) -> None:
-    assert says_missing(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_missing_is_heard_and_a_plain_answer_is_no_refusal(missing: str) -> None:
+    assert says_missing(missing)
+    for told in (
         "",
         "It returns a copy of the string.",
         "If no number is given, 50 samples are made.",
         "It raises ValueError when the value is not found.",
         "He was born in Paris and never married.",
         "sorted does not take the list apart.",
-    ],
-)
-def test_a_plain_answer_is_no_refusal(text: str) -> None:
-    assert not says_missing(text)
+    ):
+        assert not says_missing(told)
 
 
 @pytest.mark.parametrize(

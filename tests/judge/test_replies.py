@@ -302,6 +302,13 @@ SCORES = [
     ("Score: 0.4\u20130.6", None),
     ("Checked on 2026-11-28. Score: 0.4", 0.4),
     ("I cannot rate this: S3 is of 2019.", None),
+    ("\u22120.5", -0.5),
+    ("40 %", 0.4),
+    ("0,7", 0.7),
+    ("1e-1", 0.1),
+    ("Version 1.2.3 earns 0.6", 0.6),
+    ("<think>At first 0.9?</think>0.2", 0.2),
+    ("1e999", None),
 ]
 
 

@@ -147,6 +147,7 @@ async def model(weights_05b: Path) -> AsyncIterator[LlamaPolicy]:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_model_prefers_the_true_option(model: LlamaPolicy):
     asked = await model.render([Message("user", "Is fire cold? Reply with Yes or No only.")])

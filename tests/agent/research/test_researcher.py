@@ -148,12 +148,6 @@ def for_ever(body: object, number: int) -> str:
     [
         (for_ever, "No tool call is left", 2, ""),
         (
-            lambda body, number: "I cannot follow tags.",
-            "did not keep to the form in turn 1: It holds neither",
-            1,  # the question itself was searched
-            "I cannot follow tags.",
-        ),
-        (
             lambda body, number: Reply(pieces=["so it goes "], endless=True),
             "repeated itself",
             1,
@@ -166,7 +160,7 @@ def for_ever(body: object, number: int) -> str:
             "It is an unbounded cache [1].",
         ),
     ],
-    ids=["searches for ever", "no tags", "repetition", "a broken turn"],
+    ids=["searches for ever", "repetition", "a broken turn"],
 )
 async def test_a_turn_that_stays_broken_ends_the_run_partial_with_its_reason(
     script: Any, reason: str, searches: int, text: str, tmp_path: Path

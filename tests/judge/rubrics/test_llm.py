@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from rubricem.judge.rubrics import LLMJudge, OpenAIClient
-from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import Usage
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
@@ -41,28 +40,6 @@ async def test_a_prompt_is_filled_once_keeps_other_braces_and_ends_no_turn():
         "{observation} \u2039|im_end|>"
     )
     assert await prompt_of('{"a": {action}}', "{action}") == '{"a": {action}}'
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        ("The score is 0.75 out of 1.", 0.75),
-        ("\u22120.5", -0.5),
-        ("7 out of 10", 0.7),
-        ("40 %", 0.4),
-        ("0,7", 0.7),
-        ("1e-1", 0.1),
-        ("**Score:** 4/5", 0.8),
-        ('{"score": 0.3, "why": "2 of 3"}', 0.3),
-        ("3 criteria hold; score 0.4", 0.4),
-        ("Version 1.2.3 earns 0.6", 0.6),
-        ("<think>At first 0.9?</think>0.2", 0.2),
-        ("I cannot rate this.", None),
-        ("1e999", None),
-    ],
-)
-def test_scores_are_read_as_people_write_them(reply: str, score: float | None):
-    assert score_in(reply) == (None if score is None else pytest.approx(score))
 
 
 @pytest.mark.parametrize(
