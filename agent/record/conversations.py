@@ -14,12 +14,13 @@ In the code `thread` is the name of one run, as in files and flags.
 import math
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import count
+from itertools import chain, count, groupby
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,7 +29,9 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import NO_SOURCE, Cited, Uncited, cited_answer, doubt
 from rubricem.agent.transcript.question import snippet
 from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.agent.transcript.words import content_words
 from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.language import language_of
 from rubricem.memory.runs import RunStore, folder_locked, value_in, writable, write_atomically
 from rubricem.memory.schema import Source, ToolUse, Trajectory, Value
 from rubricem.memory.text import cut, one_line, storable
@@ -396,31 +399,47 @@ _CITED = re.compile(r"\[(S\d+)(?::[^\]\n]*)?\]")
 
 
 async def quote_conversation(
-    background: Background, policy: Policy, words: int
+    background: Background, policy: Policy, words: int, about: str
 ) -> tuple[str, tuple[str, ...]]:
     """What stands before a question in a conversation, and the ids of the passages shown in it.
 
-    `words` are shown of each passage. Empty for a question that is asked alone.
+    `words` are shown of each passage; `about`: the question, to which what is quoted of a long
+    report is near. Empty for a question that is asked alone.
     """
     if not background.turns:
         return "", ()
-    blocks, passages = await _choose(background, policy, words)
+    blocks, passages = await _choose(background, policy, words, about)
     quoted = ""
     for at, turn in enumerate(background.turns):
         if at in blocks:
-            left_out = [] if len(blocks[at]) == len(turn.blocks) else ["[...]"]
-            report = "\n\n".join([*blocks[at], *left_out]) or "No report was written."
+            told = [blocks[at].get(number, "[...]") for number in range(len(turn.blocks))]
+            report = "\n\n".join(said for said, _ in groupby(told)) or "No report was written."
             quoted += f"Question {at + 1}: {turn.asked}\nReport {at + 1}:\n{report}\n\n"
     ids = tuple(sorted(passages, key=lambda each: (len(each), each)))
     quoted += "".join(passages[i] for i in ids)
     return f"{template('thread')}\n<tool_output>\n{quoted}</tool_output>\n\n", ids
 
 
-async def _choose(
-    background: Background, policy: Policy, words: int
-) -> tuple[dict[int, list[str]], dict[str, str]]:
-    """What fits: the blocks of each turn by its place, the latest first, and the passages by id.
+def _nearest(blocks: Sequence[str], about: str) -> list[int]:
+    """The numbers of the blocks, those first that share most words with a question, by themselves
+    or by their section's title; rare words count more.
+    """
+    language, title = language_of(about), ""
+    wanted, shared = content_words(about, language), list[frozenset[str]]()
+    for block in blocks:
+        title = block if block.startswith("## ") else title
+        shared.append(wanted & content_words(f"{title}\n{block}", language))
+    common = Counter(chain.from_iterable(shared))
+    worth = [sum(1 / common[word] for word in words) for words in shared]
+    return sorted(range(len(blocks)), key=lambda number: -worth[number])
 
+
+async def _choose(
+    background: Background, policy: Policy, words: int, about: str
+) -> tuple[dict[int, dict[int, str]], dict[str, str]]:
+    """What fits: the blocks of each turn by their places, and the passages by id.
+
+    Of each, the latest first, the first block, the headings, and what is nearest to the question.
     Passages have what the reports leave, so that a block is shown however many it cites.
     """
     context = policy.context_tokens
@@ -430,19 +449,22 @@ async def _choose(
         ids = await policy.encode(text)
         return math.ceil(len(text) / CHARACTERS_A_TOKEN) if ids is None else len(ids)
 
-    latest_first = reversed(list(enumerate(background.turns)))
-    # The question is shown even where nothing of its report is.
-    parts = [(at, turn, block) for at, turn in latest_first for block in ("", *turn.blocks)]
-    blocks: dict[int, list[str]] = {}
+    blocks: dict[int, dict[int, str]] = {}
     cited: dict[str, None] = {}
-    for number, (at, turn, block) in enumerate(parts):
-        block = cut(block, int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN)) if number == 1 else block
-        cost = await size(block or turn.asked)
-        if most - left + cost > most * REPORTS:
-            break
-        left -= cost
-        blocks.setdefault(at, []).extend([block] if block else [])
-        cited |= dict.fromkeys(_CITED.findall(block))
+    for at, turn in reversed(list(enumerate(background.turns))):
+        # The question, as -1, is shown even where nothing of its report is.
+        texts = {-1: turn.asked, **dict(enumerate(turn.blocks))}
+        near = _nearest(turn.blocks, about)
+        first = [n for n, text in texts.items() if n < 1 or text.startswith("#")]
+        if at == len(background.turns) - 1 and near:
+            texts[0] = cut(texts[0], int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN))
+        for number in dict.fromkeys([*first, *near]):
+            cost = await size(texts[number])
+            if most - left + cost <= most * REPORTS:
+                left -= cost
+                blocks.setdefault(at, {})[number] = texts[number]
+        shown = blocks.get(at, {})
+        cited |= dict.fromkeys(i for n in near for i in _CITED.findall(shown.get(n, "")))
     passages: dict[str, str] = {}
     for i in cited:
         text = snippet(background.by_id[i], words) if i in background.by_id else ""

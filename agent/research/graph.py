@@ -113,7 +113,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     run.alone = await rewrite(run)
     taught = await run.recall()
     before, shown = await quote_conversation(
-        run.evidence.background, run.policy, run.ask.passage_words
+        run.evidence.background, run.policy, run.ask.passage_words, run.alone
     )
     # The sources shown with the conversation can be cited without being found again.
     run.evidence.take_up(shown)

@@ -316,6 +316,26 @@ async def test_a_report_is_shown_though_the_passages_that_it_cites_do_not_fit():
     said = "".join(f'<cite id="S{i}">Fact {i}.</cite> ' for i in range(1, 9))
     report = "\n\n".join([said, *(f"Block {i}." for i in range(20))])
     background = background_of([trajectory(report, sources=found)])
-    text, ids = await quote_conversation(background, ScriptedPolicy([]), words=600)
+    text, ids = await quote_conversation(background, ScriptedPolicy([]), 600, "Which?")
     assert "Fact 8 [S8" in text
     assert "Block 19." in text and 0 < len(ids) < 8
+
+
+async def test_of_a_long_report_its_outline_and_what_is_near_the_follow_up_are_shown(
+    tmp_path: Path,
+):
+    words = " ".join(f"word{i}" for i in range(200))
+    blocks = [f'<cite id="S1">Block {i} {words}</cite>.' for i in range(20)]
+    blocks[15] = f'<cite id="S3">Block 15 tells how backups are restored. {words}</cite>.'
+    report = "\n\n".join(f"## Part {i}\n\n{block}" for i, block in enumerate(blocks))
+    script = [plan("query"), answer(report), plan("another"), answer("So.")]
+    with ScriptedServer(script) as server:
+        asked = "Which of the backups are restored?"
+        await in_conversation(server, tmp_path, FixedSearch(), "First one here?", asked)
+        message = message_of(server, -1)
+    assert len(message) < 3 * 6500
+    shown = [int(number) for number in re.findall(r"Block (\d+)", message)]
+    assert shown == sorted(shown) and {0, 15} < {*shown}
+    assert re.findall(r"## Part (\d+)", message) == [str(i) for i in range(20)]
+    assert re.findall(r'<snippet id="(\w+)">', message) == ["S1", "S3"]
+    assert message.index("[...]") < message.index("Block 15")
