@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -195,6 +196,8 @@ _UNREAD = {
     for use, kinds in names_of("unread").items()
 }
 """by its ending: what a file that is not read is `called`, and as what a program `saves` it"""
+_GENERATED = names_of("generated")
+"""what a builder of websites writes beside their pages, by a file that only it writes"""
 _NAMED = 3
 """files that are named in the line on what was read; more are counted"""
 
@@ -224,9 +227,11 @@ def find_files(root: Path, below: str = "") -> FolderFiles:
         deep = len(place.parts) >= DEEPEST
         named = [name for name in folders if storable(name) == name and not deep]
         left += len(folders) - len(named)
-        folders[:] = [name for name in named if not is_hidden(name)]
+        generated = _generated([*named, *names])
+        unread.update(["generated part"] * len(generated))
+        folders[:] = [name for name in named if not is_hidden(name) and name not in generated]
         for name in names:
-            if is_hidden(name):
+            if is_hidden(name) or name in generated:
                 continue
             path = Path(folder, name)
             try:
@@ -250,6 +255,12 @@ def find_files(root: Path, below: str = "") -> FolderFiles:
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
     found.sort(key=lambda file: file.location)
     return FolderFiles(found, _skipped(root, closed, left), unread)
+
+
+def _generated(names: Sequence[str]) -> set[str]:
+    """Those of a folder's entries that repeat or list the pages of a website for a program."""
+    ends = [end for mark, told in _GENERATED.items() if mark in names for end in told]
+    return {name for name in names if any(fnmatchcase(name, end) for end in ends)}
 
 
 def _skipped(root: Path, closed: list[OSError], left: int) -> str:

@@ -160,6 +160,20 @@ async def test_one_text_in_several_formats_is_one_source(documents: Path, tmp_pa
     assert said.endswith(" and 3 more.")
 
 
+def test_what_a_website_was_built_with_is_no_document_beside_its_pages(tmp_path: Path) -> None:
+    pages = ("index.html", "library/queue.html", "_downloads/data.txt", "_static/manual.txt")
+    generated = ("searchindex.js", "search.html", "genindex.html", "genindex-A.html",
+                 "_sources/index.rst.txt", "_sources/library/queue.rst.txt",
+                 "_static/documentation_options.js", "guide/search/search_index.json")  # fmt: skip
+    own = ("notes/_sources/letters.txt", "notes/search.html", "guide/search/more.html")
+    for name in (*pages, *generated, *own):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    found = find_files(tmp_path)
+    assert [file.location for file in found.files] == sorted((*pages, *own))
+    assert found.unread == {"generated part": 7}
+
+
 def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     documents: Path, tmp_path: Path
 ) -> None:
