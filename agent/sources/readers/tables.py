@@ -312,7 +312,7 @@ def _kinds(rows: Sequence[Row], column: int) -> set[str]:
     return {_kind(cell) for cell in cells if cell}
 
 
-LEAST_OF_A_SENTENCE, LONGEST_OF_A_NAME = 5, 120
+LEAST_OF_A_SENTENCE, LONGEST_OF_A_NAME = 3, 120
 """words of a sentence; characters of a cell that may name a column"""
 
 
