@@ -3,7 +3,7 @@
     checkpoint.json             which weights, which step of which training (`Checkpoint`)
     adapter.gguf                an adapter for llama.cpp
     adapter_model.safetensors   the same for torch (peft's names), with adapter_config.json
-    model.gguf                  instead of an adapter: all weights, for llama.cpp
+    model.gguf                  instead of an adapter: all weights, as written by ec15fe0e
     model.safetensors           the same for torch, with config.json
 
 Of a GGUF file single fields are read (`gguf_fields`).
@@ -35,7 +35,7 @@ class Checkpoint(Value):
     adapter_sha256: str
     """of adapter.gguf; if there is none, of the weights for torch"""
     model_sha256: str = ""
-    """of model.gguf, if all weights were trained and written for llama.cpp"""
+    """of model.gguf, which earlier versions wrote where all weights were trained"""
     adaptation: Literal["lora", "full"] = "lora"
     served: bool = True
     method: str
@@ -71,8 +71,7 @@ class Checkpoint(Value):
         if not note.served or (note.adaptation != "lora" and not note.model_sha256):
             raise WeightsError(
                 f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
-                "Load it by transformers; where it was trained from a GGUF file, export it by "
-                "`rubricem train export`.",
+                "Load it by transformers or peft, or name a server that has it.",
             )
         try:
             full = note.adaptation == "full"

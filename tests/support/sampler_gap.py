@@ -42,12 +42,9 @@ async def sampler_gap(checkpoint: Path, row: TrainRow) -> SamplerGap:
         await policy.aclose()
     ids, logprobs = written.token_ids or (), torch.tensor(written.logprobs)
     base = Path(note.base)
-    bare = load_base(base.parent if (base.parent / "config.json").exists() else base)
+    bare = load_base(base)
     plain = _score(bare, prompt, ids)
-    if note.adaptation == "lora":
-        Adapter.restore(bare, read_weights(checkpoint, "lora"), note.alpha)
-    else:
-        bare.load_state_dict(read_weights(checkpoint, "full"))
+    Adapter.restore(bare, read_weights(checkpoint, "lora"), note.alpha)
     trained = _score(bare, prompt, ids)
     return SamplerGap(
         float((logprobs - trained).abs().mean()), float((trained - plain).abs().mean())

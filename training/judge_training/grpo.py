@@ -51,6 +51,7 @@ from rubricem.training.local.local_config import (
     EngineConfig,
     SampledConfig,
     check_config,
+    check_sampled,
     read_toml,
 )
 from rubricem.training.local.session import Tell
@@ -101,7 +102,9 @@ def read_grpo(path: Path, overrides: Sequence[str] = ()) -> tuple[EngineConfig, 
     objective = values.get("objective", {})
     if isinstance(objective, dict):
         values["objective"] = {"beta": BETA, **objective}
-    return check_config(values, path.parent, EngineConfig), told
+    engine = check_config(values, path.parent, EngineConfig)
+    check_sampled(engine, told, "grpo")
+    return engine, told
 
 
 def batch_of(

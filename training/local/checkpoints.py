@@ -6,14 +6,13 @@ recognised by that list, and the run continues from the one before it.
 
 GGUF files are laid out as by llama.cpp's own converter. An adapter has two float32 matrices for
 each adapted tensor, `<tensor>.lora_a` (r, in) and `<tensor>.lora_b` (out, r), and
-`adapter.lora.alpha`. A whole model is the trained weights under the metadata of the base: matrices
-in float16, all else in float32.
+`adapter.lora.alpha`. A whole model is for transformers alone.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,7 +26,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, gguf_fields
+from rubricem.agent.weights.checkpoints import ADAPTER, NOTE, Checkpoint, gguf_fields
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
@@ -56,55 +55,23 @@ class Saved:
     place: Mapping[str, Any] = field(default_factory=dict)
     """the caller's position: in its curriculum, its round"""
     template: Path | None = None
-    """the GGUF file that it is written for llama.cpp beside; None: it is not"""
+    """the GGUF file whose adapter is written for llama.cpp too; None: it is not"""
 
 
 def write_files(folder: Path, saved: Saved) -> None:
     """Write a checkpoint into an empty folder; the note gets the hash of the weights."""
-    note, template = saved.note, saved.template
-    hashes = _write_weights(folder, note.adaptation, saved.weights, saved.config, template)
-    if note.adaptation == "lora" and template is not None:
-        _write_adapter(folder / ADAPTER, template, saved.weights, note.alpha)
-        hashes["adapter_sha256"] = hash_of(folder / ADAPTER)
+    note, weights = saved.note, folder / WEIGHTS[saved.note.adaptation]
+    save_file(dict(saved.weights), weights, metadata={"format": "pt"})
+    config = json.dumps(saved.config, indent=1)
+    (folder / CONFIG[note.adaptation]).write_text(config, encoding="utf-8")
+    if saved.template is not None:
+        weights = folder / ADAPTER
+        _write_adapter(weights, saved.template, saved.weights, note.alpha)
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / STEP).write_text(json.dumps({"place": saved.place}), encoding="utf-8")
-    write_note(folder, note.model_copy(update=hashes))
-
-
-def _write_weights(
-    folder: Path, kind: str, weights: Mapping[str, Tensor], config: Mapping[str, Any],
-    template: Path | None,
-) -> dict[str, Any]:  # fmt: skip
-    """Weights and configuration, all weights for llama.cpp too; returns a note's hashes of them."""
-    save_file(dict(weights), folder / WEIGHTS[kind], metadata={"format": "pt"})
-    (folder / CONFIG[kind]).write_text(json.dumps(config, indent=1), encoding="utf-8")
-    hashes = {"adapter_sha256": hash_of(folder / WEIGHTS[kind])}
-    if kind == "full" and template is not None:
-        _write_model(folder / MODEL, template, weights)
-        hashes["model_sha256"] = hash_of(folder / MODEL)
-    return hashes
-
-
-def write_whole(
-    out: Path, note: Checkpoint, weights: Mapping[str, Tensor], config: Mapping[str, Any],
-    template: Path | None, beside: Sequence[Path],
-) -> None:  # fmt: skip
-    """Write a checkpoint as a model of its own into a new folder.
-
-    `template`: the file under whose metadata it is written for llama.cpp. `beside`: additional
-    files to copy. The note becomes one of full weights, with the adapter's version at the end of
-    the lineage.
-    """
-    temporary = out.with_name(f".{out.name}.part")
-    with writable(out):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        hashes = _write_weights(temporary, "full", weights, config, template)
-        for path in beside:
-            shutil.copy2(path, temporary / path.name)
-        changed = {"adaptation": "full", "lineage": (*note.lineage, note.version), **hashes}
-        write_note(temporary, note.model_copy(update={"model_sha256": "", **changed}))
-        temporary.rename(out)
+    told = note.model_copy(update={"adapter_sha256": hash_of(weights)}).beside(folder)
+    (folder / NOTE).write_text(told.model_dump_json(indent=1), encoding="utf-8")
+    _seal(folder)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -113,13 +80,6 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def write_note(folder: Path, note: Checkpoint) -> None:
-    """Write a checkpoint's note, and then the list of all its files."""
-    text = note.beside(folder).model_dump_json(indent=1)
-    (folder / NOTE).write_text(text, encoding="utf-8")
-    _seal(folder)
 
 
 MOST_BLOCKS = 256
@@ -131,101 +91,52 @@ def _names() -> gguf.TensorNameMap:
     return gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, MOST_BLOCKS)  # and so those of SERVED
 
 
-def llama_name(weight: str) -> str | None:
-    """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`; None: unknown to llama.cpp."""
-    return _names().get_name(weight, (".weight", ".bias"))
-
-
 SERVED = ("qwen2", "qwen3", "llama")
 """architectures whose tensors are written for llama.cpp"""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorOrder:
-    """How llama.cpp lays the weights of a GGUF file's architecture out."""
+def _layout_of(path: Path) -> tuple[str, Mapping[str, int]]:
+    """A GGUF file's architecture, and heads by the tensors whose rows it has in another order.
 
-    architecture: str
-    heads: Mapping[str, int] = field(default_factory=dict)
-    """by the tensors whose rows stand in another order than transformers': of Llama's rotary
-    positions, the two halves of each head alternate"""
-
-    @classmethod
-    def of(cls, path: Path) -> "TensorOrder":
-        names = [b"general.architecture", b"llama.attention.head_count"]
-        with path.open("rb") as file:
-            found = gguf_fields(file, [*names, names[1] + b"_kv"])
-        if (architecture := found[names[0]].decode()) != "llama":
-            return cls(architecture)
-        many = int.from_bytes(found[names[1]], "little")
-        few = int.from_bytes(found.get(names[1] + b"_kv", found[names[1]]), "little")
-        return cls(architecture, {"attn_q": many, "attn_k": few})
-
-    def rows(self, tensor: str, values: Tensor) -> np.ndarray:
-        """The values of a tensor, or of an adapter's matrix beside it, in float32."""
-        named, values = tensor.split("."), values.float()
-        heads = self.heads.get(named[2], 0) if len(named) > 2 and named[-1] != "lora_a" else 0
-        if heads:
-            halves = values.reshape(heads, 2, -1, *values.shape[1:])
-            values = halves.transpose(1, 2).reshape(values.shape)
-        return np.ascontiguousarray(values.numpy())
+    Of Llama's rotary positions the two halves of each head alternate there.
+    """
+    names = [b"general.architecture", b"llama.attention.head_count"]
+    with path.open("rb") as file:
+        found = gguf_fields(file, [*names, names[1] + b"_kv"])
+    if (architecture := found[names[0]].decode()) != "llama":
+        return architecture, {}
+    many = int.from_bytes(found[names[1]], "little")
+    few = int.from_bytes(found.get(names[1] + b"_kv", found[names[1]]), "little")
+    return architecture, {"attn_q": many, "attn_k": few}
 
 
 def _write_adapter(path: Path, base: Path, state: Mapping[str, Tensor], alpha: float) -> None:
     """Write an adapter's state, by peft's names. Raises ValueError for a layer outside a block."""
-    layout = TensorOrder.of(base)
-    writer = gguf.GGUFWriter(str(path), layout.architecture)
+    architecture, heads = _layout_of(base)
+    writer = gguf.GGUFWriter(str(path), architecture)
     writer.add_type(gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
-    for name, tensor in state.items():
-        writer.add_tensor(tensor_name(name), layout.rows(tensor_name(name), tensor))
-    _finish(writer)
-
-
-def tensor_name(name: str) -> str:
-    """`...layers.3.mlp.up_proj.lora_A.weight` -> `blk.3.ffn_up.weight.lora_a`."""
-    layer, _, part = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
-    tensor = llama_name(f"{layer}.weight") or ""
-    if not tensor.startswith("blk.") or part not in ("lora_A", "lora_B"):
-        raise ValueError(f"{name} is not a matrix of an adapter in a block")
-    return f"{tensor}.{part.lower()}"
-
-
-def _write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> None:
-    """Write all weights, with transformers' names. Raises SettingsError if one is missing."""
-    reader, layout = gguf.GGUFReader(template), TensorOrder.of(template)
-    writer = gguf.GGUFWriter(str(path), layout.architecture)
-    keys = gguf.Keys.General
-    own = (keys.ARCHITECTURE, keys.FILE_TYPE, keys.QUANTIZATION_VERSION)
-    for told in reader.fields.values():
-        if told.name.startswith("GGUF.") or told.name in own:
-            continue
-        kind = told.types[0]
-        inner = told.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(told.name, told.contents(), kind, sub_type=inner)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    named = {llama_name(name): values for name, values in state.items()}
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, values_of(tensor.name, named, layout))
-    _finish(writer)
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
+    for name, values in state.items():
+        tensor = tensor_name(name)
+        many = 0 if tensor.endswith("lora_a") else heads.get(tensor.split(".")[2], 0)
+        if many:
+            halves = values.reshape(many, 2, -1, values.shape[1])
+            values = halves.transpose(1, 2).reshape(values.shape)
+        writer.add_tensor(tensor, np.ascontiguousarray(values.float().numpy()))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def values_of(tensor: str, named: Mapping[str | None, Tensor], layout: TensorOrder) -> np.ndarray:
-    """The values written for a tensor, from weights by llama.cpp's names."""
-    if tensor not in named:
-        raise SettingsError(
-            f"the trained model has nothing that the tensor {tensor} is made of.",
-            "Train an adapter, which llama.cpp applies to the file as it is.",
-        )
-    values = layout.rows(tensor, named[tensor])
-    return values.astype(np.float16) if values.ndim > 1 else values
+def tensor_name(name: str) -> str:
+    """`...layers.3.mlp.up_proj.lora_A.weight` -> `blk.3.ffn_up.weight.lora_a`."""
+    layer, _, part = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
+    tensor = _names().get_name(f"{layer}.weight", (".weight",)) or ""
+    if not tensor.startswith("blk.") or part not in ("lora_A", "lora_B"):
+        raise ValueError(f"{name} is not a matrix of an adapter in a block")
+    return f"{tensor}.{part.lower()}"
 
 
 def fault(folder: Path, needed: Collection[str] = ()) -> str:

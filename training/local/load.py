@@ -4,9 +4,7 @@ A training begins with a GGUF file, dequantised, or with a folder of safetensors
 language model of transformers. Rows carry token ids, so no tokenizer is loaded.
 
 A learner is on its device, or divided over its ranks by torch's fully sharded data parallelism
-(FSDP2), with parameters and sums of gradients in float32. A checkpoint as a model of its own is
-model.safetensors with config.json in float32, model.gguf if the training began with a GGUF file,
-and checkpoint.json; a folder's tokenizer is copied.
+(FSDP2), with parameters and sums of gradients in float32.
 """
 
 import asyncio
@@ -32,11 +30,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, gguf_fields, note_of
+from rubricem.agent.weights.checkpoints import gguf_fields, note_of
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
-from rubricem.memory.runs import hash_of
-from rubricem.training.local.checkpoints import SERVED, fault, read_weights, write_whole
+from rubricem.memory.runs import hash_of, writable
+from rubricem.training.local.checkpoints import SERVED, fault, read_weights
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.logprobs import PIECE, Score, batch_logprobs
@@ -55,22 +53,22 @@ class Base:
     path: Path
     """a GGUF file, or a folder"""
     sha256: str
-    gguf: Path | None
-    """the file that llama.cpp loads; None if it can serve nothing trained from it"""
+
+    @property
+    def gguf(self) -> Path | None:
+        """The file that llama.cpp loads; None if it can serve nothing trained from it."""
+        return self.path if self.path.is_file() else None
 
     @classmethod
     async def find(cls, name: str, weights_dir: Path | None = None) -> "Base":
         """The weights of a model's name, fetched if they are not on disk.
 
-        A folder with a model.gguf, as written by full training, is served by that file. Raises
-        SettingsError for an unknown name, WeightsError for weights that are damaged or cannot be
-        fetched.
+        Raises SettingsError for an unknown name, WeightsError for weights that are damaged or
+        cannot be fetched.
         """
         path = await find_weights(name, weights_dir)
-        gguf = path if path.is_file() else path / MODEL
-        if gguf.is_file():
-            name = name if path.is_file() else str(gguf)
-            return cls(name, path, await WeightsStore.base_sha256(name, gguf), gguf)
+        if path.is_file():
+            return cls(name, path, await WeightsStore.base_sha256(name, path))
 
         def hash_files() -> str:
             """Hashes of the configuration and the weights, by name."""
@@ -79,7 +77,7 @@ class Base:
                 digest.update(bytes.fromhex(hash_of(file)))
             return digest.hexdigest()
 
-        return cls(name, path, await asyncio.to_thread(hash_files), None)
+        return cls(name, path, await asyncio.to_thread(hash_files))
 
 
 async def find_weights(name: str, weights_dir: Path | None) -> Path:
@@ -486,10 +484,10 @@ _TOKENIZER = ("*token*", "vocab.*", "merges.txt", "chat_template*", "generation_
 
 
 async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | None = None) -> Path:
-    """Write the whole model of a checkpoint into a new folder; returns the folder.
+    """Write the whole model of a checkpoint, for transformers, into a new folder; returns that.
 
-    Raises WeightsError for a damaged checkpoint or other base weights, SettingsError for a folder
-    that exists already.
+    A folder's tokenizer is copied. Raises WeightsError for a damaged checkpoint or other base
+    weights, SettingsError for a folder that exists already.
     """
     if wrong := await asyncio.to_thread(fault, checkpoint):
         raise WeightsError(
@@ -505,28 +503,18 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
             f"{checkpoint} was trained on other weights than {base.path.name}.",
             f"Put back the weights whose SHA-256 is {note.base_sha256}.",
         )
-    await asyncio.to_thread(_write, checkpoint, out, note, base)
+
+    def write() -> None:
+        model = load_base(base.path if note.adaptation == "lora" else checkpoint)
+        if note.adaptation == "lora":
+            Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha).merge(model)
+        temporary = out.with_name(f".{out.name}.part")
+        with writable(out):
+            shutil.rmtree(temporary, ignore_errors=True)
+            model.save_pretrained(temporary)
+            for path in (p for name in _TOKENIZER for p in base.path.glob(name)):
+                shutil.copy2(path, temporary / path.name)
+            temporary.rename(out)
+
+    await asyncio.to_thread(write)
     return out
-
-
-def _merge(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
-    """All weights of a model with its adapter merged, float32, named as without an adapter."""
-    found = {name: weight.detach().float() for name, weight in model.named_parameters()}
-    for name, layer in adapter.layers.items():
-        a, b = found.pop(f"{name}.lora_a"), found.pop(f"{name}.lora_b")
-        found[f"{name}.weight"] = found.pop(f"{name}.linear.weight") + layer.scale * b @ a
-        if layer.linear.bias is not None:
-            found[f"{name}.bias"] = found.pop(f"{name}.linear.bias")
-    return found
-
-
-def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
-    model = load_base(base.path)
-    if note.adaptation == "lora":
-        adapter = Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
-        weights = _merge(model, adapter)
-    else:
-        weights = read_weights(checkpoint, "full")
-    config = model.config.to_dict() | {"dtype": "float32"}
-    tokenizer = [] if base.gguf else [p for name in _TOKENIZER for p in base.path.glob(name)]
-    write_whole(out, note, weights, config, base.gguf, tokenizer)

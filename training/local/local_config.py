@@ -301,6 +301,20 @@ def check_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Co
     return config.model_copy(update=found)
 
 
+def check_sampled(engine: EngineConfig, sampled: SampledConfig, table: str) -> None:
+    """Raises SettingsError for weights in training that nothing samples from between updates."""
+    server = f"a server under [{table}]: base_url, model and refresh"
+    if not sampled.base_url and (Path(engine.model) / "config.json").is_file():
+        raise SettingsError(
+            f"nothing here samples from {engine.model}, a folder of safetensors.", f"Name {server}."
+        )
+    if engine.adaptation == "full" and (not sampled.base_url or isinstance(sampled.refresh, str)):
+        raise SettingsError(
+            "what samples here, as vllm-lora, takes an adapter, and all weights are trained.",
+            f'Set the adaptation "lora", or name {server}, a command.',
+        )
+
+
 def rate_at(step: int, steps: int, config: EngineConfig) -> float:
     """The learning rate of a step, counted from 0; it ends above 0 by one step's fall."""
     warm = math.ceil(config.warmup * steps)

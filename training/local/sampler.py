@@ -524,18 +524,14 @@ async def open_torch(
 
 
 def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
-    note = checkpoint and note_of(checkpoint)
-    if checkpoint and note and note.adaptation == "full":
-        model = load_base(checkpoint, config.dtype)
-    else:
-        told = path.stat()
-        base = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
-        # A model of its own over the weights of a file, which all models over it share.
-        model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
-        if checkpoint and note:
-            adapter = Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
-            for weight in adapter.parameters():
-                weight.data = weight.data.to(base.dtype)  # once, and not at each pass
+    told = path.stat()
+    base = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
+    # A model of its own over the weights of a file, which all models over it share.
+    model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
+    if checkpoint:
+        state = read_weights(checkpoint, "lora")
+        for weight in Adapter.restore(model, state, note_of(checkpoint).alpha).parameters():
+            weight.data = weight.data.to(base.dtype)  # once, and not at each pass
     return model.to(config.device)
 
 

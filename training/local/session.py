@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from rubricem.agent.weights.catalogue import lookup
-from rubricem.agent.weights.checkpoints import MODEL, NOTE, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, WeightsError, boundary
 from rubricem.training.local.checkpoints import (
     WEIGHTS,
@@ -48,7 +48,7 @@ from rubricem.training.local.local_config import Config, EngineConfig, Method
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, adapter_config
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
+from rubricem.training.rows.sequences import gguf_vocabulary, read_tokeniser
 from rubricem.training.show.console import PlainTraining, Watch, watch_nothing, with_event_files
 from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
@@ -169,12 +169,10 @@ class TrainingSession:
         self,
         more: Mapping[str, Any] | None = None,
         place: Mapping[str, Any] | None = None,
-        serve: bool = True,
     ) -> Path:
         """Write a checkpoint of the last step; returns the link to the newest.
 
         `more`: numbers of this step that the caller measured. `place`: where the caller stands.
-        `serve`: whether fully trained weights are written for llama.cpp too; adapters always are.
         """
         if more and self._lines:
             self._lines[-1] |= more
@@ -192,7 +190,7 @@ class TrainingSession:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}), weights=weights,
                 trainer=trainer, config=config, lines=self._lines, place=self.place,
-                template=self.base.gguf if serve or self.config.adaptation == "lora" else None,
+                template=self.base.gguf if self.config.adaptation == "lora" else None,
             )  # fmt: skip
             try:
                 self.folder.save(saved, self.memory)
@@ -225,11 +223,11 @@ def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
 
 def vocabulary_of(path: Path) -> str:
     """The hash of a model's vocabulary, of a GGUF file or a folder; empty where it is not known."""
-    if path.is_dir() and is_folder(str(path)):
-        with suppress(SettingsError):
-            return read_tokeniser(path).vocabulary
-        return ""
-    return gguf_vocabulary(path / MODEL if path.is_dir() else path)
+    if path.is_file():
+        return gguf_vocabulary(path)
+    with suppress(SettingsError):
+        return read_tokeniser(path).vocabulary
+    return ""
 
 
 @asynccontextmanager
@@ -298,7 +296,7 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     return Checkpoint(
         base=base.name, base_sha256=base.sha256, adapter_sha256="", method=method, step=0,
         rank=0 if full else config.rank, alpha=0.0 if full else config.alpha, lineage=lineage,
-        adaptation=config.adaptation, served=base.gguf is not None, judge=config.judge,
+        adaptation=config.adaptation, served=bool(base.gguf) and not full, judge=config.judge,
     )  # fmt: skip
 
 

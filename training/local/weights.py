@@ -146,6 +146,14 @@ class Adapter(Trainable):
         found.load(state)
         return found
 
+    def merge(self, model: Any) -> None:
+        """Add the adapters to the weights of their layers, which stand alone again."""
+        for name, layer in self.layers.items():
+            parent, _, attribute = name.rpartition(".")
+            with torch.no_grad():
+                layer.linear.weight += layer.scale * layer.lora_b @ layer.lora_a
+            setattr(model.get_submodule(parent), attribute, layer.linear)
+
     def state(self, keep: bool = True) -> dict[str, Tensor]:
         """Whole copies of all A and B, which no update changes, with the names of peft's files."""
         return {name: tensor.clone() for name, tensor in super().state(keep).items()}

@@ -79,10 +79,10 @@ async def train(
             stop = stop or asyncio.Event()
             left = partial(_take_steps, session, config, plan, stop.is_set)
             await in_thread(left, give_up=stop.set)
-        if not session.base.gguf:
+        if not session.note.served:
             session.tell(
-                f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
-                f"safetensors: load {session.folder.newest} by transformers or peft."
+                "llama.cpp serves adapters of GGUF files alone: load "
+                f"{session.folder.newest} by transformers or peft, or serve it by vLLM."
             )
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     release_memory()  # a model holds itself in cycles
@@ -123,7 +123,7 @@ def _take_steps(
         metrics = session.step(plan[step], rate_at(step, total, config))
         ending = session.done == total or is_stopped()
         if ending or session.done % config.save_every == 0:
-            session.save(serve=session.done == total)
+            session.save()
         watch(StepTaken(session.done, total, metrics))
     if (done := session.done) < total:
         raise RunStopped(

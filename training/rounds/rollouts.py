@@ -50,7 +50,6 @@ from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import TABLE, VLLM, RoundsConfig
 from rubricem.training.rounds.update import RoundFolders, copy_files, groups_of_round, round_seed
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.rows.sequences import is_folder
 from rubricem.training.show.console import HeldOutJudged, Watch, watch_nothing
 
 PLACE = "{checkpoint}"
@@ -200,11 +199,6 @@ class Sampled:
             raise SettingsError(
                 f"{config.questions} has {asked} questions to train on, of {wanted} for {rounds}.",
                 f"Give more questions, or set questions_per_round under [{TABLE}] lower.",
-            )
-        if is_folder(model) and config.base_url is None:
-            raise SettingsError(
-                f"nothing here samples from {model}, a folder of safetensors.",
-                f"Name a server under [{TABLE}]: base_url, model and refresh.",
             )
 
     @asynccontextmanager

@@ -26,6 +26,7 @@ from rubricem.training.local.local_config import (
     SampledConfig,
     TrainConfig,
     check_config,
+    check_sampled,
     check_table,
     read_toml,
 )
@@ -193,6 +194,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
     engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
+    check_sampled(engine, rounds, TABLE)
     if rounds.scaffold is not None and engine.objective.importance == "bypass":
         raise SettingsError(
             "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",

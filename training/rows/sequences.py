@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.policy import before_thought
-from rubricem.agent.weights.checkpoints import MODEL, gguf_fields
+from rubricem.agent.weights.checkpoints import gguf_fields
 from rubricem.agent.weights.templates import ChatTemplate
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
@@ -139,9 +139,8 @@ class FolderTokeniser:
 
 
 def is_folder(model: str) -> bool:
-    """Whether a model's name is a folder of safetensors that llama.cpp cannot load."""
-    folder = Path(model).expanduser()
-    return (folder / "config.json").is_file() and not (folder / MODEL).is_file()
+    """Whether a model's name is a folder of safetensors, which llama.cpp cannot load."""
+    return (Path(model).expanduser() / "config.json").is_file()
 
 
 def read_tokeniser(folder: Path) -> FolderTokeniser:

@@ -1,4 +1,4 @@
-"""All weights in training: float32 masters, the run to llama.cpp, and checkpoints to merge."""
+"""All weights in training: float32 masters, and checkpoints to merge."""
 
 from pathlib import Path
 
@@ -7,15 +7,13 @@ import torch
 
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.training.local.checkpoints import TensorOrder, llama_name, read_weights, values_of
+from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import export_checkpoint, load_base
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.weights import FullWeights
 from rubricem.training.rounds.fit import train
 from tests.support.rows import config_of, policy_rows, quiet, row
-from tests.support.sampler_gap import sampler_gap
-from tests.support.tiny import write_tiny
 
 FULL = {"adaptation": "full", "rank": None, "alpha": None, "learning_rate": 0.001}
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,26 +50,12 @@ def test_bfloat16_over_masters_follows_float32(tiny: Path) -> None:
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.05)
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
-async def test_llama_answers_with_fully_trained_weights(tmp_path: Path, kind: str) -> None:
-    tiny = write_tiny(tmp_path / "tiny.gguf", kind=kind)
-    config = config_of(tmp_path, tiny, [row(0)], **FULL, epochs=8)
-    trained = await train(config, "sft", quiet)
-    found = await sampler_gap(trained.checkpoint, row(0))
-    assert found.mean < 0.02 and found.moved > 10 * found.mean, found
-    files = await WeightsStore().model_files(str(trained.checkpoint))
-    assert files.path.name == "model.gguf" and files.adapter is None
-    (trained.checkpoint / "model.gguf").write_bytes(b"GGUF")
-    with pytest.raises(WeightsError, match="hash differs"):
-        await WeightsStore().model_files(str(trained.checkpoint))
-
-
 async def test_full_training_goes_on_from_a_full_checkpoint(tiny: Path, tmp_path: Path) -> None:
     warm = await train(config_of(tmp_path, tiny, [row(0)], **FULL), "sft", quiet)
     begun = {**FULL, "model": str(warm.checkpoint), "out": "second"}
     trained = await train(config_of(tmp_path, tiny, policy_rows(2), **begun), "ss-grpo", quiet)
-    files = await WeightsStore().model_files(str(trained.checkpoint))
-    assert files.path.name == "model.gguf", "its folder holds the tokenizer for llama.cpp"
+    with pytest.raises(WeightsError, match="it is for torch alone"):
+        await WeightsStore().model_files(str(trained.checkpoint))
     first = read_weights(warm.checkpoint, "full")
     now = read_weights(trained.checkpoint, "full")
     moved = max(float((now[name] - first[name]).abs().max()) for name in first)
@@ -91,23 +75,5 @@ async def test_a_merged_adapter_computes_as_the_adapter_did(tiny: Path, tmp_path
     written = torch.tensor(row(0).loss_mask[1:]).bool()
     last = trained.steps[-1]["negative_log_likelihood"]
     assert float(surprise[written].mean()) < last, "better than before the last step"
-    files = await WeightsStore().model_files(str(out))
-    assert files.path == out / "model.gguf"
     with pytest.raises(SettingsError, match="exists already"):
         await export_checkpoint(trained.checkpoint, out)
-
-
-@pytest.mark.parametrize(
-    ("tensor", "weight"),
-    [
-        ("blk.3.ffn_up.weight", "model.layers.3.mlp.up_proj.weight"),
-        ("blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
-        ("blk.0.attn_norm.weight", "model.layers.0.input_layernorm.weight"),
-        ("token_embd.weight", "model.embed_tokens.weight"),
-    ],
-)
-def test_names_of_weights_are_those_of_transformers(tensor: str, weight: str) -> None:
-    assert llama_name(weight) == tensor
-    with pytest.raises(SettingsError, match=tensor):
-        named = {llama_name("model.layers.0.ssm_in.weight"): torch.ones(1)}
-        values_of(tensor, named, TensorOrder("qwen2"))

@@ -16,6 +16,7 @@ from tests.support.rows import written as write_rows
 from tests.support.tiny import write_tiny
 from tests.training.local.test_load import folder_of
 
+SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lora"}
 ASKED = [f"Which rule is number {number}?" for number in range(6)]
 
 
@@ -66,9 +67,10 @@ def test_a_dry_run_of_rows_counts_its_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "rounds", "fault"),
     [
-        ({"model": "bare"}, {}, "bare has a config.json and no model.safetensors"),
-        ({"model": "parted"}, {}, "has a config.json and no b.safetensors"),
+        ({"model": "bare"}, SERVED, "bare has a config.json and no model.safetensors"),
+        ({"model": "parted"}, SERVED, "has a config.json and no b.safetensors"),
         ({"model": "sound"}, {}, "nothing here samples from .*sound, a folder of safetensors"),
+        ({"adaptation": "full"}, SERVED, "takes an adapter, and all weights are trained"),
         ({"max_row_tokens": 10**12}, {}, "a row of 1,000,000,000,000 tokens takes"),
         ({}, {"questions_per_round": 7}, "has 6 questions to train on, of 7 for a round"),
         ({}, {"windows": 2}, "has 6 questions to train on, of 8 for 2 rounds of a window"),
