@@ -30,7 +30,7 @@ from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.row import Objective, TrainRow
-from rubricem.training.show.console import PlainTraining
+from rubricem.training.show.console import Progress
 from tests.support.collected import (
     LengthJudge,
     ListMemory,
@@ -123,6 +123,8 @@ ASKED = tuple(Question(id=str(n), question=f"What is {n}?") for n in range(6))
 class FileUpdates:
     """An engine whose weights are a count, kept in a file; rows are written down by their id."""
 
+    progress: Progress
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._taken: list[list[str]] = []
@@ -192,6 +194,8 @@ class Parts:
         """by round, the weights that it sampled from"""
         self.held_out: list[int] = []
         self.told: list[str] = []
+        self.updates.progress = Progress(self.told.append)
+        self.updates.progress.unit = "round"
 
     def rounds(self, stop: asyncio.Event | None = None) -> Rounds:
         async def held_out(updates: int) -> None:
@@ -200,7 +204,7 @@ class Parts:
         return Rounds(
             self.config, CREDITS["answer-only"], 10_000, self.curriculum, self.folders,
             self.open_round, self.updates, held_out,
-            tell=self.told.append, watch=PlainTraining(self.told.append), stop=stop,
+            tell=self.told.append, stop=stop,
         )  # fmt: skip
 
     def journaled(self, calls: JournaledCalls) -> None:

@@ -83,16 +83,12 @@ _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
-def show_training(quiet: bool, ending: str, work: "Callable[..., Awaitable[T]]") -> T:
-    """What a training gives; one process tells of it, in lines.
-
-    `work` is given who hears lines, who sees events (`watch`), and what ends it (`stop`).
-    """
-    from rubricem.training.show.console import PlainTraining
+def show_training(ending: str, work: "Callable[..., Awaitable[T]]") -> T:
+    """What a training gives; `work` is given who hears lines, and what ends it (`stop`)."""
 
     async def show(interrupts: Interrupts) -> T:
         with interrupts.running() as stop:
-            return await work(tell, watch=PlainTraining(tell), stop=stop)
+            return await work(tell, stop=stop)
 
     return run(show, ending)
 
@@ -140,7 +136,7 @@ def _distil(config: Path, overrides: Sequence[str], rows_only: bool, as_json: bo
     trained = None
     if not rows_only:
         work = partial(train, job, "sft", weights_dir=settings.weights_dir)
-        trained = show_training(as_json, STEP, work)
+        trained = show_training(STEP, work)
     if as_json:
         rows = {"rows_file": job.rows[0], **found.model_dump()}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
@@ -159,7 +155,7 @@ def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) ->
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     job, told = read_grpo(config, overrides)
-    done = show_training(as_json, UPDATE, partial(train_judge, job, told, load_settings()))
+    done = show_training(UPDATE, partial(train_judge, job, told, load_settings()))
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
@@ -262,7 +258,7 @@ def _run(
         return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
-        done = show_training(as_json, UPDATE, work)
+        done = show_training(UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
         _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
@@ -273,7 +269,7 @@ def _run(
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     work_on_rows = partial(train_by, config, method, weights_dir=weights_dir, rule=rule)
-    trained = show_training(as_json, STEP, work_on_rows)
+    trained = show_training(STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
     use = _POLICY if note_of(trained.checkpoint).served else "trained for torch alone: {}"

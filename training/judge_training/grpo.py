@@ -66,7 +66,6 @@ from rubricem.training.rounds.update import (
 )
 from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import StepTaken, Watch
 from rubricem.training.statistics import share_if_any
 
 BETA = 1e-3
@@ -224,7 +223,7 @@ class JudgeRounds:
             return metrics
 
         metrics = await in_thread(update)
-        self.updates.watch(StepTaken(number + 1, self.grpo.rounds, metrics, "round"))
+        self.updates.progress.step(number + 1, self.grpo.rounds, metrics)
 
     async def _measure(self, updates: int) -> PairReport | None:
         """The judge on the held-out pairs after so many rounds; done once, also after a kill."""
@@ -303,11 +302,9 @@ class JudgeRounds:
 
 async def train_judge(
     config: EngineConfig, grpo: GrpoConfig, settings: Settings, tell: Tell,
-    watch: Watch | None = None, stop: asyncio.Event | None = None,
+    stop: asyncio.Event | None = None,
 ) -> JudgeTrained:  # fmt: skip
     """Do the remaining rounds; the same call continues after an interruption.
-
-    `watch`: receives each event; None: `tell`, with a line for each.
 
     Raises SettingsError for incompatible settings, RunStopped at `stop`, PolicyError if no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
@@ -324,7 +321,7 @@ async def train_judge(
     record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
     folders = RoundFolders(config.out, config.out / "data")
     async with open_updates(
-        config, folders, grpo.rounds, tell, settings.weights_dir, record, watch, METHOD
+        config, folders, grpo.rounds, tell, settings.weights_dir, record, METHOD
     ) as updates:
         before = after = None
         if updates.leads:

@@ -49,7 +49,7 @@ from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, adapter_config
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import gguf_vocabulary, read_tokeniser
-from rubricem.training.show.console import PlainTraining, Watch, watch_nothing, with_event_files
+from rubricem.training.show.console import Progress, open_progress
 from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
@@ -83,8 +83,7 @@ class TrainingSession:
         """what `save` was last given as such, with the newest checkpoint"""
         self.on_row: OnRow = lambda done, total: None
         """is told of each part of a step's window"""
-        self.watch: Watch = watch_nothing
-        """who is shown what is done, in the first process"""
+        self.progress = Progress(tell)
         self._lines: list[dict[str, Any]] = []
 
     @cached_property
@@ -234,12 +233,10 @@ def vocabulary_of(path: Path) -> str:
 async def open_session(
     config: EngineConfig, method: Method, tell: Tell, weights_dir: Path | None = None,
     record: Mapping[str, Any] | None = None, memory: SteppedBank | None = None,
-    watch: Watch | None = None,
 ) -> AsyncIterator[TrainingSession]:  # fmt: skip
     """A session that holds its folder; `record`: what else must be the same when it goes on.
 
-    `memory` as in `TrainingSession`. `watch`: who is shown each event, as the trackers are; None:
-    `tell`, a line for each. Raises SettingsError for a configuration or a folder that do
+    `memory` as in `TrainingSession`. Raises SettingsError for a configuration or a folder that do
     not fit, WeightsError for weights that cannot be had, StoreError for a folder in use.
     """
     ranks = Ranks.join()
@@ -260,9 +257,8 @@ async def open_session(
     await asyncio.to_thread(ranks.check_alike, held)
     with session.folder.hold(held) if ranks.first else nullcontext():
         await asyncio.to_thread(session.recover)
-        shown = (watch or PlainTraining(tell)) if ranks.first else watch_nothing
         trackers = config.trackers if ranks.first else ()
-        with with_event_files(shown, config.out, trackers) as session.watch:
+        with open_progress(told, config.out, trackers) as session.progress:
             yield session
         session.__dict__.pop("learner", None)
 

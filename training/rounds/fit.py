@@ -34,7 +34,6 @@ from rubricem.training.rows.credit import (
     trainable,
 )
 from rubricem.training.rows.row import TrainRow, Window
-from rubricem.training.show.console import RowsDone, StepTaken, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,13 @@ class Trained:
 
 async def train(
     config: TrainConfig, method: Method, tell: Tell, weights_dir: Path | None = None,
-    watch: Watch | None = None, stop: asyncio.Event | None = None, rule: RowRule | None = None,
+    stop: asyncio.Event | None = None, rule: RowRule | None = None,
 ) -> Trained:  # fmt: skip
     """Train to the end, from the newest checkpoint if there is one.
 
-    `watch`: who is shown each step; None: `tell`, a line for each. `stop`, once set, ends the
-    training after the step under way, which is saved; a cancellation does the same. `rule`: how
-    the rows were made of judged groups, for the record; None: nobody here knows.
+    `stop`, once set, ends the training after the step under way, which is saved; a cancellation
+    does the same. `rule`: how the rows were made of judged groups, for the record; None: nobody
+    here knows.
 
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
     a step gives no finite gradient, RunStopped at `stop`.
@@ -74,7 +73,7 @@ async def train(
     selection = await asyncio.to_thread(_select_rows, rows, config, method, tell)
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
-    async with open_session(config, method, tell, weights_dir, record, watch=watch) as session:
+    async with open_session(config, method, tell, weights_dir, record) as session:
         if session.done < len(plan):
             stop = stop or asyncio.Event()
             left = partial(_take_steps, session, config, plan, stop.is_set)
@@ -115,8 +114,8 @@ def _take_steps(
     def is_stopped() -> bool:
         return any(session.ranks.gather(stopped()))
 
-    watch = session.watch
-    session.on_row = lambda done, rows: watch(RowsDone("step", session.done + 1, total, done, rows))
+    told = session.progress
+    session.on_row = lambda done, rows: told.rows(session.done + 1, total, done, rows)
     ending = is_stopped()
     while session.done < total and not ending:
         step = session.done
@@ -124,7 +123,7 @@ def _take_steps(
         ending = session.done == total or is_stopped()
         if ending or session.done % config.save_every == 0:
             session.save()
-        watch(StepTaken(session.done, total, metrics))
+        told.step(session.done, total, metrics)
     if (done := session.done) < total:
         raise RunStopped(
             f"The training was interrupted; its first {done} of {total} steps are saved.",

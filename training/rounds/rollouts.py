@@ -50,7 +50,7 @@ from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import TABLE, VLLM, RoundsConfig
 from rubricem.training.rounds.update import RoundFolders, copy_files, groups_of_round, round_seed
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.show.console import HeldOutJudged, Watch, watch_nothing
+from rubricem.training.show.console import Progress
 
 PLACE = "{checkpoint}"
 LOADED_IN = 900.0
@@ -232,7 +232,7 @@ class Sampled:
 
     async def ask_held_out(
         self, asked: Selected, updates: int, checkpoint: Path | None, rule: RowRule,
-        stop: asyncio.Event | None = None, watch: Watch = watch_nothing,
+        progress: Progress, stop: asyncio.Event | None = None,
     ) -> None:  # fmt: skip
         """Ask them after so many updates if it is time for that; once, also after a kill.
 
@@ -250,7 +250,7 @@ class Sampled:
         numbers = {name: value for name, value in numbers.items() if "spread" not in name}
         found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
-        watch(HeldOutJudged(updates, found))
+        progress.held_out(updates, found)
 
     @asynccontextmanager
     async def _collector(

@@ -51,7 +51,6 @@ from rubricem.training.rounds.update import (
     open_updates,
 )
 from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
-from rubricem.training.show.console import StepTaken, Watch, watch_nothing
 
 
 @dataclass
@@ -157,7 +156,6 @@ class Rounds:
     held_out: Callable[[int], Awaitable[None]]
     """asks the held-out questions after so many updates, if there are any and they are due"""
     tell: Callable[[str], None] = lambda line: None
-    watch: Watch = watch_nothing
     stop: asyncio.Event | None = None
     """once set, no new call begins, and the run ends when those in flight are kept"""
     _collecting: set[asyncio.Event] = field(default_factory=set, init=False)
@@ -275,7 +273,7 @@ class Rounds:
             }
             await in_thread(partial(self.updates.save, metrics))
             await self._let_sample(number + 1)
-            self.watch(StepTaken(number + 1, self.config.rounds, metrics, "round"))
+            self.updates.progress.step(number + 1, self.config.rounds, metrics)
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
         """Reflection rows of a round, normalised over all on the same trajectory."""
@@ -331,12 +329,11 @@ async def _wait_for(event: asyncio.Event) -> float:
 
 async def run_rounds(
     config: EngineConfig, rounds: RoundsConfig, rule: RowRule, settings: Settings, tell: Tell,
-    watch: Watch | None = None, stop: asyncio.Event | None = None,
+    stop: asyncio.Event | None = None,
 ) -> RoundsEnded:  # fmt: skip
     """Do the rounds that are not done yet; the same call resumes after an interruption.
 
-    `settings`: of rollouts, as for a question. `watch`: gets each event; None: `tell` gets a line
-    for each.
+    `settings`: of rollouts, as for a question.
 
     Raises SettingsError for an invalid combination, RunStopped at `stop` and if `max_run_cost` is
     spent, PolicyError if a server was away for too long, a whole round failed, or a gradient is
@@ -348,9 +345,8 @@ async def run_rounds(
     purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
     memory = SteppedBank(folders.data) if rounds.reflections else None
     async with open_updates(
-        config, folders, rounds.rounds, tell, settings.weights_dir, record, watch,
-        memory=memory,
-    ) as updates:  # fmt: skip
+        config, folders, rounds.rounds, tell, settings.weights_dir, record, memory=memory
+    ) as updates:
         # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
@@ -360,14 +356,14 @@ async def run_rounds(
         async def ask(after: int) -> None:
             if held_out is not None:
                 newest = updates.checkpoint
-                await sampled.ask_held_out(held_out, after, newest, rule, stop, updates.watch)
+                await sampled.ask_held_out(held_out, after, newest, rule, updates.progress, stop)
 
         curriculum = Curriculum(
             asked.questions, rounds.questions_per_round, rounds.windows, config.seed
         )
         made = Rounds(
             rounds, rule, updates.longest, curriculum, folders, sampled.round, updates, ask,
-            tell=tell, watch=updates.watch, stop=stop,
+            tell=tell, stop=stop,
         )  # fmt: skip
         workers = rounds.ray_workers if updates.leads else 0
         async with connect(workers) if workers else nullcontext():

@@ -32,7 +32,6 @@ from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import RowsDone, Watch
 from rubricem.training.show.training import SAVED_AT
 
 
@@ -185,8 +184,9 @@ class SessionUpdates:
         self._saved, self._done = session.done, int(session.place.get(ROUND, 0))
         while self._read_untrained(self._done) is not None:
             self._done += 1
-        self.watch = watch = session.watch
-        session.on_row = lambda done, of: watch(RowsDone("round", self._done + 1, rounds, done, of))
+        self.progress = session.progress
+        self.progress.unit = "round"
+        session.on_row = lambda done, of: self.progress.rows(self._done + 1, rounds, done, of)
         self.leads = session.ranks.first
         """whether this process makes the rounds; the others `follow`"""
         self._followed = self.leads
@@ -293,16 +293,16 @@ class RoundsEnded:
 @asynccontextmanager
 async def open_updates(
     config: EngineConfig, folders: RoundFolders, rounds: int, tell: Tell,
-    weights_dir: Path | None, record: Mapping[str, Any], watch: Watch | None,
+    weights_dir: Path | None, record: Mapping[str, Any],
     method: str = "ss-grpo", memory: SteppedBank | None = None,
 ) -> AsyncIterator[SessionUpdates]:  # fmt: skip
     """The updates of so many rounds.
 
     `record`: what must be the same when the rounds go on. `method`: as checkpoints name it. Under
     torchrun the first process makes the rounds, and the others take `updates.follow()` in their
-    place. Raises as `open_session` does, whose `watch` it is.
+    place. Raises as `open_session` does.
     """
-    opening = open_session(config, "ss-grpo", tell, weights_dir, record, memory, watch)
+    opening = open_session(config, "ss-grpo", tell, weights_dir, record, memory)
     async with opening as session:
         session.note = session.note.model_copy(update={"method": method})
         updates = SessionUpdates(session, folders, rounds)

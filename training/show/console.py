@@ -1,14 +1,12 @@
-"""A training in progress: its events, its lines, and its numbers in the trackers of choice.
+"""A training in progress: its lines, and its numbers in the trackers of choice.
 
 metrics.jsonl has everything; a tracker (TensorBoard, W&B, Trackio) gets the numbers by the same
 names, with the training's own count as the step, and the results of held-out questions under
-`held_out/` at the number of rounds before. A listener is called from worker threads, so it must
-return at once. docs/training_numbers.md explains the numbers that events carry.
+`held_out/` at the number of rounds before. docs/training_numbers.md explains the numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,45 +15,9 @@ from rubricem.memory.runs import writable
 from rubricem.memory.schema import Stage
 from rubricem.memory.text import seed_of
 from rubricem.training.extras import Pace, lasting
-from rubricem.training.show.training import Metrics, finite, number, read_numbers
+from rubricem.training.show.training import KeptNumbers, Metrics, finite, number, read_numbers
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
-
-
-@dataclass(frozen=True, slots=True)
-class RowsDone:
-    unit: Literal["step", "round"]
-    number: int
-    """of the step or the round, from 1"""
-    of: int
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepTaken:
-    """A step on given rows is done, and saved if it is due; a round is always saved."""
-
-    number: int
-    of: int
-    metrics: Metrics
-    unit: Literal["step", "round"] = "step"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOutJudged:
-    """The held-out questions are judged after this many rounds' updates."""
-
-    updates: int
-    metrics: Metrics
-
-
-Event = RowsDone | StepTaken | HeldOutJudged
-Watch = Callable[[Event], None]
-
-
-def watch_nothing(event: Event) -> None:
-    """A `Watch` that shows nothing."""
 
 
 HELD_OUT = "held_out/"
@@ -84,29 +46,42 @@ def describe_metrics(metrics: Metrics) -> str:
     return ", ".join(f"{label} {form.format(v)}" for label, form, v in known if v is not None)
 
 
-class PlainTraining:
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._pace = Pace()
+class Progress:
+    """Tells of a training, a line for each event, and logs its numbers. Called from any thread."""
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case RowsDone():
-                self._pace.done, self._pace.of = event.number - 1, event.of
-                place = f"{event.unit} {event.number} of {event.of}"
-                self._tell(f"{place}: row {event.done} of {event.total}")
-            case StepTaken():
-                self._pace.of = event.of
-                self._pace.advance(event.number)
-                left = self._pace.left
-                told = describe_metrics(event.metrics) or "nothing to train on"
-                ahead = f"; about {lasting(left)} left" if left else ""
-                self._tell(f"{event.unit} {event.number} of {event.of}: {told}{ahead}")
-            case HeldOutJudged():
-                bare = number(event.metrics, "no_criteria_share")
-                why = ", since no stage has criteria" if bare else ""
-                told = describe_metrics(event.metrics) or f"none was scored{why}"
-                self._tell(f"held-out questions after {event.updates} updates: {told}")
+    unit: Literal["step", "round"] = "step"
+    """what is counted; a step is of given rows"""
+
+    def __init__(self, tell: Callable[[str], None], logs: Sequence[Any] = ()) -> None:
+        self._tell, self._logs, self._pace = tell, logs, Pace()
+
+    def rows(self, number: int, of: int, done: int, total: int) -> None:
+        """So many parts of a window are done of the step or round of this number, from 1."""
+        self._pace.done, self._pace.of = number - 1, of
+        self._tell(f"{self.unit} {number} of {of}: row {done} of {total}")
+
+    def step(self, number: int, of: int, metrics: Metrics) -> None:
+        """A step is done, and saved if it is due; a round is always saved."""
+        self._pace.of = of
+        self._pace.advance(number)
+        left = self._pace.left
+        told = describe_metrics(metrics) or "nothing to train on"
+        ahead = f"; about {lasting(left)} left" if left else ""
+        self._tell(f"{self.unit} {number} of {of}: {told}{ahead}")
+        log(self._logs, metrics, number)
+
+    def held_out(self, updates: int, metrics: Metrics) -> None:
+        """The held-out questions are judged after so many rounds' updates."""
+        why = ", since no stage has criteria" if number(metrics, "no_criteria_share") else ""
+        told = describe_metrics(metrics) or f"none was scored{why}"
+        self._tell(f"held-out questions after {updates} updates: {told}")
+        log(self._logs, metrics, updates, HELD_OUT)
+
+
+def log(to: Sequence[Any], metrics: Metrics, step: int, prefix: str = "") -> None:
+    for each in to:
+        with suppress(Exception):  # one that is away ends no training; the folder has all
+            each.log({prefix + n: v for n, v in finite(metrics).items()}, step=step)
 
 
 FOLDER, SUFFIX = "tensorboard", ".rubricem"
@@ -150,35 +125,22 @@ def open_tracker(tracker: Tracker, out: Path, record: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> Iterator[Watch]:
-    """The listener, together with a log in each of the trackers.
+def open_progress(
+    tell: Callable[[str], None], out: Path, trackers: Sequence[Tracker]
+) -> Iterator[Progress]:
+    """What tells, with a log in each of the trackers.
 
     TensorBoard's begins with what is stored so far, so a resumed training has every step once.
     """
-    kept = read_numbers(out) if trackers else None
     with ExitStack() as stack:
         logs: list[Any] = []
+        kept = read_numbers(out) if trackers else KeptNumbers()
         for tracker in dict.fromkeys(trackers):
-            assert kept is not None
             logs.append(open_tracker(tracker, out, kept.record))
             stack.callback(logs[-1].finish)
-
-        def log(to: Sequence[Any], metrics: Metrics, step: int, prefix: str = "") -> None:
-            for each in to:
-                with suppress(Exception):  # one that is away ends no training; the folder has all
-                    each.log({prefix + n: v for n, v in finite(metrics).items()}, step=step)
-
         files = [each for each in logs if each.name == "tensorboard"]
-        for step, metrics in kept.steps if kept else ():
+        for step, metrics in kept.steps:
             log(files, metrics, step)
-        for updates, metrics in kept.held_out if kept else ():
+        for updates, metrics in kept.held_out:
             log(files, metrics, updates, HELD_OUT)
-
-        def tell(event: Event) -> None:
-            watch(event)
-            if isinstance(event, StepTaken):
-                log(logs, event.metrics, event.number)
-            elif isinstance(event, HeldOutJudged):
-                log(logs, event.metrics, event.updates, HELD_OUT)
-
-        yield tell
+        yield Progress(tell, logs)

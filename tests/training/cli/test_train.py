@@ -31,10 +31,9 @@ from rubricem.training.rounds.fit import select, train, windows
 from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import Event, StepTaken, Watch
 from tests.conftest import ROOT, rubricem
 from tests.support.collected import QUESTIONS, Opened, manifest
-from tests.support.rows import Parts, policy_rows, quiet, row, written
+from tests.support.rows import Parts, policy_rows, row, written
 from tests.support.waiting import Process, wait_for
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -216,18 +215,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main()", "train", "sft")
 
 
-def stopping(stop: asyncio.Event, step: int, told: list[int]) -> Watch:
-    """Who watches, and has the training stopped while the step after that one goes on."""
-
-    def watch(event: Event) -> None:
-        if isinstance(event, StepTaken):
-            told.append(event.number)
-            if event.number == step:
-                stop.set()
-
-    return watch
-
-
 @pytest.mark.slow
 def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     tiny: Path, tmp_path: Path
@@ -256,8 +243,15 @@ def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     config = TrainingJob.read(path, "sft").config
     assert isinstance(config, TrainConfig)
     stop, told = asyncio.Event(), list[int]()
+
+    def tell(line: str) -> None:
+        """Have the training stopped while the step after the next one goes on."""
+        if done := re.match(r"step (\d+) of \d+: (?!row)", line):
+            told.append(int(done[1]))
+            stop.set()
+
     with pytest.raises(RunStopped):
-        asyncio.run(train(config, "sft", quiet, watch=stopping(stop, saved + 1, told), stop=stop))
+        asyncio.run(train(config, "sft", tell, stop=stop))
     assert told[0] == saved + 1 and out.step() == told[-1], "what is saved is gone on with"
 
 

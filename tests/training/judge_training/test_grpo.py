@@ -17,7 +17,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.grpo import read_grpo, train_judge
-from rubricem.training.show.console import FOLDER, Event, RowsDone
+from rubricem.training.show.console import FOLDER
 from tests.support.judges import Asked, JudgeServer, by_seed, chain, pairs_file, toml
 from tests.support.rows import quiet
 from tests.support.tiny import write_tiny
@@ -112,15 +112,14 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
 async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: Path):
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def watch(event: Event) -> None:
-        if isinstance(event, RowsDone):
-            assert (event.unit, event.of) == ("round", 2)
+    def tell(line: str) -> None:
+        if line.startswith("round 1 of 2: row "):
             loop.call_soon_threadsafe(stop.set)
 
     with JudgeServer() as server:
         settings = read_grpo(written(tmp_path, server.base_url))
         with pytest.raises(RunStopped):
-            await train_judge(*settings, load_settings(), quiet, stop=stop, watch=watch)
+            await train_judge(*settings, load_settings(), tell, stop=stop)
     assert len(lines(tmp_path)) == 1
 
 

@@ -11,10 +11,8 @@ from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,
-    HeldOutJudged,
-    PlainTraining,
-    StepTaken,
-    with_event_files,
+    Progress,
+    open_progress,
 )
 from tests.support.collected import show
 from tests.support.rows import config_of, quiet, row
@@ -40,12 +38,12 @@ async def test_a_training_that_was_stopped_and_goes_on_has_every_number_once(
     class Stopped(Exception):
         pass
 
-    def stop(event: Any) -> None:
-        if getattr(event, "metrics", None) and event.number == 3:
+    def stop(line: str) -> None:
+        if line.startswith("step 3 of 4: loss"):
             raise Stopped  # step 3 is done and not saved
 
     with pytest.raises(Stopped):
-        await train(config, "sft", quiet, watch=stop)
+        await train(config, "sft", stop)
     assert TrainingFolder(config.out).step() == 2
     await train(config, "sft", quiet)
     found, kept = read(config.out / FOLDER), TrainingFolder(config.out).metrics()
@@ -62,8 +60,8 @@ def test_rounds_are_logged_by_their_number_and_askings_under_a_name_of_their_own
     (out / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     numbers = {"updates": 2, "reward/answer/mean": 0.25}
     (out / "held_out" / "002" / "numbers.json").write_text(json.dumps(numbers))
-    with with_event_files(lambda event: None, out, ("tensorboard",)) as watch:
-        watch(HeldOutJudged(3, {"reward/answer/mean": 0.5}))
+    with open_progress(quiet, out, ("tensorboard",)) as progress:
+        progress.held_out(3, {"reward/answer/mean": 0.5})
     found = read(out / FOLDER)
     assert found["loss"] == [(1, 0.5)], "what is no finite number is left out"
     assert found["held_out/reward/answer/mean"] == [(2, 0.25), (3, 0.5)]
@@ -75,7 +73,7 @@ def test_rounds_are_logged_by_their_number_and_askings_under_a_name_of_their_own
 def test_that_nothing_was_scored_is_told_with_what_it_lacks():
     told: list[str] = []
     for metrics in ({"no_criteria_share": 1.0}, {"failed_share": 1.0}):
-        PlainTraining(told.append)(HeldOutJudged(0, metrics))
+        Progress(told.append).held_out(0, metrics)
     assert [line.partition(": ")[2] for line in told] == [
         "none was scored, since no stage has criteria",
         "none was scored",
@@ -103,6 +101,6 @@ def test_an_online_tracker_gets_numbers_alone_and_ends_no_training_by_being_away
 
     monkeypatch.setitem(__import__("sys").modules, "trackio", Module)
     (tmp_path / "run.json").write_text('{"rank": 8, "model": "/home/me/w.gguf"}')
-    with with_event_files(lambda event: None, tmp_path, ("trackio",)) as watch:
-        watch(StepTaken(1, 2, {"loss": 0.5}))
+    with open_progress(quiet, tmp_path, ("trackio",)) as progress:
+        progress.step(1, 2, {"loss": 0.5})
     assert logged == [{"rank": 8}, ({"loss": 0.5}, 1), "finished"]
