@@ -123,7 +123,10 @@ class Plan:
     def shape(self) -> dict[str, Any]:
         """How much the policy is shown."""
         shown = self._recipe("rounds")["rounds"]
-        return {"short": True, **{name: shown[name] for name in ("passages", "passage_words")}}
+        return {
+            "system_prompt": "short",
+            **{name: shown[name] for name in ("passages", "passage_words")},
+        }
 
     def sft(self) -> dict[str, Any]:
         folders = {"out": str(self.keep / "sft"), "rows": [str(self.keep / "traces")]}
@@ -257,7 +260,7 @@ class Phases:
         plan, end = self.plan, asyncio.Event()
         settings = load_settings({**plan.tracing(), "base_url": teacher})
         options = CollectOptions(
-            group_size=1, step_size=1, judge="none", reflections=0, taught=True, **plan.shape()
+            group_size=1, step_size=1, judge="none", reflections=0, teacher=True, **plan.shape()
         )
 
         def tell(line: str) -> None:

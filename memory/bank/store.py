@@ -329,25 +329,21 @@ class BankStore:
             bytes=path.stat().st_size if path.exists() else 0,
         )
 
-    def snapshot(self, folder: Path) -> int:
-        """Copy the bank into a folder; returns the generation."""
+    def snapshot(self, folder: Path) -> None:
+        """Copy the bank into a folder."""
         path = folder / f".{FILE}.new"
         with writable(folder), self._change():
             folder.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
         with writable(folder), self._turn() as db:
             db.execute("VACUUM INTO ?", (str(path),))
-            with closing(tables.connect(path)) as copy:
-                generation = int(tables.value_of(copy, "generation"))
             os.replace(path, folder / FILE)
             sync(folder)
-        return generation
 
-    def restore(self, folder: Path) -> int:
-        """Go back to a snapshot, also one of a journal; returns the generation.
+    def restore(self, folder: Path) -> None:
+        """Go back to a snapshot; an empty bank takes its id.
 
-        An empty bank takes the snapshot's id. Raises SettingsError for another bank's snapshot,
-        and for a folder without a whole one.
+        Raises SettingsError for another bank's snapshot, and for a folder without a whole one.
         """
         with closing(_snapshot(folder)) as copy, self._change() as db:
             bank, generation = tables.value_of(copy, "id"), int(tables.value_of(copy, "generation"))
@@ -365,7 +361,6 @@ class BankStore:
             db.execute("DELETE FROM items WHERE id IN (SELECT id FROM removals)")
             tables.set_value(db, "generation", generation)
             tables.set_value(db, "changes", int(tables.value_of(db, "changes")) + 1)
-        return generation
 
     def _items(self, where: str, *values: object) -> list[BankItem]:
         sql = (
@@ -443,15 +438,8 @@ class BankStore:
 
 
 def _snapshot(folder: Path) -> sqlite3.Connection:
-    """The database of a snapshot, one of a journal in memory."""
     try:
-        if (folder / FILE).exists():
-            copy = tables.connect(f"{(folder / FILE).as_uri()}?mode=ro&immutable=1")
-        elif (folder / tables.JOURNAL).exists():
-            copy = tables.prepare(tables.connect(":memory:"))
-            tables.convert(folder, copy)
-        else:
-            raise ValueError("there is none")
+        copy = tables.connect(f"{(folder / FILE).as_uri()}?mode=ro&immutable=1")
         tables.value_of(copy, "generation")
         return copy
     except (sqlite3.Error, TypeError, ValueError) as error:

@@ -164,7 +164,7 @@ def insert(db: sqlite3.Connection, new: Reflection, by: str = "") -> int:
     return at
 
 
-JOURNAL, USES, ID, SNAPSHOT = "journal.jsonl", "uses.jsonl", "id", "snapshot.json"
+JOURNAL, USES, ID = "journal.jsonl", "uses.jsonl", "id"
 COMMIT = "ec15fe0e"
 _DISABLED = "A person had disabled it."
 
@@ -268,9 +268,8 @@ def convert(folder: Path, db: sqlite3.Connection) -> None:
     _read_lines(folder / JOURNAL, replay.take)
     replay.end()
     _read_lines(folder / USES, use)
-    bank = next((path for path in (folder / ID, folder / SNAPSHOT) if path.exists()), None)
-    if text := bank.read_text(encoding="utf-8").strip() if bank else "":
-        set_value(db, "id", json.loads(text)["bank"] if text.startswith("{") else text)
+    if (folder / ID).exists() and (text := (folder / ID).read_text(encoding="utf-8").strip()):
+        set_value(db, "id", text)
     db.execute("COMMIT")
 
 

@@ -240,15 +240,15 @@ async def test_an_import_that_fails_half_way_adds_nothing(bank: RubricBank):
 async def test_a_bank_goes_back_to_a_snapshot_with_its_uses(tmp_path: Path):
     bank, copy = bank_in(tmp_path), tmp_path / "copy"
     store = BankStore(bank.folder)
-    assert store.snapshot(copy) == 0
+    store.snapshot(copy)
     await put(bank, ("cache", "a"), ("heap", "b"))
     await bank.note_use("run", ["a"])
     assert len(await bank.search("cache")) == 2
-    assert store.snapshot(copy) == 2
+    store.snapshot(copy)
     await put(bank, ("cache", "c"), ("path", "d"))
     await bank.note_use("later", ["b"])
     assert ids(await bank.search("cache")) == ["c", "b", "d"]
-    assert store.restore(copy) == 2
+    store.restore(copy)
     for held in (bank, bank_in(tmp_path)):
         assert ids(await held.items()) == ["a", "b"]
         assert ids(await held.search("cache")) == ["a", "b"]
@@ -280,7 +280,7 @@ async def test_another_banks_snapshot_is_refused_and_an_empty_bank_takes_any(tmp
         BankStore(two.folder).restore(tmp_path / "copy")
     assert ids(await two.items()) == ["b"]
     for _ in range(2):
-        assert BankStore(empty.folder).restore(tmp_path / "copy") == 1
+        BankStore(empty.folder).restore(tmp_path / "copy")
         assert ids(await empty.items()) == ["a"]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import StoreError
 from tests.conftest import ROOT
 from tests.programs.killing import ran
@@ -155,15 +154,6 @@ def test_a_kill_at_any_moment_of_migrating_loses_nothing(tmp_path: Path):
     told = ran("bank_killed", "migrating", tmp_path, OLDER, seconds=PATIENCE)
     lines = told.splitlines()
     assert len(lines) > 5 and set(lines) == {"new pinned freed 6434d30c564f"}
-
-
-async def test_a_checkpoints_copy_of_ec15fe0e_is_gone_back_to(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    assert BankStore(bank.folder).restore(OLDER) == 15
-    assert ids(await bank.items()) == ["new", "pinned", "freed", "6434d30c564f"]
-    await bank.remove("new")
-    assert BankStore(bank.folder).restore(OLDER) == 15
-    assert ids(await bank.items()) == ["pinned", "freed", "6434d30c564f"]
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "uses.jsonl"])

@@ -138,8 +138,7 @@ def _options(config: CollectConfig) -> tuple[Any, Any]:
     settings = load_settings({"decoding": "free", **config.settings})
     options = CollectOptions.of(
         config,
-        taught=config.teacher,
-        scaffold=ScaffoldRule() if config.scaffold else None,  # as at a training's beginning
+        rule=ScaffoldRule() if config.scaffold else None,  # as at a training's beginning
         judging=resolve_judge("relative", config.rubric, settings.data_dir, settings.seed),
     )
     return settings, options

@@ -43,6 +43,7 @@ from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, c
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.remote import open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
+from rubricem.training.local.local_config import GroupsConfig
 
 
 @dataclass
@@ -72,42 +73,29 @@ class BankMemory:
         return await self.bank.put(learnt) if self.setup.memory == "on" else False
 
 
-PLAIN = Wanted()
 SHAPING = ("answer_format", "max_tokens", "context_tokens")
 SHOWN = ("passages", "passage_words", "system_prompt")
 """what shapes a run beside the settings that are kept with every answer"""
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectOptions:
-    group_size: int = 4
+class CollectOptions(GroupsConfig):
+    """A collecting run's options, beside its questions."""
+
+    questions: str = ""
     step_size: int = 4
-    judge: str = "stage"
-    judge_model: str | None = None
-    judge_base_url: str | None = None
-    judging: Wanted = PLAIN
-    gated: bool = False
-    support: Support = "rules"
-    reflections: int = 8
-    scaffold: ScaffoldRule | None = None
-    windows: int = 0
-    max_run_cost: float | None = None
-    taught: bool = False
-    short: bool = False
-    passages: int | None = None
-    passage_words: int | None = None
-    ray_workers: int = 0
-    """0: this process writes all rollouts"""
+    teacher: bool = False
+    judging: Wanted = Wanted()
+    rule: ScaffoldRule | None = None
+    """of the scaffold"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
     @classmethod
-    def of(cls, config: Any, **more: Any) -> "CollectOptions":
-        """What a `GroupsConfig` says of it, and more."""
-        alike = cls.__dataclass_fields__.keys() & type(config).model_fields.keys() - more.keys()
-        own = {name: getattr(config, name) for name in alike if name != "scaffold"}
-        return cls(**own, short=config.system_prompt == "short", **more)
+    def of(cls, config: GroupsConfig, **more: Any) -> "CollectOptions":
+        """What a configuration says of it, and more."""
+        alike = cls.model_fields.keys() & type(config).model_fields.keys()
+        return cls(**{**{name: getattr(config, name) for name in alike}, **more})
 
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
@@ -197,7 +185,7 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
     model = setup.model
     shown = {"passages": options.passages, "passage_words": options.passage_words}
     given: dict[str, Any] = {name: value for name, value in shown.items() if value is not None}
-    if setup.decoding is Decoding.FREE and not options.taught:
+    if setup.decoding is Decoding.FREE and not options.teacher:
         sent = settings.extra_body
         if shaped := [name for name, whole in WHOLE.items() if sent.get(name, whole) != whole]:
             raise SettingsError(
@@ -213,10 +201,11 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
             "Leave effort out of the settings.",
         )
     calls = TOOL_CALLS if settings.tool_calls is None else settings.tool_calls
+    short = options.system_prompt == "short"
     template = replace(setup.template, **given, tool_calls=calls, length=0)
     return replace(
-        setup, model=model, attempts=1, short=options.short, template=template,
-        choices={**setup.choices, **given, **({"system_prompt": "short"} if options.short else {})},
+        setup, model=model, attempts=1, short=short, template=template,
+        choices={**setup.choices, **given, **({"system_prompt": "short"} if short else {})},
     )  # fmt: skip
 
 
@@ -273,7 +262,7 @@ def _manifest(
         policy=researcher.policy.name,
         policy_version=researcher.policy.version,
         decoding=researcher.decoding,
-        teacher=researcher.policy.name if options.taught else "",
+        teacher=researcher.policy.name if options.teacher else "",
         judge=judge,
         judge_kind=identify_judge(options.judge),
         judge_options={
@@ -288,7 +277,7 @@ def _manifest(
         memory=setup.memory,
         seed=template.seed,
         tool_calls=template.tool_calls,
-        scaffold=options.scaffold,
+        scaffold=options.rule,
         settings={**setup.choices, **dict(zip(SHAPING, shaping, strict=True))},
         questions_sha256=hash_of(asked.questions),
         selection=asked.selection,

@@ -27,11 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rubricem.agent.weights.checkpoints import ADAPTER, NOTE, Checkpoint, gguf_fields
-from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
-from rubricem.training.local.local_config import retired
 from rubricem.training.show.training import LOCK, RECORD, STEPS, object_of, steps_of
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
@@ -184,55 +181,10 @@ def _seal(folder: Path) -> None:
         sync(path)
 
 
-BANK, BUFFERS = "bank", "buffers"
-
-
-@dataclass(frozen=True, slots=True)
-class SteppedBank:
-    """The rubric bank and buffers of a data directory. Blocking: call it from a worker thread.
-
-    A policy and what it learnt in words belong together, and the rubrics by which it was judged
-    evolve with it: each checkpoint contains both as of its step, and a run that continues from a
-    checkpoint restores them (RubricEM, arXiv:2605.10899, section 3.4).
-    """
-
-    data_dir: Path
-
-    def keep(self, checkpoint: Path) -> None:
-        """Copy both into a checkpoint's folder."""
-        BankStore(self.data_dir / BANK).snapshot(checkpoint / BANK)
-        BufferStore(self.data_dir / BUFFERS).copy_to(checkpoint / BUFFERS)
-
-    def go_back(self, checkpoint: Path) -> None:
-        """Restore both as of a checkpoint; one without a copy there stays as it is.
-
-        Raises SettingsError if the copy is of another bank.
-        """
-        if (checkpoint / BANK).is_dir():
-            BankStore(self.data_dir / BANK).restore(checkpoint / BANK)
-        if (checkpoint / BUFFERS).is_dir():
-            BufferStore(self.data_dir / BUFFERS).go_back_to(checkpoint / BUFFERS)
-
-
-def without_retired(held: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A run's record, of any version. Raises SettingsError if what is gone changed the run."""
-    kept: dict[str, Any] = {}
-    for name, value in held.items():
-        gone = retired().get(name.rpartition(".")[2])
-        if isinstance(value, Mapping):
-            kept[name] = without_retired(value, where)
-        elif gone is None:
-            kept[name] = value
-        elif value is not None and [value] != gone[1:]:
-            raise SettingsError(
-                f"{where} holds a training with {name} = {value!r}, which is gone: {gone[0]}.",
-                "Continue it by the version ec15fe0e of rubricem, or begin in another folder.",
-            )
-    return kept
-
-
 LAST = "last"
 KEPT = 2
+FORM = 2
+"""of a run's record, by which a run is told to be the same"""
 
 
 class TrainingFolder:
@@ -253,9 +205,14 @@ class TrainingFolder:
             yield
 
     def _claim(self, record: Mapping[str, Any]) -> None:
-        held = without_retired(self.record(), str(self.folder))
+        held, record = self.record(), {"form": FORM, **record}
         if not held:
             write_atomically(self.folder / RECORD, json.dumps(record, indent=1))
+        elif held.get("form") != FORM:
+            raise SettingsError(
+                f"{self.folder} holds a training that another version of rubricem began.",
+                "Continue it by that version, such as commit ec15fe0e, or begin in another folder.",
+            )
         elif other := [name for name in record if held.get(name) != record[name]]:
             raise SettingsError(
                 f"{self.folder} holds a training run with another {', '.join(other)}.",
@@ -285,7 +242,7 @@ class TrainingFolder:
         found = (p for p in (self.folder / "checkpoints").glob("*") if p.name.isdecimal())
         return sorted(found, key=lambda place: int(place.name))
 
-    def save(self, saved: Saved, memory: SteppedBank | None = None) -> None:
+    def save(self, saved: Saved) -> None:
         """Write a checkpoint and the lines of its steps; the two newest checkpoints are kept."""
         place = self.folder / "checkpoints" / f"{saved.note.step:06d}"
         temporary = place.with_suffix(".part")
@@ -293,8 +250,6 @@ class TrainingFolder:
             for left in place.parent.glob("*.part"):
                 shutil.rmtree(left)
             temporary.mkdir(parents=True)
-            if memory is not None:
-                memory.keep(temporary)
             write_files(temporary, saved)
             # Lines first: whoever finds the checkpoint, though no link names it yet, has them too.
             first = saved.lines[0]["step"] if saved.lines else 0

@@ -252,8 +252,8 @@ def check_table(values: Any, kind: type[Table], name: str) -> Table:
 
 
 @cache
-def retired() -> dict[str, list[Any]]:
-    """Keys that are gone: what to do instead, and what it was where nothing was set."""
+def retired() -> dict[str, str]:
+    """Keys that are gone: what to do instead."""
     return tomllib.loads(Path(__file__).with_name("retired.toml").read_text(encoding="utf-8"))
 
 
@@ -267,7 +267,7 @@ def _suggest(fault: Any, kind: type[BaseModel]) -> str:
         return ""
     name = str(fault["loc"][-1])
     if name in retired():
-        return f" (it is gone: {retired()[name][0]})"
+        return f" (it is gone: {retired()[name]})"
     if (table := _table_of(fault, kind)) is None:
         return ""
     known = (*table.model_fields, *(BESIDE if issubclass(table, EngineConfig) else ()))

@@ -28,7 +28,6 @@ from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, We
 from rubricem.training.local.checkpoints import (
     WEIGHTS,
     Saved,
-    SteppedBank,
     TrainingFolder,
     fault,
     read_trainer,
@@ -65,18 +64,13 @@ class TrainingSession:
     """One run's model, optimizer and folder. Its methods block: call them from a thread."""
 
     def __init__(
-        self, config: EngineConfig, method: Method, tell: Tell, base: Base, ranks: Ranks,
-        memory: SteppedBank | None = None,
-    ) -> None:  # fmt: skip
-        """`config` is one of `settle`. Nothing is loaded before the first step.
-
-        `memory`: what is kept with each checkpoint.
-        """
+        self, config: EngineConfig, method: Method, tell: Tell, base: Base, ranks: Ranks
+    ) -> None:
+        """`config` is one of `settle`. Nothing is loaded before the first step."""
         self.config, self.method, self.tell = config, method, tell
         self.base, self.ranks = base, ranks
         self.note = first_note(config, method, base)
         self.folder = TrainingFolder(config.out)
-        self.memory = memory
         self.done = 0
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
@@ -192,7 +186,7 @@ class TrainingSession:
                 template=self.base.gguf if self.config.adaptation == "lora" else None,
             )  # fmt: skip
             try:
-                self.folder.save(saved, self.memory)
+                self.folder.save(saved)
             except RubricemError as error:
                 wrong = error
         if (found := self.ranks.broadcast(wrong)) is not None:
@@ -232,11 +226,11 @@ def vocabulary_of(path: Path) -> str:
 @asynccontextmanager
 async def open_session(
     config: EngineConfig, method: Method, tell: Tell, weights_dir: Path | None = None,
-    record: Mapping[str, Any] | None = None, memory: SteppedBank | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TrainingSession]:  # fmt: skip
     """A session that holds its folder; `record`: what else must be the same when it goes on.
 
-    `memory` as in `TrainingSession`. Raises SettingsError for a configuration or a folder that do
+    Raises SettingsError for a configuration or a folder that do
     not fit, WeightsError for weights that cannot be had, StoreError for a folder in use.
     """
     ranks = Ranks.join()
@@ -248,7 +242,7 @@ async def open_session(
         await asyncio.to_thread(ranks.wait)
     config = await settle(config, weights_dir)
     told = tell if ranks.first else lambda line: None
-    session = TrainingSession(config, method, told, base, ranks, memory)
+    session = TrainingSession(config, method, told, base, ranks)
     note = session.note
     held = {
         **config.model_dump(mode="json", exclude=RESUMABLE), "method": method,

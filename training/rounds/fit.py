@@ -92,11 +92,9 @@ def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
     """What must be the same when the training goes on."""
     digest = hashlib.sha256()
     for row in rows:
-        # Rows that were written before they said this are the same rows.
-        later = {"tokenizer"} if row.cut_tokens else {"tokenizer", "cut_tokens"}
-        digest.update(row.model_dump_json(exclude=later).encode())
+        digest.update(row.model_dump_json().encode())
     found: dict[str, Any] = {"rows": digest.hexdigest()}
-    return found if rule is None else found | {"rule": rule.to_record()}
+    return found if rule is None else found | {"rule": rule.model_dump(mode="json")}
 
 
 def _take_steps(

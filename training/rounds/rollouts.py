@@ -205,7 +205,7 @@ class Sampled:
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
         """The collector of a round, whose checkpoint lies in the round's folder."""
         config, policy = self.config, self.folders.policy(number)
-        options = self._options(len(batch.questions), scaffold=config.scaffold_of(number))
+        options = self._options(len(batch.questions), rule=config.scaffold_of(number))
         chosen = {
             "memory": "on" if config.reflections else "off",
             "seed": round_seed(self.training.seed, number),

@@ -34,12 +34,11 @@ from rubricem.training.collect.questions import (
 )
 from rubricem.training.collect.remote import connect
 from rubricem.training.extras import in_thread
-from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.numbers import REFLECT, numbers_of, reflection_numbers, rows_numbers
 from rubricem.training.rounds.rollouts import Sampled
-from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
+from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     Metrics,
     RoundFolders,
@@ -343,9 +342,8 @@ async def run_rounds(
     folders = RoundFolders(config.out, config.out / "data")
     record = _record(rounds, rule, asked, held_out)
     purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
-    memory = SteppedBank(folders.data) if rounds.reflections else None
     async with open_updates(
-        config, folders, rounds.rounds, tell, settings.weights_dir, record, memory=memory
+        config, folders, rounds.rounds, tell, settings.weights_dir, record
     ) as updates:
         # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
@@ -381,11 +379,7 @@ def _record(
     which the configuration was run does not matter.
     """
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
-    plain = {name: RoundsConfig.model_fields[name].default for name in ADDED}
-    record: dict[str, Any] = {
-        f"rounds.{name}": None if name in plain and value == plain[name] else value
-        for name, value in claimed.items()
-    }
+    record: dict[str, Any] = {f"rounds.{name}": value for name, value in claimed.items()}
 
     def whole(named: str) -> str:
         return str(Path(named).absolute()) if Path(named).is_dir() else named
@@ -397,7 +391,7 @@ def _record(
     return record | {
         "rounds.asked": hash_of(asked.questions),
         "rounds.asked_held_out": held_out and hash_of(held_out.questions),
-        "rule": rule.to_record(),
+        "rule": rule.model_dump(mode="json"),
     }
 
 

@@ -39,8 +39,6 @@ CHANGEABLE = {
     "ray_workers",
 }  # fmt: skip
 """what may differ when the rounds of a folder go on"""
-ADDED = ("rubric", "gated", "system_prompt", "passages", "passage_words", "sampler")
-"""what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 VLLM = "vllm-lora"
 
 

@@ -26,7 +26,7 @@ from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
-from rubricem.training.local.checkpoints import SteppedBank, link_or_copy
+from rubricem.training.local.checkpoints import link_or_copy
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import Tell, TrainingSession, open_session
@@ -294,7 +294,7 @@ class RoundsEnded:
 async def open_updates(
     config: EngineConfig, folders: RoundFolders, rounds: int, tell: Tell,
     weights_dir: Path | None, record: Mapping[str, Any],
-    method: str = "ss-grpo", memory: SteppedBank | None = None,
+    method: str = "ss-grpo",
 ) -> AsyncIterator[SessionUpdates]:  # fmt: skip
     """The updates of so many rounds.
 
@@ -302,7 +302,7 @@ async def open_updates(
     torchrun the first process makes the rounds, and the others take `updates.follow()` in their
     place. Raises as `open_session` does.
     """
-    opening = open_session(config, "ss-grpo", tell, weights_dir, record, memory)
+    opening = open_session(config, "ss-grpo", tell, weights_dir, record)
     async with opening as session:
         session.note = session.note.model_copy(update={"method": method})
         updates = SessionUpdates(session, folders, rounds)

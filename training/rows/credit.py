@@ -120,11 +120,6 @@ class RowRule(Value):
     pooled: bool = False
     """every stage gets the return of the first"""
 
-    def to_record(self) -> dict[str, Any]:
-        """As a training folder stores it, with what earlier versions left a choice of."""
-        found = {**self.model_dump(mode="json"), "scaled": True, "ratio": "unscaffolded"}
-        return found if self.pooled else {n: v for n, v in found.items() if n != "pooled"}
-
     def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
         """The advantages of a group, and whether their returns are known, each (n, K)."""
         returns = self.dependence.group_returns(judged)

@@ -35,6 +35,7 @@ from rubricem.judge.build import (
 )
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore
@@ -53,7 +54,6 @@ from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule
 from rubricem.training.collect.setup import supported_judge
-from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import JudgedConfig, check_table
 from rubricem.training.rows.credit import SS_GRPO, RowRule, reflection_advantages
 from rubricem.training.verl.plugin import ADVANTAGES, REFLECTIONS, Told
@@ -199,7 +199,7 @@ class RolloutGroups:
     async def keep(self, step: int, folder: Path) -> None:
         """Copy rubrics and bank into a checkpoint of a step, with everything that it taught."""
         await self._put(step + 1)
-        await asyncio.to_thread(SteppedBank(self._folder).keep, folder / KEPT)
+        await asyncio.to_thread(keep, self._folder, folder / KEPT)
 
     async def _pin(self, step: int) -> int:
         await self._put(step)
@@ -299,6 +299,26 @@ class RolloutGroups:
         return _listed(reflection_advantages(marked))
 
 
+BANK, BUFFERS = "bank", "buffers"
+
+
+def keep(data: Path, checkpoint: Path) -> None:
+    """Copy the bank and the rubrics of a data directory into a checkpoint's folder.
+
+    A policy and what it learnt in words belong together (RubricEM, arXiv:2605.10899, section 3.4).
+    """
+    BankStore(data / BANK).snapshot(checkpoint / BANK)
+    BufferStore(data / BUFFERS).copy_to(checkpoint / BUFFERS)
+
+
+def go_back(data: Path, checkpoint: Path) -> None:
+    """Restore both as of a checkpoint. Raises SettingsError if the copy is of another bank."""
+    if (checkpoint / BANK).is_dir():
+        BankStore(data / BANK).restore(checkpoint / BANK)
+    if (checkpoint / BUFFERS).is_dir():
+        BufferStore(data / BUFFERS).go_back_to(checkpoint / BUFFERS)
+
+
 def _listed(values: Iterable[float]) -> str:
     return ",".join(f"{value:.6f}" for value in values)
 
@@ -316,7 +336,7 @@ class GroupsActor(RolloutGroups):
         setup = await asyncio.to_thread(setup_of, settings)
         stores = setup.stores
         if checkpoint is not None:
-            await asyncio.to_thread(SteppedBank(stores.data_dir).go_back, checkpoint / KEPT)
+            await asyncio.to_thread(go_back, stores.data_dir, checkpoint / KEPT)
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
         wanted = await asyncio.to_thread(options.judge_options, settings)

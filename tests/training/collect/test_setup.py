@@ -143,7 +143,7 @@ async def test_sampling_under_which_ratios_would_not_hold_is_refused(
     with pytest.raises(SettingsError, match=f"extra_body sets {next(iter(extra_body))},") as raised:
         shape(setup, CollectOptions(), settings)
     assert "settings.extra_body={}" in raised.value.remedy
-    shape(setup, CollectOptions(taught=True), settings)
+    shape(setup, CollectOptions(teacher=True), settings)
 
 
 def by_script(body: dict[str, Any], number: int) -> Scripted:

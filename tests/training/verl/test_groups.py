@@ -17,7 +17,6 @@ from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, ReflectionCandidate, RubricBuffer, Stage
 from rubricem.training.collect.questions import Question
-from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.rows.forms import write_verl, write_windows
 from rubricem.training.verl.groups import (
     KEPT,
@@ -25,6 +24,7 @@ from rubricem.training.verl.groups import (
     GroupOptions,
     Member,
     RolloutGroups,
+    go_back,
     group_options,
 )
 from rubricem.training.verl.plugin import ADVANTAGES, REFLECTIONS
@@ -216,7 +216,7 @@ async def test_a_checkpoint_holds_rubrics_and_bank_with_all_that_its_step_taught
     await found.keep(2, tmp_path / "global_step_2")
     bank = bank_in(data)
     assert len(await bank.items()) == 2
-    SteppedBank(data).go_back(checkpoint / KEPT)
+    go_back(data, checkpoint / KEPT)
     assert [item.reflection.question for item in await bank_in(data).items()] == ["question 0"]
     assert BufferStore(data / "buffers").load("question 1").version == 0
 
