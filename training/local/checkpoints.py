@@ -29,7 +29,7 @@ from torch import Tensor
 from rubricem.agent.weights.checkpoints import ADAPTER, NOTE, Checkpoint, gguf_fields
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
-from rubricem.training.show.training import LOCK, RECORD, STEPS, object_of, steps_of
+from rubricem.training.show.training import LOCK, RECORD, STEPS, object_of, objects_of
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
@@ -224,7 +224,7 @@ class TrainingFolder:
         return object_of(self.folder / RECORD)
 
     def metrics(self) -> list[dict[str, Any]]:
-        return steps_of(self.folder)
+        return objects_of(self.folder / STEPS)
 
     def step(self) -> int:
         """The number of finished and saved steps."""

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,10 +18,9 @@ from rubricem.agent.serve.desk import Desk
 from rubricem.agent.serve.requests import missing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import in_use
-from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import JOURNAL, RunDirectory
 from rubricem.training.show.collected import groups_so_far, run_numbers
-from rubricem.training.show.training import LOCK, RECORD, STEPS, steps_of, training_record
+from rubricem.training.show.training import LOCK, RECORD, STEPS, read_numbers
 
 Kind = Literal["collected", "trained"]
 Numbers = dict[str, Any]
@@ -66,10 +64,6 @@ def _find(kind: Kind, root: Path) -> Iterator[Path]:
         below[:] = [] if deep else sorted(n for n in below if n[0] != "." and n not in _OTHERS)
 
 
-def _rounds_of(path: Path) -> list[Path]:
-    return [below for below in sorted(path.glob("rounds/*/")) if _is("collected", below)]
-
-
 async def roots_of(desk: Desk) -> Sequence[Path]:
     """The data directory, and additional folders."""
     return (desk.settings.data_dir, *desk.results)
@@ -97,8 +91,7 @@ def _serve(kind: Kind, summarise: Show, read: Show) -> None:
                 f"There is no {kind} run {name[:80]!r}.",
                 "Name a folder with it when the server is started: rubricem serve --results FOLDER",
             )
-        found: Numbers = finite({"name": name, **read(path)})
-        return found | {"running": in_use(path / _HELD[kind])}
+        return {"name": name, **read(path), "running": in_use(path / _HELD[kind])}
 
 
 @lru_cache(maxsize=32)
@@ -116,27 +109,8 @@ def _read_collected(path: Path) -> Numbers:
 
 
 def _read_trained(path: Path) -> Numbers:
-    rounds = _rounds_of(path)
-    record = training_record(path)
-    return {
-        **_facts(record),
-        "record": record,
-        "steps": steps_of(path),
-        "rounds": [{"round": n, **_or_problem(_read_round, p)} for n, p in enumerate(rounds)],
-    }
-
-
-def _read_round(path: Path) -> Numbers:
-    numbers = _numbers_of(path, RunDirectory(path).finished_steps())
-    scores = [step["scores"] for step in numbers["steps"]]
-    return {"rollouts": numbers["rollouts"], "scores": scores[0] if scores else {}}
-
-
-def finite(value: Any) -> Any:
-    """The value with None for numbers that are not finite, which JSON cannot express."""
-    return with_leaves(
-        value, lambda held: None if isinstance(held, float) and not isfinite(held) else held
-    )
+    numbers = read_numbers(path)
+    return {**_facts(numbers.record), **numbers.as_json()}
 
 
 def _summarise_collected(path: Path) -> Numbers:
@@ -151,8 +125,8 @@ def _summarise_collected(path: Path) -> Numbers:
 
 
 def _summarise_trained(path: Path) -> Numbers:
-    rounds = len(_rounds_of(path))
-    return {**_facts(training_record(path)), "steps": len(steps_of(path)), "rounds": rounds}
+    numbers = read_numbers(path)
+    return {**_facts(numbers.record), f"{numbers.unit}s": len(numbers.steps)}
 
 
 def _facts(record: Numbers) -> Numbers:

@@ -23,16 +23,6 @@ Numbered = list[tuple[int, dict[str, Any]]]
 Metrics = Mapping[str, Any]
 
 
-def training_record(folder: Path) -> dict[str, Any]:
-    """The run's settings, without its machine's paths; {} if it has not begun."""
-    found: dict[str, Any] = with_leaves(object_of(folder / RECORD), _shorten_path)
-    return found
-
-
-def steps_of(folder: Path) -> list[dict[str, Any]]:
-    return objects_of(folder / STEPS)
-
-
 def object_of(path: Path) -> dict[str, Any]:
     """A file's one JSON object; {} if there is no file, StoreError if it is damaged."""
     return value_in(path, dict[str, Any], what=f"{path.parent.name}/{path.name}") or {}
@@ -56,6 +46,7 @@ class KeptNumbers:
     """One training's numbers, in order."""
 
     record: dict[str, Any] = field(default_factory=dict)
+    """its settings, without its machine's paths; {} if it has not begun"""
     unit: str = "step"
     """what `steps` counts: `step`, or `round`"""
     steps: Numbered = field(default_factory=list)
@@ -77,7 +68,7 @@ class KeptNumbers:
         return {
             "record": self.record,
             "unit": self.unit,
-            "steps": [finite(metrics) for _, metrics in self.steps],
+            "steps": [{**finite(metrics), "step": n} for n, metrics in self.steps],
             "held_out": [finite(metrics) for _, metrics in self.held_out],
             "pairs": [metrics for _, metrics in self.pairs],
         }
@@ -90,7 +81,7 @@ def read_numbers(folder: Path) -> KeptNumbers:
     judged = sorted((folder / HELD_OUT).glob("[0-9]*.json"))
     lines = objects_of(folder / (ROUNDS if unit == "round" else STEPS))
     return KeptNumbers(
-        record=training_record(folder),
+        record=with_leaves(object_of(folder / RECORD), _shorten_path),
         unit=unit,
         steps=[(int(line.get(unit, place)), line) for place, line in enumerate(lines, start=1)],
         held_out=[(int(path.parent.name), object_of(path)) for path in asked],

@@ -259,7 +259,7 @@ function groupCell({ question, scores, rollouts, failed, finished }) {
 const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 
 /** Every number that a training run wrote for its steps, the most telling first. */
-function trained({ steps, rounds, running, ...rest }) {
+function trained({ steps, unit, running, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
   const names = [
     ...new Set(
@@ -272,7 +272,7 @@ function trained({ steps, rounds, running, ...rest }) {
   const facts = Object.entries(rest).filter(
     ([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== ""
   );
-  if (!steps.length && !rounds.length) {
+  if (!steps.length) {
     return [
       el("dl", { class: "facts" }, state({ running })),
       empty(t("No step was finished"), t("The curves begin with the first finished step.")),
@@ -283,7 +283,7 @@ function trained({ steps, rounds, running, ...rest }) {
       "dl",
       { class: "facts" },
       state({ running }),
-      fact(t("Steps"), number(steps.length)),
+      fact(unit === "round" ? t("Rounds") : t("Steps"), number(steps.length)),
       facts.map(
         ([key, value]) => fact(
           capital(key),
@@ -291,25 +291,15 @@ function trained({ steps, rounds, running, ...rest }) {
         )
       ),
     ),
-    roundChart(rounds),
     charts(names.map(
-      (name) => chart(metric(name), metric(name), [over(steps, metric(name), (step) => step[name])])
+      (name) => chart(
+        metric(name),
+        metric(name),
+        [over(steps, metric(name), (step) => step[name])],
+        { x: unit },
+      )
     )),
   ];
 }
 
 const metric = (name) => (name === "kl" ? t("KL divergence") : capital(name));
-
-/** How the rollouts collected between the updates scored. */
-function roundChart(rounds) {
-  const scores = (stage) => ({
-    name: capital(stage),
-    points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]),
-  });
-  return rounds.length > 0 && charts(chart(
-    t("Score of each stage, by round"),
-    t("mean score"),
-    STAGES.map(scores),
-    { x: "round", low: 0, high: 1 },
-  ));
-}

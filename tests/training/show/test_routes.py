@@ -81,14 +81,13 @@ async def test_a_training_is_told_step_by_step_without_paths_or_nan(
     train(tmp_path / "data" / "trained")
     run = await got(client, "trained/trained")
     assert run["steps"] == [
-        {"step": 0, "loss": 0.5, "grad_norm": None},
+        {"step": 0, "loss": 0.5},
         {"step": 1, "loss": 0.25, "grad_norm": 1.5},
     ]
     assert (run["method"], run["model"], run["record"]["bank"]) == ("ss-grpo", "w.gguf", "b")
-    assert run["rounds"] == [] and "/home/me" not in json.dumps(run)
+    assert run["unit"] == "step" and "/home/me" not in json.dumps(run)
     assert (await got(client, "trained"))["trained"] == [
-        {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "rounds": 0,
-         "running": False}
+        {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "running": False}
     ]  # fmt: skip
 
 
