@@ -155,11 +155,8 @@ class TrainingJob:
                 continue
             tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _list_dropped(found)))))
             every += found
-            rows: Sequence[Any] = found.rows
-            if len(config.rows) > 1:  # groups of several runs are called alike
-                rows = [r.model_copy(update={"group": f"{number}:{r.group}"}) for r in rows]
             files.append(config.out / "rows" / f"{number}.jsonl")
-            write_rows(files[-1], rows)
+            write_rows(files[-1], found.rows)
         if not every.rows and all(RunDirectory(path).exists for path in config.rows):
             why = _list_dropped(every) or "no step is finished, or none has a rollout"
             raise SettingsError(

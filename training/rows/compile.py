@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -274,7 +274,6 @@ async def imitation_row(
     tokeniser: Renders,
     stricter: Collection[Rule] = (),
     system: str | None = None,
-    vocabulary: str = "",
 ) -> TrainRow | str:
     """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it.
 
@@ -283,11 +282,11 @@ async def imitation_row(
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
-    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser, vocabulary)
+    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser)
 
 
 async def shown_row(
-    name: str, version: str, shown: Demonstration, tokeniser: Renders, vocabulary: str = ""
+    name: str, version: str, shown: Demonstration, tokeniser: Renders
 ) -> TrainRow | str:
     """The row of what is imitated under this name."""
     ids = list(
@@ -313,7 +312,7 @@ async def shown_row(
         stages += stages[-1:] * len(end)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(name, version, ids, prompt, mask, stages, vocabulary)
+    return TrainRow.imitation(name, version, ids, prompt, mask, stages)
 
 
 async def _stages(
@@ -346,82 +345,51 @@ class JudgedGroup:
 
 
 def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
-    """The groups of the finished steps, in order, one in memory at a time.
+    """The groups of the finished steps, in order, the rollouts of one in memory at a time.
 
     Raises StoreError where they do not fit the trajectories and judgements.
     """
-    read, known = run.trajectories(), dict[str, Trajectory]()
-    judgements = run.judgements()
-    judgement = next(judgements, None)
+    read, judged = run.trajectories(), {one.trajectory_id: one for one in run.judgements()}
     for record in run.groups():
-        for name in record.trajectories:
-            while name not in known:
-                if (trajectory := next(read, None)) is None:
-                    raise StoreError(
-                        f"{run.folder / 'trajectories.jsonl'} lacks the trajectory {name} of a "
-                        "group.",
-                        ALTERED,
-                    )
-                known[trajectory.id] = trajectory
-        judged: dict[str, Judgement] = {}  # in the order of the groups; some may have none
-        while judgement is not None and judgement.trajectory_id in record.trajectories:
-            judged[judgement.trajectory_id] = judgement
-            judgement = next(judgements, None)
-        given = tuple(judged.get(name) for name in record.trajectories)
-        yield JudgedGroup(record, record.group(known), given)
-        for name in record.trajectories:
-            known.pop(name, None)
-    if judgement is not None:
-        raise StoreError(
-            f"{run.folder / 'judgements.jsonl'} judges {judgement.trajectory_id} out of its "
-            "group's place.",
-            ALTERED,
-        )
-
-
-async def _imitated(
-    run: RunDirectory,
-    tokeniser: Renders | None,
-    stricter: Collection[Rule],
-    left_out: Mapping[str, str],
-    vocabulary: str,
-) -> Results:
-    manifest = run.manifest()
-    system, version = free_prompt(manifest), manifest.policy_version
-    for trace in run.trajectories():
-        if trace.id in left_out:
-            yield left_out[trace.id]
-        elif tokeniser is None:
-            yield NO_MODEL
-        else:
-            yield await imitation_row(trace, tokeniser, stricter, system, vocabulary)
-    for name, one in accepted_reflections(run):
-        if tokeniser is not None:
-            yield await shown_row(name, version, reflection_shown(one), tokeniser, vocabulary)
+        members = {one.id: one for one in islice(read, len(record.trajectories))}
+        if lacking := [name for name in record.trajectories if name not in members]:
+            path = run.folder / "trajectories.jsonl"
+            raise StoreError(f"{path} lacks the trajectory {lacking[0]} of a group.", ALTERED)
+        given = tuple(judged.pop(name, None) for name in record.trajectories)
+        yield JudgedGroup(record, record.group(members), given)
+    if judged:
+        path = run.folder / "judgements.jsonl"
+        raise StoreError(f"{path} judges {next(iter(judged))}, which is in no group.", ALTERED)
 
 
 async def each_row(
     run: RunDirectory, tokeniser: Renders | None = None, rule: RowRule = SS_GRPO,
     stricter: Collection[Rule] = (), imitate: bool = False,
-    left_out: Mapping[str, str] = NOTHING_LEFT_OUT, vocabulary: str = "",
+    left_out: Mapping[str, str] = NOTHING_LEFT_OUT,
 ) -> Results:  # fmt: skip
     """The rows of the finished steps, one group in memory at a time.
 
     `imitate`: the accepted rollouts are imitated, whoever wrote them, and the reflections that were
-    accepted; `stricter` is for these, `left_out` has why some trajectories are not, and
-    `vocabulary` is the hash of the tokeniser's.
+    accepted; `stricter` is for these, and `left_out` has why some trajectories are not.
     """
     manifest = run.manifest()
+    version = manifest.policy_version
     if imitate or manifest.imitated:
-        async for row in _imitated(run, tokeniser, stricter, left_out, vocabulary):
-            yield row
+        for trace in run.trajectories():
+            if tokeniser is None or trace.id in left_out:
+                yield left_out.get(trace.id, NO_MODEL)
+            else:
+                yield await imitation_row(trace, tokeniser, stricter, free_prompt(manifest))
+        for name, one in accepted_reflections(run):
+            if tokeniser is not None:
+                yield await shown_row(name, version, reflection_shown(one), tokeniser)
         return
     for judged in judged_groups(run):
         judgements = [judgement for judgement in judged.judgements if judgement]
         for found in policy_rows(judged.rollouts, judgements, rule, name=judged.record.id).each():
             yield found
     for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
-        for found in reflection_rows([*written], policy_version=manifest.policy_version).each():
+        for found in reflection_rows([*written], policy_version=version).each():
             yield found
 
 
@@ -440,15 +408,20 @@ def conversations_in(path: Path) -> list[ExportedConversation]:
     return [value_of(line, ExportedConversation, ALTERED, str(path)) for line in lines]
 
 
-async def conversation_row(
-    one: ExportedConversation, tokeniser: Renders, vocabulary: str
-) -> TrainRow | str:
+async def conversation_row(one: ExportedConversation, tokeniser: Renders) -> TrainRow | str:
     """The row of a conversation, whose reflections are one turn."""
     system, user, *said = one.messages
     parts = _turns((message.content, message.role == OWN) for message in said)
     shown = Demonstration(system.content, user.content, tuple(parts))
     name = one.trajectory if one.kind == "run" else one.id
-    return await shown_row(name, one.policy_version, shown, tokeniser, vocabulary)
+    return await shown_row(name, one.policy_version, shown, tokeniser)
+
+
+def _encoded(found: TrainRow | str, vocabulary: str) -> TrainRow | str:
+    """What is imitated is of the vocabulary of this hash."""
+    if isinstance(found, str) or found.objective != "sft":
+        return found
+    return found.model_copy(update={"tokenizer": vocabulary})
 
 
 async def compile_rows(
@@ -459,7 +432,7 @@ async def compile_rows(
     if imitate and (talks := conversations_in(path)):
         async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
             return separate_rows(
-                [await conversation_row(one, tokeniser, vocabulary) for one in talks]
+                [_encoded(await conversation_row(one, tokeniser), vocabulary) for one in talks]
             )
     if not (run := RunDirectory(path)).exists:
         return None
@@ -478,8 +451,8 @@ async def each_encoded(
     named = model or kept.get("model") or DEFAULT_MODEL
     opening = open_tokeniser(named, weights_dir) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):
-        async for found in each_row(run, tokeniser, rule, stricter, imitate, left_out, vocabulary):
-            yield found
+        async for found in each_row(run, tokeniser, rule, stricter, imitate, left_out):
+            yield _encoded(found, vocabulary)
 
 
 @asynccontextmanager

@@ -326,7 +326,6 @@ def _policy_row(
         return NO_IDS
     if not tokens.sampled or trajectory.decoding is not Decoding.FREE:
         return NO_RATIO
-    scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
     stages = [s if own else -1 for s, own in zip(tokens.stages, tokens.written, strict=True)]
     mask = [int(s >= 0 and known[s]) for s in stages]
     if not any(mask):
@@ -335,7 +334,7 @@ def _policy_row(
     return _row_of(
         tokens, mask, values, id=f"{trajectory.id}:policy", group=group, trajectory=trajectory.id,
         objective="policy", policy_version=trajectory.policy_version,
-        scaffolded_prompt=scaffolded, recompute_logprobs=bool(scaffolded),
+        recompute_logprobs=shown is not trajectory,
     )  # fmt: skip
 
 

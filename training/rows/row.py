@@ -43,11 +43,9 @@ class TrainRow(Versioned):
     """by what all its tokens' advantages, or their imitation, are multiplied"""
     ratio_allowed: bool = True
     """False: retokenised or forced, so no policy-gradient ratio may be formed of it"""
-    scaffolded_prompt: tuple[int, ...] = ()
-    """the prompt that the tokens were sampled under, where a scaffold stood in it: the row's own
-    prompt is the one without. The behaviour log-probabilities hold under this one"""
     recompute_logprobs: bool = False
-    """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
+    """True: the tokens, with their log-probabilities, were sampled under a prompt with a scaffold;
+    those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
     cut_tokens: int = Field(default=0, ge=0)
     """of its end, which was longer than is trained"""
     across_prompts: Literal[False] = False
@@ -59,7 +57,7 @@ class TrainRow(Versioned):
     @classmethod
     def imitation(
         cls, of: str, policy_version: str, ids: Sequence[int], prompt_tokens: int,
-        loss_mask: Sequence[int], stages: Sequence[int], tokenizer: str = "",
+        loss_mask: Sequence[int], stages: Sequence[int],
     ) -> Self:  # fmt: skip
         """What is imitated of the trajectory or pair `of`; no ratio may ever be formed of it."""
         return cls(
@@ -67,7 +65,6 @@ class TrainRow(Versioned):
             policy_version=policy_version, ids=tuple(ids), prompt_tokens=prompt_tokens,
             loss_mask=tuple(loss_mask), advantages=tuple(map(float, loss_mask)),
             behaviour_logprobs=(0.0,) * len(ids), stages=tuple(stages), ratio_allowed=False,
-            tokenizer=tokenizer,
         )  # fmt: skip
 
     @classmethod
@@ -112,8 +109,6 @@ class TrainRow(Versioned):
             raise ValueError(f"row {self.id} trains its first token, which nothing predicts")
         if any(self.loss_mask[: self.prompt_tokens]) or self.prompt_tokens > len(self.ids):
             raise ValueError(f"row {self.id} trains its prompt, or is shorter than that")
-        if self.scaffolded_prompt and not self.recompute_logprobs:
-            raise ValueError(f"row {self.id} takes log-probabilities of another prompt for its own")
         return self
 
 

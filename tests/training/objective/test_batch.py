@@ -39,7 +39,7 @@ def test_shorter_row_is_padded_on_the_right() -> None:
 
 
 def test_only_behaviour_of_these_very_ids_is_called_sampled() -> None:
-    shown = SHORT.model_copy(update={"scaffolded_prompt": (1,), "recompute_logprobs": True})
+    shown = SHORT.model_copy(update={"recompute_logprobs": True})
     batch = Batch.collate([LONG, shown])
     assert batch.sampled.tolist() == [[False, True, False, True], [False] * 4]
 

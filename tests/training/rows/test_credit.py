@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from rubricem.judge.stage import score_unread
 from rubricem.memory.errors import SettingsError
@@ -223,20 +222,17 @@ class Characters:
         return tuple(map(ord, text))
 
 
-def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_with():
+def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without():
     scaffold = ScaffoldedPrompt(text="!", shown=1, bare_ids=(7, 8, 9))
     shown = rollout("one", scaffold=scaffold, system="s!")
     row, other = policy_rows(
         group(shown, TWO), [judgement(shown, [1.0] * 4), judgement(TWO, [0.0] * 4)], IDENTITY
     ).rows
     assert row.ids == (7, 8, 9, ord("a"), ord("b"), 3, ord("c"), ord("d"))
-    assert (row.prompt_tokens, row.scaffolded_prompt, row.recompute_logprobs) == (3, (1, 2), True)
+    assert (row.prompt_tokens, row.recompute_logprobs) == (3, True)
     assert row.loss_mask == (0, 0, 0, 1, 1, 0, 1, 1)
     np.testing.assert_allclose(row.behaviour_logprobs[3:5], (-0.97, -0.98))
-    unshown = (other.prompt_tokens, other.scaffolded_prompt, other.recompute_logprobs)
-    assert unshown == (2, (), False)
-    with pytest.raises(ValidationError, match="of another prompt for its own"):
-        TrainRow(**{**row.model_dump(), "recompute_logprobs": False})
+    assert (other.prompt_tokens, other.recompute_logprobs) == (2, False)
 
 
 NAN = float("nan")

@@ -118,7 +118,7 @@ def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
     [
         ("trajectories", '"id":"two"', '"id":"owt"', "lacks the trajectory two"),
         ("judgements", '"trajectory_id":"two"', '"trajectory_id":"owt"',
-         "judges owt out of its group's place"),
+         "judges owt, which is in no group"),
     ],
 )  # fmt: skip
 def test_what_does_not_belong_to_a_groups_place_is_told(
