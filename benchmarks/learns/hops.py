@@ -123,10 +123,7 @@ class Plan:
     def shape(self) -> dict[str, Any]:
         """How much the policy is shown."""
         shown = self._recipe("rounds")["rounds"]
-        return {
-            "system_prompt": "short",
-            **{name: shown[name] for name in ("passages", "passage_words")},
-        }
+        return {n: shown[n] for n in ("system_prompt", "passages", "passage_words")}
 
     def sft(self) -> dict[str, Any]:
         folders = {"out": str(self.keep / "sft"), "rows": [str(self.keep / "traces")]}
