@@ -43,7 +43,6 @@ from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, c
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.remote import open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
-from rubricem.training.local.local_config import GroupsConfig
 
 
 @dataclass
@@ -73,28 +72,41 @@ class BankMemory:
         return await self.bank.put(learnt) if self.setup.memory == "on" else False
 
 
+PLAIN = Wanted()
 SHAPING = ("answer_format", "max_tokens", "context_tokens")
 SHOWN = ("passages", "passage_words", "system_prompt")
 """what shapes a run beside the settings that are kept with every answer"""
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
-class CollectOptions(GroupsConfig):
-    """A collecting run's options, beside its questions."""
-
-    questions: str = ""
+@dataclass(frozen=True, slots=True)
+class CollectOptions:
+    group_size: int = 4
     step_size: int = 4
-    teacher: bool = False
-    judging: Wanted = Wanted()
+    judge: str = "stage"
+    judge_model: str | None = None
+    judge_base_url: str | None = None
+    judging: Wanted = PLAIN
+    gated: bool = False
+    support: Support = "rules"
+    reflections: int = 8
     rule: ScaffoldRule | None = None
     """of the scaffold"""
+    windows: int = 0
+    max_run_cost: float | None = None
+    teacher: bool = False
+    system_prompt: str = "full"
+    passages: int | None = None
+    passage_words: int | None = None
+    ray_workers: int = 0
+    """0: this process writes all rollouts"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
     @classmethod
-    def of(cls, config: GroupsConfig, **more: Any) -> "CollectOptions":
-        """What a configuration says of it, and more."""
-        alike = cls.model_fields.keys() & type(config).model_fields.keys()
+    def of(cls, config: Any, **more: Any) -> "CollectOptions":
+        """What a `GroupsConfig` says of it, and more."""
+        alike = cls.__dataclass_fields__.keys() & type(config).model_fields.keys()
         return cls(**{**{name: getattr(config, name) for name in alike}, **more})
 
 
