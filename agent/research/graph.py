@@ -365,8 +365,11 @@ async def _open_page(run: Run, wanted: str) -> Found:
             rows = {passage: row for row, passage in enumerate(passages)}
             near = sorted(near, key=rows.__getitem__)
             shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
-            cut = f"These {len(shown)} parts of the page are nearest to the question."
-            note = cut if len(shown) < len(passages) else ""
+            note = "These parts of the page are nearest to the question."
+            note = note if len(shown) < len(passages) else ""
+            best = nearest(passages, sought, run.ask.question, 1)
+            above = [i for i, s in run.sources.items() if not unshown(best, {s.location: [s.text]})]
+            note += f" The nearest of all stands above: {', '.join(above)}." * bool(above)
         else:
             first = _behind(source, passages) if number is None else number - 1
             shown, last = read_on(passages, first, run.passage_words)
@@ -447,7 +450,7 @@ def _permit(run: Run, name: str) -> tuple[str, str]:
     address = normal(name)
     if address and address in known:
         return address, ""
-    return "", "Only a page that a search returned, or that the question names, can be opened."
+    return "", "Only a page that a search returned, or whose address was given, can be opened."
 
 
 async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:

@@ -180,15 +180,17 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
     pages = Pages(acme="|".join(parts))
     run = await browsed(
         tmp_path,
-        turns(opening("S1 2023")),
+        [plan(), opening("S1 2023"), opening("S1 million dollars"), answer()],
         [result("https://acme.test/")],
         pages,
         passage_words=12,
     )
-    shown = tool_texts(run)[1]
-    assert "These 4 parts of the page are nearest to the question." in shown
+    shown, again = tool_texts(run)[1:]
+    assert "These parts of the page are nearest to the question." in shown
     assert shown.index("page seven") < shown.index("12.5 million")
-    assert {"part 8", "part 22"} <= {source.place for source in run.sources[1:]}
+    ids = {source.place: source.id for source in run.sources[1:]}
+    assert {"part 8", "part 22"} <= {*ids}
+    assert f"The nearest of all stands above: {ids['part 22']}." in again and FACT not in again
 
 
 @pytest.mark.parametrize(
