@@ -326,7 +326,7 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
     """Whether the first full row is no header: its numbers stand above their like.
 
     Three that ascend are names of columns, and so are years above other numbers. `Name:` beside its
-    value names no column, nor does a sentence above sentences.
+    value names no column, nor does a sentence above sentences, nor a number beside one text.
     """
     if row[0].endswith(":") and below and below[0][0].endswith(":"):
         return True
@@ -335,6 +335,8 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
         if like and 2 * sum(map(_is_prose, like)) >= len(like):
             return True
     kinds = {n: kind for n, cell in enumerate(row[:_JUDGED]) if (kind := _kind(cell))}
+    if len(row) == 2 and kinds == {0: "text", 1: "number"}:  # a term with its value
+        return True
     told = {n: kind for n, kind in kinds.items() if kind != "text"}
     if not told or any(_kinds(below, n) - {kind, *_LIKE[kind]} for n, kind in told.items()):
         return False

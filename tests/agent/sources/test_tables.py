@@ -43,6 +43,8 @@ def told(rows: list[Row], headers: int | None = None) -> str:
         ([["load", "10", "20", "30"], ["rotor", "1", "4", "2"]],
          "load: rotor | 10: 1 | 20: 4 | 30: 2"),
         ([["Name:", "Ada"], ["Born:", "1815"]], "Name: Ada\nBorn: 1815"),
+        ([["Power", "900 W"], ["Colour", "red"], ["Weight", "3 kg"]],
+         "Power | 900 W\nColour | red\nWeight | 3 kg"),
         (
             [["part", "hours"], ["seal", "300"], [], ["Spares"], ["ring", "7"], [], ["", "by Bo"]],
             "part: seal | hours: 300\nSpares\npart: ring | hours: 7\nby Bo",
