@@ -1,6 +1,6 @@
 """Does the reward see what a run is worth? Groups with a planted fault, and runs without any.
 
-    python -m benchmarks.judged [--full | --base-url URL --model NAME] [--sets SET ...] [--groups N]
+    python -m benchmarks.judged [--base-url URL] [--model NAME] [--sets SET ...] [--groups N]
 
 40 groups of four runs on 20 subjects of our own (`benchmarks/data/judged`): three sound runs, and
 one with a fault of one of six kinds. A stage judge bound by support scores them, as in collecting.
@@ -11,9 +11,9 @@ and that the parts work together, not how well a model uses them. `Reader` doubt
 passages share, so free words defeat it; `Understanding` knows what the sentences mean. `Credulous`
 gives full points: what it sees, support alone has seen. Sound runs tell how often code is wrong.
 
-With `--base-url`, or `--full` on the embedded model, a real one judges the first groups of each
-set, as in collecting; nothing else is measured then. It is not told which run is faulty, and the
-place of that one differs. `--keep` keeps its replies, so that a run that was ended goes on.
+A model that is named judges the first groups of each set, as in collecting; nothing else is
+measured then. It is not told which run is faulty, and the place of that one differs. `--keep` keeps
+its replies, so that a run that was ended goes on.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.report import Value, emit, sized_parser
+from benchmarks.report import Value, emit
 from rubricem.agent.learning.scoring import (
     Support,
     bound_by_support,
@@ -458,8 +458,8 @@ def emit_model(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    full = "the embedded 1.5B judges, 3 groups of each set if not told otherwise"
-    parser = sized_parser(__doc__, "scripts judge (the default)", full)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="scripts judge (the default)")
     parser.add_argument("--base-url", help="a server whose model judges")
     parser.add_argument("--model", help="its model, or the embedded one")
     parser.add_argument("--sets", nargs="+", choices=SETS.values(), default=[*SETS.values()])
@@ -467,8 +467,6 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for the model's replies")
     parser.add_argument("--out", type=Path, help="where to write what a model said (JSON)")
     arguments = parser.parse_args()
-    if arguments.full:
-        arguments.model, arguments.groups = arguments.model or "1.5b", arguments.groups or 3
     if arguments.base_url or arguments.model:
         emit_model(arguments)
         return

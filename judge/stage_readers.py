@@ -244,9 +244,14 @@ class ChatProposer:
         return Proposed(proposal.criteria(persistent=persistent, known=known), usage)
 
 
+POINTS = {"absent": 0, "partly there": 1, "fully there": 2}
+"""as the prompt words them"""
+Points = Annotated[float, number_of(2), BeforeValidator(lambda s: POINTS.get(str(s).lower(), s))]
+
+
 class GivenVerdict(Numbered):
     justification: str = Field(min_length=1)
-    points: Annotated[float, number_of(2)] = Field(ge=0, le=2, json_schema_extra=WHOLE)
+    points: Points = Field(ge=0, le=2, json_schema_extra=WHOLE)
 
 
 class ChatScorer:

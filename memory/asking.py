@@ -259,7 +259,9 @@ class Bill:
 
 
 SAME = (
-    frozenset(["justification", "explanation", "reason", "reasoning", "rationale", "evidence"]),
+    frozenset(
+        ["justification", "explanation", "reason", "reasoning", "rationale", "evidence", "analysis"]
+    ),
     frozenset(["number", "id", "index", "criterion", "item", "trajectoryid", "attempt", "review"]),
     frozenset(["points", "score", "weight", "rating", "grade", "verdict"]),
     frozenset(["criteriamet", "criterionmet", "met", "holds", "verdict"]),

@@ -111,6 +111,7 @@ TWO_ONE_NONE = [
     dumped({"verdicts": rows("reasoning", "id")}),
     dumped({"verdicts": rows("evidence", "criterion")}),
     dumped({"verdicts": rows("rationale", "index")}),
+    dumped({"verdicts": rows("analysis", points=("fully there", "Partly there", "absent"))}),
     dumped({"verdicts": rows(points=("2", "1", "0"))}),
     dumped({"verdicts": rows(points=("2/2", "1/2", "0/2"))}),
     dumped({"verdicts": rows(points=(2.0, 1.0, 0.0))}),
