@@ -46,6 +46,7 @@ from rubricem.memory.text import one_line, pluralise
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 _OFF = ["reference", "html_block", "html_inline", "entity", "code"]
@@ -89,8 +90,21 @@ def grammar() -> "MarkdownIt":
         allow_labels=False, allow_space=False, allow_digits=False, double_inline=True,
     ).use(texmath_plugin, delimiters="brackets")  # fmt: skip
     markdown.validateLink = lambda url: web_address(url) is not None  # type: ignore[method-assign]
+    markdown.inline.ruler.before("emphasis", "name", _keep_name)
     markdown.core.ruler.push("answer", _settle)
     return markdown
+
+
+_NAME = re.compile(r"__(?:[a-z0-9_]+|[A-Z0-9_]+)__")
+
+
+def _keep_name(state: "StateInline", silent: bool) -> bool:
+    """A name of code such as `__init__` is no strong emphasis, and keeps its underscores."""
+    if (name := _NAME.match(state.src, state.pos)) is None:
+        return False
+    state.pending += "" if silent else name[0]
+    state.pos = name.end()
+    return True
 
 
 def _settle(state: "StateCore") -> None:

@@ -29,6 +29,7 @@ DEEP = "{" * 900
         ("So $x < 2$.", '<span class="maths"><code class="within">x &lt; 2</code></span>.'),
         ("\\[\nx\n\\]", '<div class="maths"><code class="alone">x</code></div>'),
         ("So $x$\ufdd00\ufdd1.", '<code class="within">x</code></span>\ufdd00\ufdd1.'),
+        ("A().__init__(), __FILE__, __So__", "A().__init__(), __FILE__, <strong>So</strong>"),
         (f"{SCRIPT} &amp; R&D", "<p>&lt;script&gt;alert(1)&lt;/script&gt; &amp;amp; R&amp;D</p>"),
     ],
 )  # fmt: skip
@@ -52,7 +53,9 @@ def test_a_formula_is_mathml_or_stays_as_it_was_written(formula: str, html: str)
     assert html in made and "script" not in made and "javascript" not in made
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "[](" * 4000, "$" * 4000, "\\(" * 4000, "|" * 9000])
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "[](" * 4000, "$" * 4000, "\\(" * 4000, "|" * 9000, "__a" * 9000]
+)
 def test_hostile_markdown_takes_no_time_and_is_cleaned(text: str):
     began = time.process_time()
     made = html_of(text, as_mathml)
