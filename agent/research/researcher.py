@@ -286,6 +286,7 @@ class Researcher:
                     return ended
             if why := run.outlet.refusal(question, services(tool)):
                 raise SourceError(why)
+            run.spending.live()
             return await below.ask(ask, thread, listener, stop)
 
         return answer

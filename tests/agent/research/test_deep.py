@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -321,10 +322,19 @@ async def test_a_stop_gives_a_report_of_what_the_parts_had_found(tmp_path: Path)
     assert "kilograms" in cited_answer(run).text()
     parts = [RunStore(tmp_path).load(part.thread).usage for part in run.investigations]
     assert run.usage.calls == 1 + sum(usage.calls for usage in parts), "what was cut off is paid"
-    with scripted(nothing_else) as server:
+
+    def slow(who: str, said: str, turns: int) -> Reply | None:
+        time.sleep(1.5 * (who == "part"))
+        return None
+
+    with scripted(slow) as server:
         async with leading(server, tmp_path) as researcher:
             whole = await researcher.ask(Ask(QUESTION, effort=Effort.DEEP, length=4000), "t")
     assert whole.status is Status.FINISHED and "## Bela" in cited_answer(whole).text()
+    kept = (tmp_path / "runs" / "t" / "journal.jsonl").read_text().splitlines()
+    replies = [json.loads(line)["reply"] for line in kept]
+    planned, *heard = (each["at"] for each in replies if "text" in each or "passages" in each)
+    assert heard[0] > planned + 1.5, "the time of the parts counts after a resume, too"
 
 
 async def resumed(folder: Path) -> tuple[Trajectory, Steering, ScriptedServer]:
