@@ -13,7 +13,9 @@ rubric.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -22,7 +24,7 @@ from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.record.conversations import quote_conversation, with_conversation
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.deep.parts import asked_in, split_by_kind
-from rubricem.agent.research.evidence import reply_of, unshown
+from rubricem.agent.research.evidence import SOURCE_ID, reply_of, unshown
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import joined, page, services, widened
@@ -532,8 +534,8 @@ async def _line_of(run: Run, name: str, asked: str, tokens: int) -> str:
     return next((line.strip() for line in lines if line.strip()), "")
 
 
-QUOTED = 5
-"""at most so many passages are quoted, in the order in which they were found"""
+QUOTED = 8
+"""at most so many passages are quoted: those that the policy named last, then some of each query"""
 QUOTE_CHARACTERS = 400
 
 
@@ -547,19 +549,20 @@ async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
     run.reason = cut.reason or reason_of(cut.by, run.spending.budgets)
     document = parse(run.text)
     if not answer_text(document):
-        await _quote(run)
+        await _quote(run, SOURCE_ID.findall(document.last("state_evaluation")))
     elif not (answer := [b for b in document.blocks if b.tag == "answer"][-1]).closed:
         within = "</cite>" if answer.children and not answer.children[-1].closed else ""
         await run.prompt(Stage.ANSWER, f"{within}\n\n(The answer breaks off here.)\n</answer>\n")
 
 
-async def _quote(run: Run) -> None:
-    """In place of an answer, write each source's sentence that is nearest to the question."""
-    found = run.evidence.own[:QUOTED]
+async def _quote(run: Run, named: Sequence[str]) -> None:
+    """In place of an answer, write the sentence of sources that is nearest to what was sought."""
+    ranks = defaultdict[str, "count[int]"](count)
+    found = sorted(run.evidence.own, key=lambda s: (s.id not in named, next(ranks[s.query])))
     said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
     await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
-    for source in found:
-        text = closest_sentence(run.ask.question, source.text) or source.text or source.title
+    for source in found[:QUOTED]:
+        text = closest_sentence(source.query, source.text) or source.text or source.title
         quote = neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
         await run.prompt(Stage.ANSWER, f'\n- <cite id="{source.id}">{quote}</cite>')
     await run.prompt(Stage.ANSWER, "\n</answer>\n")

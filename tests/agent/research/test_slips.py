@@ -282,3 +282,24 @@ async def test_a_mark_is_one_in_any_form(mark: str, tmp_path: Path):
     run = await ran(tmp_path, [FIRST, LAST.partition("<answer>")[0] + text])
     assert cited_answer(run).text() == "It is an unbounded cache [1]."
     assert run.sources[0].id == "S1" and cited_answer(run).dropped == 0
+
+
+class About(FixedSearch):
+    """Passages that say what was sought, behind an aside."""
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        said = f"In short, an aside on size.\n\nThis tells of {query}"
+        return [Passage("T", f"{query} {n}", "p", f"{said} {n}.") for n in range(limit)]
+
+
+async def test_a_run_that_is_cut_quotes_what_it_named_and_then_some_of_every_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rubricem.agent.research.graph.QUOTED", 3)
+    more = search("bees").replace("Size is open.", "Settled by S3.")
+    with ScriptedServer([plan("ants"), more, Fault(401)]) as server:
+        run = await asked(server.base_url, tmp_path, source=About())
+    quoted = [line for line in cited_answer(run).text().splitlines() if line.startswith("- ")]
+    assert [line[2:].partition(" [")[0].rstrip(".") for line in quoted] == [
+        "This tells of ants 2", "This tells of ants 0", "This tells of bees 0",
+    ]  # fmt: skip
