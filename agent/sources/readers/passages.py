@@ -21,8 +21,10 @@ _SENTENCE_END = re.compile(
     r"[.!?]\s+(?=[\"'(A-Z0-9`*\u00c0-\u00de\u0391-\u03a9\u0401-\u042f])"
     r"|[\u061f\u06d4\u0964.!]\s+(?=[\u0590-\u1fff])|[\u3002\uff01\uff1f]"
 )
-_LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}| \| ", re.MULTILINE)
-"""Lists, tables, code and fields, whose line breaks matter."""
+_LAID_OUT = re.compile(
+    r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}|\S {3,}\S| \| ", re.MULTILINE
+)
+"""Lists, tables, code, columns and fields, whose line breaks matter."""
 
 
 _SHARE_OF_HEAD = 1 / 5

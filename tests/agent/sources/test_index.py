@@ -161,6 +161,14 @@ def test_what_heads_a_passage_does_not_end_the_one_before(head: str, moved: bool
     assert split_passages(f"{LONG}\n\n{head}\n\n{LONG}", 25) == cut
 
 
+def test_columns_that_are_aligned_stay_in_their_lines() -> None:
+    listed = "\n".join(
+        f".{name_of(n):12}  Tells about {name_of(n + 99)} and more" for n in range(9)
+    )
+    pieces = split_passages(listed, 20)
+    assert len(pieces) > 1 and "\n".join(pieces) == listed
+
+
 def test_what_is_announced_stays_with_its_announcement() -> None:
     said = f"{LONG} Say this:\n\nSET a;"
     assert split_passages(f"{said}\n\n{LONG}", 25) == [said, LONG]
