@@ -11,10 +11,13 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from rubricem.agent.reports.changes import FILE, Delivered, ReportChange
+from rubricem.agent.reports.page import page as exported
 from rubricem.memory.runs import RunStore
 from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
+from tests.agent.reports.runs import CITED
 from tests.support import pages
+from tests.support.values import trajectory
 from tests.support.waiting import PATIENCE
 
 HOSTILE = f"What does the hostile page say? {' '.join(pages.PAYLOADS)}"
@@ -173,6 +176,17 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
         expect(article.locator(".c-k")).to_have_text("return")
         expect(article.get_by_role("listitem")).to_have_text("\u2611 Size told")
         assert not faults(page)
+
+
+@pytest.mark.parametrize(("columns", "wide"), [(3, False), (9, True)])
+def test_a_table_of_few_columns_is_as_wide_as_the_text(browser: Browser, columns: int, wide: bool):
+    row = "|" + "A cell that tells in many words what it has to tell. |" * columns
+    written = exported(trajectory(f"{CITED}\n\n{row}\n{'|---' * columns}|\n{row}\n"))
+    with browser.new_context(viewport={"width": 1000, "height": 700}) as fresh:
+        page = fresh.new_page()
+        page.set_content(written)
+        table = page.get_by_role("region", name="Table")
+        assert table.evaluate("it => it.scrollWidth > it.clientWidth") is wide
 
 
 @pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
