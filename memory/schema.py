@@ -435,7 +435,6 @@ class Trajectory(Versioned):
     """ids of the bank items that the run was given"""
     recollections: tuple[Recollection, ...] = ()
     """the same items, in the same order"""
-    """the plan that code followed, in forced decoding"""
     investigations: tuple[Investigation, ...] = ()
     """of deep research, in the order in which they were asked for"""
     scaffold: ScaffoldedPrompt | None = None
@@ -678,8 +677,6 @@ class GroupJudgement(Value):
     """of proposing criteria only; that of scoring is in each judgement"""
     version_before: int | None = None
     """of the rubrics that the judge was given; None if the caller did not note it"""
-    seconds: float | None = None
-    """that judging took; None if the caller did not note it"""
 
 
 StopPredicate = Callable[[str], int | None]

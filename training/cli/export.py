@@ -11,7 +11,7 @@ import click
 
 from rubricem.agent.cli.options import one_of
 
-FORMS = ("rows", "sft", "trl", "pairs", "verl")
+FORMS = ("rows", "sft", "trl", "pairs")
 
 
 @click.command()
@@ -20,8 +20,7 @@ FORMS = ("rows", "sft", "trl", "pairs", "verl")
     "--to",
     "form",
     kinds=FORMS,
-    said="Training rows, accepted conversations, those in ids for TRL, preference pairs, or "
-    "questions for verl.",
+    said="Training rows, accepted conversations, those in ids for TRL, or preference pairs.",
 )
 @click.option("-o", "--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
 @one_of(

@@ -9,7 +9,6 @@ Rollouts start only when a place is free, and a finished one is held in memory o
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -303,11 +302,9 @@ class Collector:
     ) -> GroupJudgement:
         part = self.run.judgement_part(record.id)
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
-        began = time.monotonic()
         with call_scope(part), asking_through(self.gate.ask_rubric):
             judged = await judge.judge(runs, buffer, record.step)
-        noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
-        judged = judged.model_copy(update=noted)
+        judged = judged.model_copy(update={"version_before": buffer.version})
         await self._keep_part(record.step, part, judged)
         lacking = f"; no new criteria: {judged.unproposed}" if judged.unproposed else ""
         self.tell(f"{record.id}: judged, {_describe_means(judged)}{lacking}")

@@ -53,7 +53,6 @@ class Selection(Value):
     """not asked, by a limit; runs of earlier versions also had filters"""
     duplicates: int
     held_out: int
-    filters: tuple[str, ...] = ()
     held_out_share: float = 0.0
 
     def sentence(self) -> str:

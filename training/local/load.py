@@ -426,8 +426,6 @@ def _check_output(model: Any) -> None:
 
 def _checkpoint_activations(model: Any) -> None:
     """Recompute each block's activations in the backward pass instead of keeping them."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     if not model.supports_gradient_checkpointing:
         raise SettingsError(
             f"a {model.config.model_type} model cannot compute its activations again.",
@@ -435,9 +433,7 @@ def _checkpoint_activations(model: Any) -> None:
         )
     old = model.gradient_checkpointing_enable  # the name before transformers 5.20
     getattr(model, "activation_checkpointing_enable", old)({"use_reentrant": False})
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True  # only a block that trains is checkpointed
+    model.train()  # only what trains is checkpointed; it has no dropout
 
 
 def decoder_blocks(model: nn.Module) -> Sequence[nn.Module]:

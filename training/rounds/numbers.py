@@ -1,7 +1,7 @@
 """The metrics of a round: rewards, spread, advantages, lengths, form, staleness and time.
 
 They cover the judge's scores by stage, what it left unscored and its cost, and the form of the
-rollouts. All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean
+rollouts. All are floats under flat names: `reward/answer/mean`, `seconds/train`. A mean
 is over existing values; a name without any value is left out, so a missing score is never 0. Scores
 and shares are in [0, 1], lengths in tokens, times in seconds.
 """

@@ -52,41 +52,21 @@ from rubricem.training.rounds.update import (
 from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
 
 
-@dataclass
 class Milestones:
-    """The milestones that a round of so many groups has passed, and the time each part took."""
+    """The milestones that a round of so many groups has passed."""
 
-    groups: int
-    rolled: asyncio.Event = field(default_factory=asyncio.Event)
-    judged: asyncio.Event = field(default_factory=asyncio.Event)
-    kept: asyncio.Event = field(default_factory=asyncio.Event)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """by part; after a kill, counted from the restart"""
-
-    def __post_init__(self) -> None:
-        self._reached = Counter[Milestone]()
-        self._last: float | None = None
-
-    def begin(self) -> None:
-        self._last = monotonic()
+    def __init__(self, groups: int) -> None:
+        self._groups, self._reached = groups, Counter[Milestone]()
+        self.rolled, self.judged, self.kept = (asyncio.Event() for _ in range(3))
 
     def reach(self, milestone: Milestone) -> None:
         self._reached[milestone] += 1
-        if self._reached[milestone] == self.groups:
-            rolled = milestone == "rolled"
-            self._pass("rollout" if rolled else "judge", self.rolled if rolled else self.judged)
+        if self._reached[milestone] == self._groups:
+            (self.rolled if milestone == "rolled" else self.judged).set()
 
     def all_kept(self) -> None:
         """Pass all milestones; also for a round that was kept before a restart."""
-        self._pass("reflect", self.kept)
-        self.rolled.set()
-        self.judged.set()
-
-    def _pass(self, part: str, event: asyncio.Event) -> None:
-        if not event.is_set():
-            now = monotonic()
-            if self._last is not None:
-                self.seconds[part], self._last = now - self._last, now
+        for event in (self.rolled, self.judged, self.kept):
             event.set()
 
 
@@ -185,7 +165,6 @@ class Rounds:
         at, run = self._at[number], self.folders.round(number)
         if run.part(0, KEPT, StepMemory) is None:
             await self._its_turn(number)
-            at.begin()
             async with self.open_round(number, self.curriculum.batch(number)) as collector:
                 await self._collect_round(number, collector)
         await asyncio.to_thread(self.folders.release_policy, number)
@@ -257,16 +236,12 @@ class Rounds:
         with self._await_at_stop():
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
-            # Rollouts and judgements are this round's, reflections the previous round's.
-            earlier = self._at[number - 1].seconds if number - 1 in self._at else {}
-            timed = {**self._at[number].seconds, "reflect": earlier.get("reflect")}
             metrics = {
                 "round": float(number + 1),
                 **both_updates(reflected, trained),
                 **await asyncio.to_thread(numbers_of, groups, self.rule),
                 **reflection_numbers(before),
                 **rows_numbers(rollouts, reflections),
-                **{f"seconds/{part}": took for part, took in timed.items() if took is not None},
                 "seconds/wait": waited,
                 "seconds/train": monotonic() - began - waited,
             }

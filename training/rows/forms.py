@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Trajectory, Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.collect.questions import Curriculum, Question
+from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.rows.compile import (
     NO_MODEL,
     ChatMessage,
@@ -120,76 +120,65 @@ AGENT = "rubricem"
 """verl's name of this project's data and agent loop (training/verl/launch/agent_loop.yaml)"""
 
 
-def write_verl(path: Path, questions: Iterable[Question], *, held_out: bool = False) -> int:
-    """Write questions as verl's RLHFDataset reads them; returns how many there are."""
-    told = {"held_out": True} if held_out else {}
-    return _write_verl(path, (_verl_row(n, q, **told) for n, q in enumerate(questions)))
+def write_verl(
+    path: Path, questions: Sequence[Question], *, size: int = 0, windows: int = 0,
+    held_out: bool = False,
+) -> int:  # fmt: skip
+    """Write questions as verl's RLHFDataset reads them; returns how many rows there are.
 
-
-def write_windows(path: Path, questions: Sequence[Question], size: int, windows: int) -> int:
-    """Write them in the order of a curriculum whose steps have `size`, one pass of it.
-
-    verl has to read them unshuffled, `size` in a batch. Raises SettingsError where the questions
-    make no whole batches: verl fills a short one from the next.
+    `windows`: in the order of a curriculum whose steps have `size`, one pass of it. verl has to
+    read them unshuffled, `size` in a batch. Raises SettingsError where the questions make no whole
+    batches: verl fills a short one from the next.
     """
-    if size < 1 or not questions or len(questions) % size:
-        raise SettingsError(
-            f"{len(questions)} questions make no whole batches of {size}.",
-            "Give --batch as data.train_batch_size has it, and a multiple of it of questions.",
-        )
-    curriculum = Curriculum(questions, size, windows)
-    batches = [curriculum.batch(step) for step in range(curriculum.steps)]
-    if any(len(batch.questions) != size for batch in batches):
-        raise SettingsError(
-            "A question stands twice among those of one batch.", "Leave the second one out."
-        )
+    pyarrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
+    batches = [QuestionBatch(tuple(questions))]
+    if windows:
+        if size < 1 or not questions or len(questions) % size:
+            raise SettingsError(
+                f"{len(questions)} questions make no whole batches of {size}.",
+                "Give --batch as data.train_batch_size has it, and a multiple of it of questions.",
+            )
+        curriculum = Curriculum(questions, size, windows)
+        batches = [curriculum.batch(step) for step in range(curriculum.steps)]
+        if any(len(batch.questions) != size for batch in batches):
+            raise SettingsError(
+                "A question stands twice among those of one batch.", "Leave the second one out."
+            )
     # By their words, since two questions of a file may have one id.
     places = {question.question: number for number, question in enumerate(questions)}
-    return _write_verl(
-        path,
-        (
-            _verl_row(places[question.question], question, fresh=batch.fresh)
-            for batch in batches
-            for question in batch.questions
-        ),
-    )
-
-
-def _verl_row(number: int, question: Question, **told: bool) -> dict[str, Any]:
-    return {
-        "prompt": [{"role": "user", "content": question.question}],
-        "data_source": AGENT,
-        "agent_name": AGENT,
-        "reward_model": {"style": "model", "ground_truth": ""},
-        "extra_info": {
-            "index": number,
-            "id": question.id,
-            # What the policy is not shown is a text, since verl's own columns have one type each.
-            "asked": question.model_dump_json(exclude_defaults=True),
-            **told,
-        },
-    }
-
-
-def _write_verl(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    pyarrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
-    listed = list(rows)
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": question.question}],
+            "data_source": AGENT,
+            "agent_name": AGENT,
+            "reward_model": {"style": "model", "ground_truth": ""},
+            "extra_info": {
+                "index": places[question.question],
+                "id": question.id,
+                # What the policy is not shown is a text, since verl's columns have one type each.
+                "asked": question.model_dump_json(exclude_defaults=True),
+                "held_out": held_out,
+                "fresh": batch.fresh,
+            },
+        }
+        for batch in batches
+        for question in batch.questions
+    ]
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
             whole = Path(place) / path.name
-            parquet.write_table(pyarrow.Table.from_pylist(listed), whole)
+            parquet.write_table(pyarrow.Table.from_pylist(rows), whole)
             os.replace(whole, path)
-    return len(listed)
+    return len(rows)
 
 
-Form = Literal["rows", "sft", "trl", "pairs", "verl"]
+Form = Literal["rows", "sft", "trl", "pairs"]
 NAMES: dict[Form, str] = {
     "rows": "rows.jsonl",
     "sft": "sft.jsonl",
     "trl": "trl.jsonl",
     "pairs": "pairs.jsonl",
-    "verl": "verl.parquet",
 }
 UNJUDGED, NOT_BEST = "it has no return", "another of its group has a higher return"
 LOW, DOUBTED = "its return is below --min-return", "its support is below --min-support"
@@ -284,9 +273,7 @@ async def export_run(
     """
     run, path = RunDirectory(folder), out or folder / NAMES[form]
     system, rule = free_prompt(run.manifest()), row_rule(options.credit)
-    if form == "verl":
-        told = [f"{write_verl(path, run.questions())} questions"]
-    elif form == "sft":
+    if form == "sft":
         told = _write_values(path, conversations(run, options, rule, system), "conversations")
     elif form == "pairs":
         pairs = (preference_pair(group, rule) for group in judged_groups(run))

@@ -18,7 +18,7 @@ from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.questions import select_questions
-from rubricem.training.rows.forms import write_verl, write_windows
+from rubricem.training.rows.forms import write_verl
 from rubricem.training.rows.sequences import FolderTokeniser
 
 PIECE = 128
@@ -151,10 +151,9 @@ def write_questions() -> None:
     told = parser.parse_args()
     try:
         found = select_questions(told.questions).questions
-        if told.windows:
-            count = write_windows(told.target, found, told.batch, told.windows)
-        else:
-            count = write_verl(told.target, found, held_out=told.held_out)
+        count = write_verl(
+            told.target, found, size=told.batch, windows=told.windows, held_out=told.held_out
+        )
     except SettingsError as error:
         parser.exit(2, f"error: {error}\n{error.remedy}\n")
     print(f"{count} questions: {told.target}")

@@ -95,14 +95,6 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     ):
         done = export(opened.run.folder, "--to", "sft", *flags, "--out", str(out))
         assert f"{kept})" in done.stdout and why in done.stdout, done.stdout
-    assert export(opened.run.folder, "--to", "verl").exit_code == 0
-    datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
-    path = str(opened.run.folder / "verl.parquet")
-    asked = list(datasets.Dataset.from_parquet(path, cache_dir=str(tmp_path / "cache")))
-    assert [one["prompt"][0]["content"] for one in asked] == [
-        question.question for question in opened.run.questions()
-    ]
-    assert {"data_source", "reward_model", "extra_info"} <= asked[0].keys()
 
 
 def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):

@@ -17,7 +17,7 @@ from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, ReflectionCandidate, RubricBuffer, Stage
 from rubricem.training.collect.questions import Question
-from rubricem.training.rows.forms import write_verl, write_windows
+from rubricem.training.rows.forms import write_verl
 from rubricem.training.verl.groups import (
     KEPT,
     EndedRollout,
@@ -258,19 +258,19 @@ def test_windows_are_the_order_of_the_rows_and_each_says_whether_it_comes_again(
     pytest.importorskip("pyarrow")
     questions = [Question(id=f"q{n}", question=f"What is {n}?") for n in range(6)]
     path = tmp_path / "windows.parquet"
-    assert write_windows(path, questions, 2, 2) == 12
+    assert write_verl(path, questions, size=2, windows=2) == 12
     rows = asked(path)
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5]
     assert [row["fresh"] for row in rows] == [True] * 4 + [False] * 4 + [True] * 2 + [False] * 2
     alike = [question.model_copy(update={"id": "1"}) for question in questions]
-    assert write_windows(path, alike, 2, 2) == 12
+    assert write_verl(path, alike, size=2, windows=2) == 12
     told = ({k: v for k, v in row.items() if k not in ("id", "asked")} for row in rows)
     left = [{k: v for k, v in row.items() if k not in ("id", "asked")} for row in asked(path)]
     assert left == [*told], "an id may stand twice in a file"
     with pytest.raises(SettingsError, match="6 questions make no whole batches of 4"):
-        write_windows(path, questions, 4, 2)
+        write_verl(path, questions, size=4, windows=2)
     with pytest.raises(SettingsError, match="twice"):
-        write_windows(path, [*questions[:3], questions[2]], 2, 2)
+        write_verl(path, [*questions[:3], questions[2]], size=2, windows=2)
     write_verl(path, questions, held_out=True)
     assert all(row["held_out"] for row in asked(path))
 
