@@ -22,6 +22,7 @@ from pydantic import model_validator
 from rubricem.agent.models.policy import call_scope, end_of_turn
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
+from rubricem.agent.transcript.events import Tell
 from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.pairwise import CHAIN_TOKENS, Side, verdict_end, verdict_of, without_tags
@@ -47,12 +48,10 @@ from rubricem.training.local.local_config import (
     check_config,
     read_toml,
 )
-from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 from rubricem.training.rows.compile import write_rows
 from rubricem.training.rows.credit import Compiled, separate_rows
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.training import RECORD
 
 TRACE_TOKENS = 4096
@@ -278,7 +277,6 @@ async def _rows(
                 return f"too long for the student: {error}"
             ids = (*prefix, *await student.encode(trace.text), *end)
             mask = [int(place >= len(prefix)) for place in range(len(ids))]
-            stages = [NO_STAGE] * len(ids)
-            return TrainRow.imitation(trace.pair, trace.teacher, ids, len(prefix), mask, stages)
+            return TrainRow.imitation(trace.pair, trace.teacher, ids, len(prefix), mask)
 
         return separate_rows([await row(trace) for trace in traces])

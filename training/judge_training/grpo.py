@@ -26,6 +26,7 @@ from rubricem.agent.models.opening import in_tokens
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
+from rubricem.agent.transcript.events import Tell
 from rubricem.judge.base import fit_messages, outcome
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.report import PairReport
@@ -54,7 +55,6 @@ from rubricem.training.local.local_config import (
     check_sampled,
     read_toml,
 )
-from rubricem.training.local.session import Tell
 from rubricem.training.rounds.rollouts import refresh_server
 from rubricem.training.rounds.update import (
     Metrics,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from rubricem.agent.transcript.events import Tell
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
 from rubricem.judge.evaluation.run import is_swapped
 from rubricem.judge.pairwise import Side, chain_messages
@@ -24,7 +25,6 @@ from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
 from rubricem.training.collect.gate import Meter, Purse, RunGate
 from rubricem.training.local.local_config import check_table
-from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 
 LIMIT = "max_run_cost under [distil]"

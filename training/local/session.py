@@ -13,7 +13,7 @@ import asyncio
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import cached_property
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from rubricem.agent.transcript.events import Tell
 from rubricem.agent.weights.catalogue import lookup
 from rubricem.agent.weights.checkpoints import NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, WeightsError, boundary
@@ -51,7 +52,6 @@ from rubricem.training.rows.sequences import gguf_vocabulary, read_tokeniser
 from rubricem.training.show.console import Progress, open_progress
 from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
-Tell = Callable[[str], None]
 RESUMABLE = {
     "out", "parallel", "gradient_checkpointing", "save_every", "micro_batch",
     "start_adapter", "judge", "trackers",
@@ -95,12 +95,6 @@ class TrainingSession:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
                 learner.restore(read_trainer(self.folder.newest))
         return learner
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest row that is trained."""
-        assert self.config.max_row_tokens is not None, "it is settled"
-        return self.config.max_row_tokens
 
     @cached_property
     def vocabulary(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import read
@@ -23,7 +24,7 @@ from rubricem.training.collect.gate import RunStopped
 from rubricem.training.extras import in_thread
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
-from rubricem.training.local.session import Tell, TrainingSession, open_session, settle
+from rubricem.training.local.session import TrainingSession, open_session, settle
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import (
     NO_RATIO,

@@ -137,10 +137,6 @@ def _judging_costs(groups: Sequence[RoundGroup]) -> Numbers:
     }
 
 
-REFLECT = "reflect_"
-"""before the name of a number that is of the reflections' update alone"""
-
-
 def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     runs = [trajectory for one in groups for trajectory in one.group.trajectories]
     failed = sum(len(one.group.failures) for one in groups)

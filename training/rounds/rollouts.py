@@ -15,7 +15,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from rubricem.agent.models.opening import OpenPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
+from rubricem.agent.transcript.events import Tell
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError
@@ -60,7 +61,6 @@ ROWS_OF_A_GPU = 256
 """rollouts that it writes side by side: a pass of the 0.5B takes hardly longer than with 16"""
 SERVED = "served"
 """the folder in a training's with the checkpoints that a server reads, by their versions"""
-Tell = Callable[[str], None]
 
 
 async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -> str:

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from rubricem.agent.settings import Settings
+from rubricem.agent.transcript.events import Tell
 from rubricem.training.collect.collector import Collector, Milestone
 from rubricem.training.collect.directory import StepMemory, hash_of
 from rubricem.training.collect.gate import Purse, RunStopped
@@ -35,12 +36,10 @@ from rubricem.training.collect.questions import (
 from rubricem.training.collect.remote import connect
 from rubricem.training.extras import in_thread
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.session import Tell
-from rubricem.training.rounds.numbers import REFLECT, numbers_of, reflection_numbers, rows_numbers
+from rubricem.training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
 from rubricem.training.rounds.rollouts import Sampled
 from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
-    Metrics,
     RoundFolders,
     RoundGroup,
     RoundRows,
@@ -238,7 +237,8 @@ class Rounds:
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             metrics = {
                 "round": float(number + 1),
-                **both_updates(reflected, trained),
+                **reflected,
+                **trained,
                 **await asyncio.to_thread(numbers_of, groups, self.rule),
                 **reflection_numbers(before),
                 **rows_numbers(rollouts, reflections),
@@ -274,19 +274,6 @@ class Rounds:
         lag = changes(updates) - changes(max(number - self.config.ahead, 0))
         kept = trainable(found.rows, self.max_row_tokens) + Compiled(dropped=found.dropped)
         return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
-
-
-def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
-    """The metrics of the update on rollouts, with those of the update on reflections beside them.
-
-    If one of the two had no rows, the metrics of the other alone.
-    """
-    if not reflected or not trained:
-        return reflected or trained
-    beside = reflected.keys() & {"grad_norm", "tokens", "seconds"}
-    told = {f"{REFLECT}{name}": reflected[name] for name in beside}
-    own = {name: value for name, value in reflected.items() if name.startswith(REFLECT)}
-    return {**trained, **told, **own}
 
 
 async def _wait_idly(idle: asyncio.Event, before: asyncio.Event) -> None:

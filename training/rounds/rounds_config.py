@@ -7,13 +7,14 @@ so that a run that is resumed or inspected finds what it was trained on. Instead
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
@@ -112,7 +113,6 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
     )
 
 
-Tell = Callable[[str], None]
 CREDIT, RULES = "credit", "rules"
 
 

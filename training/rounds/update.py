@@ -20,6 +20,7 @@ from time import time
 from typing import Any
 
 from rubricem.agent.learning.reflect import Reflected
+from rubricem.agent.transcript.events import Tell
 from rubricem.agent.weights.checkpoints import NOTE, note_of
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.runs import writable, write_atomically
@@ -29,7 +30,7 @@ from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_nam
 from rubricem.training.local.checkpoints import link_or_copy
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import EngineConfig, rate_at
-from rubricem.training.local.session import Tell, TrainingSession, open_session
+from rubricem.training.local.session import TrainingSession, open_session
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.training import SAVED_AT
@@ -207,7 +208,7 @@ class SessionUpdates:
     @property
     def longest(self) -> int:
         """Tokens of the longest row that is trained."""
-        return self._session.longest
+        return self._session.config.max_row_tokens or 0  # it is settled
 
     def changes(self, rounds: int) -> int:
         """How many of the first so many rounds, all done, have changed the weights."""

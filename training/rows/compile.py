@@ -33,7 +33,6 @@ from rubricem.agent.transcript.scaffold import (
     find_violation,
     is_sent_back,
     parse,
-    stage_spans,
     template,
     tool_error,
     turn_faults,
@@ -49,7 +48,6 @@ from rubricem.memory.schema import (
     Judgement,
     Message,
     ReflectionCandidate,
-    Stage,
     Status,
     Trajectory,
     TrajectoryGroup,
@@ -67,8 +65,6 @@ from rubricem.training.rows.credit import (
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import (
-    NO_STAGE,
-    STAGES,
     gguf_vocabulary,
     is_folder,
     read_tokeniser,
@@ -293,40 +289,21 @@ async def shown_row(
         await tokeniser.render([Message("system", shown.system), Message("user", shown.user)])
     )
     prompt, end = len(ids), await end_of_turn(tokeniser)
-    mask, stages = [0] * prompt, [NO_STAGE] * prompt
-    spans, at = stage_spans("".join(turn.content for turn in shown.turns)), 0
+    mask = [0] * prompt
     for turn in shown.turns:
         if turn.role == OWN:
             written = await tokeniser.encode(turn.content)
-            stages += await _stages(turn.content, at, spans, len(written), tokeniser)
             mask += [1] * len(written)
         else:  # begun by the end of the turn before
             written = await response_ids(tokeniser, turn.content)
-            stages += stages[-1:] * len(written)
             mask += [1] * len(end) + [0] * (len(written) - len(end))
         ids += written
-        at += len(turn.content)
     if shown.turns and shown.turns[-1].role == OWN:
         ids += end
         mask += [1] * len(end)
-        stages += stages[-1:] * len(end)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(name, version, ids, prompt, mask, stages)
-
-
-async def _stages(
-    text: str, at: int, spans: Mapping[Stage, tuple[int, int]], count: int, tokeniser: Renders
-) -> list[int]:
-    """The stage of each of `count` tokens of a text that stands behind `at` characters.
-
-    At a boundary it labels a metric alone.
-    """
-    found: list[int] = []
-    for stage, end in ((stage, end - at) for stage, (_, end) in spans.items() if end > at):
-        before = count if end >= len(text) else len(await tokeniser.encode(text[:end]))
-        found += [STAGES.index(stage)] * (min(before, count) - len(found))
-    return found + (found[-1:] or [NO_STAGE]) * (count - len(found))
+    return TrainRow.imitation(name, version, ids, prompt, mask)
 
 
 NO_MODEL = "the model to train, in whose ids it is written, is not named"

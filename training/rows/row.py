@@ -57,14 +57,14 @@ class TrainRow(Versioned):
     @classmethod
     def imitation(
         cls, of: str, policy_version: str, ids: Sequence[int], prompt_tokens: int,
-        loss_mask: Sequence[int], stages: Sequence[int],
+        loss_mask: Sequence[int],
     ) -> Self:  # fmt: skip
         """What is imitated of the trajectory or pair `of`; no ratio may ever be formed of it."""
         return cls(
             id=f"{of}:sft", group=of, trajectory=of, objective="sft",
             policy_version=policy_version, ids=tuple(ids), prompt_tokens=prompt_tokens,
             loss_mask=tuple(loss_mask), advantages=tuple(map(float, loss_mask)),
-            behaviour_logprobs=(0.0,) * len(ids), stages=tuple(stages), ratio_allowed=False,
+            behaviour_logprobs=(0.0,) * len(ids), stages=(-1,) * len(ids), ratio_allowed=False,
         )  # fmt: skip
 
     @classmethod

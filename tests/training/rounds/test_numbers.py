@@ -24,7 +24,6 @@ from rubricem.training.rounds.numbers import (
     reward_intervals,
     rows_numbers,
 )
-from rubricem.training.rounds.rounds import both_updates
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from tests.support.collected import IDENTITY, candidate, judgement
 from tests.support.rows import row
@@ -101,18 +100,6 @@ def test_advantages_and_staleness_are_of_the_rows_that_are_trained():
     assert found["dropped"] == 3 == found["dropped/it was not judged"]
     assert "advantage/research/mean" not in found
     assert rows_numbers(RoundRows((trained[0].first(18),)), RoundRows())["rows/cut"] == 1
-
-
-def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
-    reflected = {"loss": 0.1, "reflect_loss": 0.1, "reflect_kl_old": 0.0, "grad_norm": 2.0,
-                 "tokens": 30.0, "seconds": 1.5, "ratio": 1.0}  # fmt: skip
-    trained = {"loss": 0.4, "policy_loss": 0.4, "grad_norm": 1.0, "tokens": 90.0, "seconds": 4.0}
-    found = both_updates(reflected, trained)
-    assert (found["loss"], found["grad_norm"], found["tokens"]) == (0.4, 1.0, 90.0)
-    assert (found["reflect_loss"], found["reflect_kl_old"]) == (0.1, 0.0)
-    beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
-    assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
-    assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected
 
 
 def test_a_stages_reward_has_an_interval_of_two_values_at_least():
