@@ -426,6 +426,8 @@ def _check_output(model: Any) -> None:
 
 def _checkpoint_activations(model: Any) -> None:
     """Recompute each block's activations in the backward pass instead of keeping them."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     if not model.supports_gradient_checkpointing:
         raise SettingsError(
             f"a {model.config.model_type} model cannot compute its activations again.",
@@ -433,7 +435,9 @@ def _checkpoint_activations(model: Any) -> None:
         )
     old = model.gradient_checkpointing_enable  # the name before transformers 5.20
     getattr(model, "activation_checkpointing_enable", old)({"use_reentrant": False})
-    model.train()  # only what trains is checkpointed; it has no dropout
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True  # only a block that trains is checkpointed
 
 
 def decoder_blocks(model: nn.Module) -> Sequence[nn.Module]:

@@ -262,9 +262,6 @@ def _with_thought(written: str, tool_output: str) -> str:
     return f"<think>{thought}</think>\n{tag}{rest}"
 
 
-NOTHING_WRITTEN = "nothing of it has ids"
-
-
 async def imitation_row(
     trajectory: Trajectory,
     tokeniser: Renders,
@@ -302,7 +299,7 @@ async def shown_row(
         ids += end
         mask += [1] * len(end)
     if not any(mask):
-        return NOTHING_WRITTEN
+        return "nothing of it has ids"
     return TrainRow.imitation(name, version, ids, prompt, mask)
 
 
