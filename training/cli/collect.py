@@ -116,8 +116,7 @@ def collect(
             if not quiet:
                 tell(line)
 
-        if asked.selection:
-            say(asked.selection.sentence())
+        say(asked.told)
         async with open_collector(settings, options, folder, asked, say) as collector:
             with interrupts.running() as stop:
                 await collector.collect(stop)

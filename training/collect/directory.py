@@ -42,7 +42,7 @@ from rubricem.memory.schema import (
     Versioned,
 )
 from rubricem.memory.text import digest_of
-from rubricem.training.collect.questions import Question, Selection
+from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
@@ -79,7 +79,6 @@ class Manifest(Versioned):
     scaffold: ScaffoldRule | None = None
     branch: bool = False
     """whether a group's rollouts share a beginning, as in runs of ec15fe0e; they are refused"""
-    selection: Selection | None = None
 
     @property
     def imitated(self) -> bool:

@@ -45,30 +45,12 @@ class Question(Value):
     """what a rubric of one's own scores by; no policy is shown it"""
 
 
-class Selection(Value):
-    """How the questions of a run were chosen from those that were read."""
-
-    read: int
-    filtered: int = 0
-    """not asked, by a limit; runs of earlier versions also had filters"""
-    duplicates: int
-    held_out: int
-    held_out_share: float = 0.0
-
-    def sentence(self) -> str:
-        asked = self.read - self.filtered - self.duplicates - self.held_out
-        return (
-            f"{pluralise(self.read, 'question')} read, {self.filtered} over the limit, "
-            f"{pluralise(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
-            f"{asked} asked"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Selected:
     questions: tuple[Question, ...]
     held_out: tuple[Question, ...] = ()
-    selection: Selection | None = None
+    told: str = ""
+    """how they were chosen from those that were read"""
 
 
 _REMEDIES = (
@@ -179,19 +161,16 @@ def select_questions(
     kept = [question for text, question in found.items() if not is_held_out(text, held_out)]
     held = [question for text, question in found.items() if is_held_out(text, held_out)]
     asked = kept[:limit]
-    selection = Selection(
-        read=len(read),
-        filtered=len(kept) - len(asked),
-        duplicates=len(read) - len(found),
-        held_out=len(held),
-        held_out_share=held_out,
+    told = (
+        f"{pluralise(len(read), 'question')} read, {len(kept) - len(asked)} over the limit, "
+        f"{pluralise(len(read) - len(found), 'duplicate')} dropped, {len(held)} held out, "
+        f"{len(asked)} asked"
     )
     if not asked:
         raise SettingsError(
-            f"No question of {named} is left to ask: {selection.sentence()}.",
-            "Hold out a smaller share.",
+            f"No question of {named} is left to ask: {told}.", "Hold out a smaller share."
         )
-    return Selected(tuple(asked), tuple(held), selection)
+    return Selected(tuple(asked), tuple(held), told)
 
 
 def normal(question: str) -> str:

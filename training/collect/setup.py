@@ -292,5 +292,4 @@ def _manifest(
         scaffold=options.rule,
         settings={**setup.choices, **dict(zip(SHAPING, shaping, strict=True))},
         questions_sha256=hash_of(asked.questions),
-        selection=asked.selection,
     )

@@ -13,7 +13,6 @@ from rubricem.memory.schema import AnswerFormat
 from rubricem.training.collect.questions import (
     Curriculum,
     Question,
-    Selection,
     is_held_out,
     normal,
     read_questions,
@@ -110,7 +109,7 @@ def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path)
     )
     assert [q.question for q in selected.questions] == ["What is one?", "What is two?"]
     assert [q.id for q in selected.questions] == ["0", "2"], "called by its row"
-    assert selected.selection == Selection(read=4, filtered=0, duplicates=2, held_out=0)
+    assert selected.told.startswith("4 questions read, 0 over the limit, 2 duplicates dropped")
 
 
 @pytest.mark.parametrize("rows", [({"id": "a"}, {"id": "a"}), ({"id": 1}, {})])
@@ -135,8 +134,7 @@ def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Pa
     assert len(whole.questions) + len(held) == 400
     assert {q.question for q in part.held_out} == held & {r["question"] for r in rows[::-2]}
     assert held < {q.question for q in more.held_out}
-    assert whole.selection is not None
-    assert (whole.selection.held_out, whole.selection.held_out_share) == (len(held), 0.1)
+    assert f"{len(held)} held out" in whole.told
 
 
 def test_the_hash_of_a_known_question_stays_what_it_is():
