@@ -135,6 +135,8 @@ def test_a_mark_whose_note_is_on_the_page_is_no_power() -> None:
         ("<dl><dt>a<dt>b<dd>one<dd>two<dt>c<dd><p>x</p><p>y</p></dl>",
          ["a\nb\n    one\n    two", "c\n    x", "    y"]),
         ("<dl><dt>a<dd><ul><li>x<li>y</ul></dl>", ["a\n    - x\n    - y"]),
+        ("<dl><dt><b>f(x)</b><a href='#f'>¶</a><dd>one<dt>¶<dd>a sign</dl>",
+         ["f(x)\n    one", "¶\n    a sign"]),
         ("<h2>Parts<ul><li>a<li>b</ul></h2>", ["- a\n- b"]),
         ("<pre>if x:\n\ty = <b>1</b>\n\n# end\n</pre>", ["if x:\n        y = 1\n\n# end"]),
         ("<h2>Parts<h3>Rotor</h3><p>x", ["x"]),

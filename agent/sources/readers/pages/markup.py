@@ -330,6 +330,8 @@ class _Walk:
         return False
 
     def end_term(self, element: etree._Element) -> None:
+        text = "".join(self.pieces)
+        self.pieces[:] = [text.rstrip("¶ \n") or text]  # a link to the entry itself
         self.flush()
         self.part, self.tight = "term", bool(self.lines)
 
