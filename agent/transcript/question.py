@@ -295,7 +295,7 @@ class Spending:
 def reason_of(by: str, budgets: Budgets, *, low: bool = False) -> str:
     """Why a run ended early, as a clause."""
     if by == "interrupt":
-        return "it was interrupted"
+        return "it was stopped"
     phrase = budgets.phrases()[cast(Limited, by)]
     how = "ran low, so the research ended before it was done" if low else "ran out"
     return f"the budget of {phrase} {how}"

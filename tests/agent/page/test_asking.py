@@ -201,7 +201,7 @@ def test_one_part_is_stopped_and_the_lead_is_told_a_remark(page: Page, site: pag
     expect(page.get_by_role("article")).to_contain_text("can grow without bound")
     page.get_by_role("link", name="How it was found").click()
     expect(parts.nth(1)).to_contain_text("Partial")
-    expect(parts.nth(1)).to_contain_text("It was interrupted.")
+    expect(parts.nth(1)).to_contain_text("It was stopped.")
     expect(tree.get_by_text("Taken up")).to_be_visible()
     expect(tree.get_by_label("Anything else to look at?")).to_be_hidden()
     pages.is_told(site, "The person who asked adds: Also look at licences")

@@ -384,7 +384,7 @@ async def test_one_part_is_stopped_with_what_it_has_and_a_resume_leaves_it_so(tm
     states = [Status.FINISHED, Status.PARTIAL]
     assert run.status is Status.FINISHED
     assert [part.status for part in run.investigations] == states
-    assert run.investigations[1].reason == "it was interrupted"
+    assert run.investigations[1].reason == "it was stopped"
     again, _, asked = await resumed(tmp_path)
     assert [part.status for part in again.investigations] == states and asked.requests == []
 

@@ -164,7 +164,7 @@ async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
         told = await here.ended(run)
         assert told[-2].data == told[-2].data | {"status": "partial"}
         report = (await here.http.get(f"/api/runs/{run}/report")).json()
-        assert report["status"] == "partial" and report["reason"] == "it was interrupted"
+        assert report["status"] == "partial" and report["reason"] == "it was stopped"
         again = await here.http.post(f"/api/runs/{run}/stop")
         assert again.status_code == 409
 
