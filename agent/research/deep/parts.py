@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rubricem.agent.reports.cited import Cited, cited_answer
+from rubricem.agent.reports.cited import NO_SOURCE, Cited, Uncited, cited_answer
 from rubricem.agent.research.evidence import Reply, reply_of
 from rubricem.agent.transcript.events import (
     Event,
@@ -319,7 +319,8 @@ def reply_of_part(part: Inquiry) -> Reply:
     for piece in answer.pieces:
         ids = tuple(c.id for c in piece.citations) if isinstance(piece, Cited) else ()
         if piece.text:
-            pieces.append((piece.text, ids))
+            lacking = f" {NO_SOURCE}" if isinstance(piece, Uncited) else ""
+            pieces.append((piece.text + lacking, ids))
     cited = answer.sources
     passages = [
         Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on, s.public)

@@ -23,7 +23,7 @@ from rubricem.agent.transcript.events import Event, InvestigationEvent, ToolRetu
 from rubricem.agent.transcript.question import Ask, Budgets, Effort
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Passage, Status, Trajectory
-from tests.support.policies import client
+from tests.support.policies import answer, client
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.scripted_server import Reply as Given
 from tests.support.scripted_server import Reply as Native
@@ -158,11 +158,11 @@ async def test_the_parts_of_a_question_are_investigated_and_written_by_section(t
     assert (run.status, run.reason) == (Status.FINISHED, "")
     assert [part.status for part in run.investigations] == [Status.FINISHED] * 2
     assert [part.items for part in run.investigations] == [(1,), (2,)]
-    answer = cited_answer(run)
-    text = answer.text()
+    told = cited_answer(run)
+    text = told.text()
     assert text.startswith("Ada weighs 41 kilograms in winter [1].")
     assert text.index("## Ada") < text.index("## Bela")
-    assert {c.source.text for c in answer.citations} == set(FACTS.values())
+    assert {c.source.text for c in told.citations} == set(FACTS.values())
     # Each part is a run of its own, found by its name, and the lead was not shown its passages.
     store = RunStore(tmp_path)
     assert store.load("t.1").tool_calls == 2 and store.threads() == ["t"]
@@ -174,6 +174,18 @@ async def test_the_parts_of_a_question_are_investigated_and_written_by_section(t
     assert "Left: 1 of 2 rounds, " in str(lead[-1].body["messages"])
     sections = [r.body for r in server.requests if kind_of(r.body["messages"]) == "section"]
     assert all("Not found: any colour." in str(each) for each in sections)
+
+
+async def test_a_lead_is_told_which_finding_cites_what_was_never_found(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        if who != "part" or not turns:
+            return None
+        found = '<cite id="S1">Ada weighs 41 kilograms in winter.</cite>'
+        return answer(f'{found} <cite id="S77">Ada swims.</cite>')
+
+    _, server = await ask_deeply(script, tmp_path)
+    lead = [r for r in server.requests if kind_of(r.body["messages"]) == "lead"]
+    assert "in winter. [S1] Ada swims. [no source]" in str(lead[-1].body["messages"])
 
 
 @pytest.mark.parametrize("at", [1, 3, 5, 8, 9])
