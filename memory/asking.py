@@ -148,6 +148,8 @@ async def ask_entries(
     if not known:
         said = f"{model.name} gave no usable JSON in {TRIES} tries: {fault}"
         raise failure(said, "Use a stronger model for it.", used)
+    if missing := [name for name in names if name not in known]:
+        fault = f"nothing usable came on {', '.join(missing)}: {fault}"
     return Entries(tuple(known.get(name) for name in names), fault, used)
 
 
