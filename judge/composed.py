@@ -39,6 +39,7 @@ from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import note_usage, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import (
+    Author,
     GroupJudge,
     GroupJudgement,
     Judgement,
@@ -180,7 +181,7 @@ class ComposedJudge:
         rows = [row for row in rows if _is_wanted(row)]
         if not rows:
             return GroupJudgement(judgements=(), buffer=buffer)
-        asked = tuple(row[0].trajectory for row in rows)
+        asked = tuple(map(_only_wanted, rows))
         smaller = group.model_copy(update={"trajectories": asked})
         judged = await self._judge.judge(smaller, buffer, step)
         for row, judgement in zip(rows, judged.judgements, strict=True):
@@ -217,6 +218,15 @@ async def _wait_for_end_or_ask(task: asyncio.Task[StageScore], asking: _Asking) 
 
 def _is_wanted(row: _Row) -> bool:
     return any(asking.wanted.is_set() for asking in row)
+
+
+def _only_wanted(row: _Row) -> Trajectory:
+    """The run without what it wrote in stages that are scored without the judge."""
+    run, wanted = row[0].trajectory, {asking.stage for asking in row if asking.wanted.is_set()}
+    if run.failed:  # what it wrote last tells where it broke off
+        return run
+    kept = (s for s in run.segments if s.stage in wanted or s.author is not Author.POLICY)
+    return run.model_copy(update={"segments": tuple(kept)})
 
 
 def _compose_score(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:

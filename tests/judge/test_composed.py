@@ -93,7 +93,8 @@ async def test_a_closed_gate_is_zero_costs_nothing_and_is_not_shown_to_the_judge
     first, second = result.judgements
     assert [s.score for s in first.stages] == [0.0, 0.0, 0.75, 0.0]
     assert [s.score for s in second.stages] == [0.75] * 4
-    assert len(scoring.standards) == 2, "the review of the first says rule"
+    asked_of = [list(standard) for standard in scoring.standards]
+    assert asked_of == [[Stage.REVIEW], list(Stage)], "only the review of the first says rule"
     scoring = scorer()
     result = await judged(group, gated_on("a rule"), scoring)
     assert len(scoring.standards) == 1
