@@ -283,7 +283,8 @@ class Run:
             phrases.pop("cost", None)
         told = [f"{calls} of {self.ask.calls} calls", *phrases.values()]
         if self.ask.leads:
-            told.insert(0, f"{max(ROUNDS + 1 - self.turn, 0)} of {ROUNDS} rounds")
+            rounds = ROUNDS + min(self.parts.steering.heard, ROUNDS)  # a remark brings one more
+            told.insert(0, f"{max(rounds + 1 - self.turn, 0)} of {rounds} rounds")
         return f"Left: {', '.join(told)}."
 
     async def once(self, name: str, now: Reply) -> Reply:

@@ -378,6 +378,8 @@ async def test_a_remark_is_heard_at_the_leads_next_turn_and_kept_by_a_resume(
     leads = [body for body in bodies if "You lead a research" in body]
     assert ["licences" in body for body in leads] == [False, *[False] * late, True]
     assert run.transcript().count("The person who asked adds: Also") == 1
+    left = re.findall(r"Left: (\d of \d) rounds", leads[-1])
+    assert left[-1] == ("1 of 3" if late else "2 of 3"), "a remark brings one more"
     again, kept, asked = await resumed(tmp_path)
     assert again.transcript() == run.transcript() and asked.requests == []
     assert (kept.remarks, kept.heard) == (steering.remarks, 1)
