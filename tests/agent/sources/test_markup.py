@@ -183,6 +183,7 @@ def test_a_row_names_its_columns(body: str, texts: list[str]) -> None:
 
 AROUND = (
     "<div class='cookie-consent'>We use cookies.</div><header><a href='/'>Home</a></header>"
+    "<div class='navheader'><p>Pump: <a href='/p'>Prev</a> Chapter 3</p></div>"
     "<nav><ul><li><a href='/a'>Other</a></ul></nav>{}<aside><p>Subscribe now!</p></aside>"
     "<ul class='menu'><li><a href='/b'>Others</a></ul><footer>Imprint</footer>"
 )
