@@ -234,30 +234,21 @@ async def main(arguments: argparse.Namespace) -> None:
             rows[model] = await by_model(model, asked)
     values: dict[str, Value] = {}
     for name, judged in rows.items():
-        test = figures(_of(judged, "test"))
+        test = figures([j for j in judged if j.case.set == "test"])
         values |= {f"{name}_{key}": value for key, value in test.items()}
     values |= await in_reports()
     values["seconds"] = round(time.monotonic() - began, 1)
+    right = [case.right for case in cases if case.set == "test"]
     emit(
         "claims",
         values,
         f"{len(cases)} pairs of our own; figures of the test set, written before measuring; "
-        f"unsupported is right for {_counts(cases)}",
+        f"unsupported is right for {right.count('unsupported')} of {len(right)}",
         arguments.out,
         [{"by": name, **row} for name, judged in rows.items() for row in _rows(judged)],
         least=TARGETS,
         most={"honest_false_alarms": MOST_FALSE_ALARMS},
     )
-
-
-def _of(judged: Sequence[Judged], chosen: str) -> list[Judged]:
-    return [j for j in judged if j.case.set == chosen]
-
-
-def _counts(cases: Sequence[Case]) -> str:
-    test = [case for case in cases if case.set == "test"]
-    wrong = sum(case.right == "unsupported" for case in test)
-    return f"{wrong} of {len(test)}"
 
 
 def _rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:

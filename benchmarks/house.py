@@ -46,18 +46,21 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return [*ast.walk(self.tree)]
+
     @property
     def lines(self) -> int:
         return len(self.text.splitlines())
 
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        nodes = ast.walk(self.tree)
-        return [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return [n for n in self.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
 
     @cached_property
     def classes(self) -> list[str]:
-        return [n.name for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef)]
+        return [n.name for n in self.nodes if isinstance(n, ast.ClassDef)]
 
 
 class House:
@@ -75,7 +78,7 @@ class House:
 
     def _uses(self, module: Module) -> set[str]:
         used = set[str]()
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module:
                 source = node.module.removeprefix(f"{PACKAGE}.")
                 for alias in node.names:

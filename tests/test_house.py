@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -25,9 +25,9 @@ AGENT = (
 HOUSE = House(ROOT)
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The modules that a file names in an import, anywhere in it."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -67,11 +67,11 @@ def test_a_leftward_import_is_found_even_inside_a_function(draft: Path):
 
 def test_every_import_of_our_own_names_the_package():
     for module in HOUSE.modules.values():
-        for name in imported(module.tree):
+        for name in imported(module.nodes):
             assert not name.startswith("."), f"{module.name} has a relative import"
             assert name.split(".")[0] not in ROOMS, f"{module.name} imports {name}: a bare room"
         # Only `from rubricem.x import y` is read as an edge.
-        plain = [n for n in ast.walk(module.tree) if isinstance(n, ast.Import)]
+        plain = [n for n in module.nodes if isinstance(n, ast.Import)]
         assert not [a for n in plain for a in n.names if a.name.startswith(PACKAGE)], module.name
 
 
@@ -119,7 +119,7 @@ def test_every_package_that_is_imported_is_a_declared_dependency():
     declared = {_normal(requirement) for requirement in [*project["dependencies"], *extra]}
     distributions = packages_distributions()
     for module in HOUSE.modules.values():
-        for name in {name.split(".")[0] for name in imported(module.tree)}:
+        for name in {name.split(".")[0] for name in imported(module.nodes)}:
             if name == PACKAGE or name in sys.stdlib_module_names:
                 continue
             owners = {_normal(owner) for owner in distributions.get(name, [name])}

@@ -121,12 +121,6 @@ def test_an_editable_install_works_beside_packages_of_the_same_names(
     assert "What it learns:" in python(namesakes, namesakes, code, "--help", more=sources)
 
 
-def test_the_command_runs_from_a_foreign_directory(installed: Path, tmp_path: Path):
-    code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
-    assert "What it learns:" in python(installed, tmp_path, code, "--help")
-    assert "doctor" in python(installed, tmp_path, code, "doctor", "--help")
-
-
 def test_the_version_is_that_of_the_wheel(installed: Path, tmp_path: Path):
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
     (info,) = installed.glob("rubricem-*.dist-info")

@@ -16,12 +16,12 @@ from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     Criterion,
     Judgement,
-    Message,
     ReflectionCandidate,
     Stage,
     StageScore,
     Verdict,
 )
+from tests.support.judges import FixedReader
 from tests.support.policies import client, contents
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import trajectory
@@ -148,41 +148,21 @@ async def test_a_judge_that_fails_leaves_all_unscored_with_the_reason(script: li
     assert wrong.score is not None and wrong.score.total == 0
 
 
-class WordReader:
-    """A `ChoiceReader` of one token a word that says Yes to what holds a word."""
-
-    name, version = "words", "1"
-
-    def __init__(self, context_tokens: int) -> None:
-        self.context_tokens = context_tokens
-        self.prompts: list[str] = []
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        self._text = "\n".join(message.content for message in messages)
-        return tuple(range(len(self._text.split())))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(range(len(text.split())))
-
-    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
-        self.prompts.append(self._text)
-        assert len(prefix) <= self.context_tokens
-        yes = 0.75 if "eviction" in self._text.split("Statement:")[0].split("review")[-2] else 0.25
-        return (yes - 0.125, 0.125, 1 - yes, 0.0)
+def names_eviction(said: str) -> tuple[float, ...]:
+    """Yes to the review that names it."""
+    yes = 0.75 if "eviction" in said.split("Statement:")[0].split("review")[-2] else 0.25
+    return (yes - 0.125, 0.125, 1 - yes, 0.0)
 
 
 async def test_three_probabilities_behind_one_beginning_are_the_score_of_each_candidate():
-    reader = WordReader(10_000)
-    judge = ChoiceReflectionJudge(reader)
-    scored = await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
+    reader = FixedReader(names_eviction)
+    both = [candidate("eviction"), candidate("nothing")]
+    scored = await ChoiceReflectionJudge(reader).score(RUN, JUDGEMENT, both)
     assert [c.score.total for c in scored if c.score] == pytest.approx([0.75, 0.25])
-    assert len(reader.prompts) == 6
-    assert [s in p for p, s in zip(reader.prompts, STATEMENTS.values(), strict=False)] == [True] * 3
-    reader = WordReader(10_000)
-    judge = ChoiceReflectionJudge(reader)
-    await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
-    shared = reader.prompts[0].index("[text", reader.prompts[0].index("plan: 0.50"))
-    assert len({prompt[:shared] for prompt in reader.prompts}) == 1
+    assert len(reader.texts) == 6
+    assert [s in p for p, s in zip(reader.texts, STATEMENTS.values(), strict=False)] == [True] * 3
+    shared = reader.texts[0].index("[text", reader.texts[0].index("plan: 0.50"))
+    assert len({prompt[:shared] for prompt in reader.texts}) == 1
 
 
 RATING = Rating(

@@ -340,7 +340,6 @@ def for_ever(piece: bytes) -> Callable[[], Iterator[bytes]]:
     return pieces
 
 
-"""replies that announce another one"""
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 CRUMBS = b"1;a=b\r\nx\r\n" * 6000
 """chunks of a byte each"""

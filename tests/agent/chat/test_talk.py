@@ -101,19 +101,11 @@ def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
     assert told.startswith(f"error: {said}") and told.count("\n") == 2
 
 
-def test_a_question_is_asked_at_a_prompt(documents: Path, data: Path):
-    with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
+def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data: Path):
+    with ScriptedServer(terminal.hanging) as server, terminal.chatting(server, documents) as chat:
         chat.expect("1>")
         chat.interrupt("1>")
         chat.enter(terminal.QUESTION)
-        chat.expect("unbounded cache [1].", "2>")
-        chat.type(terminal.CTRL_D)
-        assert chat.end() == 0
-
-
-def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data: Path):
-    with ScriptedServer(terminal.hanging) as server, terminal.chatting(server, documents) as chat:
-        chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
         chat.expect("research")

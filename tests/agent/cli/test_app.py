@@ -133,14 +133,11 @@ def test_a_command_or_an_option_that_is_gone_says_what_to_do_instead(name: str):
     assert retired()["--allow-host"] in told
 
 
-@pytest.mark.parametrize("given", ["seed", "nothing=1", "prices={"])
-def test_a_setting_that_cannot_be_set_is_refused(given: str):
-    assert given.partition("=")[0] in refusal("ask", "-q", "Why?", "--set", given)
-
-
-@pytest.mark.parametrize("given", ["verify=repiar", "efort=deep", "tool_calls=0"])
-def test_what_set_sets_is_called_as_it_was_given(given: str):
-    said = refusal("ask", "-q", "Why?", "--set", given)
+@pytest.mark.parametrize(
+    "given", ["seed", "nothing=1", "prices={", "verify=repiar", "efort=deep", "tool_calls=0"]
+)
+def test_a_setting_that_cannot_be_set_is_refused_as_it_was_given(given: str):
+    said = refusal("ask", "-q", "Why?", "--set", given).replace("'", "")
     assert said.startswith(f"error: --set {given.partition('=')[0]}") and "--verify" not in said
 
 

@@ -12,7 +12,6 @@ from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, RubricBuffer, Stage, Trajectory
 from tests.conftest import refusal, rubricem
-from tests.support.judges import chain
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import QUESTION, item, varied
 
@@ -144,13 +143,6 @@ def scores(folder: Path) -> list[float | None]:
     return [judgement["stages"][-1]["score"] for judgement in kept]
 
 
-def right_one(body: dict[str, Any], number: int) -> str:
-    """Prefers the reply that says LRU; of two, the one that says it first."""
-    said = body["messages"][1]["content"]
-    first, second = said.split(" reply B]", 1)
-    return chain("A" if "LRU" in first or "LRU" not in second else "B")
-
-
 def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Path):
     def script(body: dict[str, Any], number: int) -> str:
         said = body["messages"][1]["content"]
@@ -181,16 +173,6 @@ def test_a_judge_that_gives_no_score_fails_with_the_reason_and_keeps_nothing(
     assert told in done.stderr
     assert not (folder / "judgement.json").exists()
     assert BufferStore(tmp_path / "data" / "buffers").load(QUESTION).version == 0
-
-
-def test_a_corrupted_buffer_is_neither_judged_on_nor_overwritten(folder: Path, tmp_path: Path):
-    path = BufferStore(tmp_path / "data" / "buffers").path(QUESTION)
-    path.parent.mkdir(parents=True)
-    path.write_text('{"question": "cut')
-    with ScriptedServer(right_one) as server:
-        done = score(server, folder, "--judge", "checklist", code=1)
-    assert str(path) in done.stderr
-    assert (server.requests, path.read_text()) == ([], '{"question": "cut')
 
 
 GOOD, BAD = "The capital is Paris.", "No idea, sorry."
@@ -251,18 +233,6 @@ def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
     shown = " ".join(run(pairs, "--verdicts", out).stdout.split())
     assert "2 pairs, 4 comparisons" in shown and "1.000" in shown
     assert "--verdicts" in refusal("judge", "eval", pairs)
-
-
-def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
-    def script(body: dict[str, Any], number: int) -> str:
-        return pairwise(body, number) if "rules" in body["messages"][1]["content"] else "I refuse."
-
-    with ScriptedServer(script) as server:
-        report = asked_of(server, "pairwise", pairs)
-    unparsed = report["measures"]["unparsed"]
-    assert (unparsed["hits"], unparsed["n"]) == (2, 4)
-    assert report["measures"]["accuracy"]["value"] == 0.5
-    assert report["usage"]["calls"] == len(server.requests) > 4
 
 
 def test_a_run_without_form_scores_0_and_no_judge_is_asked(data: Path):

@@ -73,16 +73,24 @@ async def refused(client: Client, name: str, **arguments: Any) -> str:
     return said.text
 
 
-async def test_a_program_researches_with_progress_and_checked_citations(here: Path):
+async def test_a_program_researches_with_progress_and_what_fails_is_an_error_in_a_sentence(
+    here: Path,
+):
     progress: list[tuple[float, str | None]] = []
 
     async def heard(number: float, total: float | None, message: str | None) -> None:
         progress.append((number, message))
 
-    async with program(here, ANSWERED) as client:
+    async with program(here, [*ANSWERED, Fault(401)]) as client:
         listed = await client.list_tools()
         assert sorted(tool.name for tool in listed.tools) == TOOLS
+        assert "There is no question." in await refused(client, "research", question=" ")
+        said = await refused(client, "open_page", address="http://169.254.169.254/latest")
+        assert "in a private network" in said
+        assert "is not a web address" in await refused(client, "open_page", address="file:///etc")
+        assert "search" in await refused(client, "search", query="x", limit=0)
         result = await client.call_tool("research", {"question": QUESTION}, progress_callback=heard)
+        assert "requires an API key" in await refused(client, "research", question=QUESTION)
     assert not result.is_error
     [text] = result.content
     assert text.type == "text" and text.text.startswith("# What does lru")
@@ -108,17 +116,6 @@ async def test_no_picture_of_an_answer_is_drawn_by_a_client(here: Path):
         found = await asked(client, "research", question=QUESTION)
     for told in (found["answer"], found["report"]):
         assert "evil.example" in told and not alive(told)
-
-
-async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
-    async with program(here, [Fault(401)]) as client:
-        said = await refused(client, "research", question=" ")
-        assert "There is no question." in said
-        assert "requires an API key" in await refused(client, "research", question=QUESTION)
-        said = await refused(client, "open_page", address="http://169.254.169.254/latest")
-        assert "in a private network" in said
-        assert "is not a web address" in await refused(client, "open_page", address="file:///etc")
-        assert "search" in await refused(client, "search", query="x", limit=0)
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path):

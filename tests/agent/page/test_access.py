@@ -148,11 +148,6 @@ def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(
         expect(mark).to_be_focused()
 
 
-def test_a_change_of_view_puts_the_focus_on_its_heading(page: Page):
-    page.get_by_role("link", name="Memory").click()
-    expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
-
-
 def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: pages.Site):
     # It waits for its plan to be approved, so that the page is there before anything is said.
     run = pages.begun(site, f"{pages.QUESTION} slowly", approve_plan=True)["run"]

@@ -35,7 +35,9 @@ def report(page: Page, site: pages.Site, run: str) -> Page:
     return page
 
 
-def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(report: Page):
+def test_citations_open_doubts_are_counted_and_found_sources_are_listed_and_it_is_rated(
+    report: Page,
+):
     report.get_by_role("button", name="Source 1").first.click()
     sheet = report.get_by_role("dialog", name="Citation 1 of 3")
     expect(sheet.get_by_text("can grow without bound", exact=True)).to_be_visible()
@@ -63,9 +65,6 @@ def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(repo
     expect(sources.first).to_contain_text("functools.lru_cache")
     sources.nth(1).get_by_text("Passage").click()
     expect(sources.nth(1)).to_contain_text("82 percent of the hits")
-
-
-def test_a_report_is_rated_once_a_number_is_chosen(report: Page):
     report.get_by_role("button", name="Rate").click()
     expect(report.get_by_text("Choose a number")).to_be_visible()
     report.get_by_role("radio", name="4").check(force=True)
@@ -74,7 +73,9 @@ def test_a_report_is_rated_once_a_number_is_chosen(report: Page):
     expect(report.get_by_text("Thank you.")).to_be_visible()
 
 
-def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: pages.Site):
+def test_a_thread_is_shown_with_its_answers_saved_as_one_file_and_goes_on_in_it(
+    page: Page, site: pages.Site
+):
     asked = pages.finished(site)
     pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
     page.goto(f"{site.url}#/threads/{asked['thread']}")
@@ -86,22 +87,16 @@ def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: 
     turns.first.get_by_role("button", name="Source 1").first.click()
     expect(page.get_by_role("dialog", name="Citation 1 of 3")).to_be_visible()
     page.keyboard.press("Escape")
-    page.get_by_role("textbox", name="Follow-up question").fill("And with 256?")
-    page.get_by_role("button", name="Ask in this conversation").click()
-    expect(turns.nth(2).get_by_role("article")).to_contain_text("can grow without bound")
-    assert not faults(page)
-
-
-def test_a_thread_is_saved_as_one_file(page: Page, site: pages.Site):
-    asked = pages.finished(site)
-    pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
-    page.goto(f"{site.url}{pages.run_address(asked['run'])}")
-    share = page.get_by_role("button", name="Share as one file")
+    share = page.get_by_role("button", name="Share as one file").first
     with page.expect_download() as saved:
         share.click()
     assert saved.value.suggested_filename == f"rubricem-{asked['thread']}.html"
     written = saved.value.path().read_text()
     assert written.count("<article") == 2 and "And lru_cache with 128?" in written
+    page.get_by_role("textbox", name="Follow-up question").fill("And with 256?")
+    page.get_by_role("button", name="Ask in this conversation").click()
+    expect(turns.nth(2).get_by_role("article")).to_contain_text("can grow without bound")
+    assert not faults(page)
 
 
 def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):
@@ -145,13 +140,15 @@ def test_the_rubric_is_ticked_where_the_review_marked_it_and_nowhere_else(
     assert rubric.locator(".tick svg").count() == len(list(filter(None, ticks)))
 
 
-@pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
+SIZES: tuple[ViewportSize, ...] = (pages.PHONE, {"width": 1280, "height": 720})
+
+
 def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
-    browser: Browser, site: pages.Site, size: ViewportSize
+    browser: Browser, site: pages.Site
 ):
     run = pages.finished(site, f"{pages.QUESTION} rich")["run"]
     asked: list[str] = []
-    with pages.opened(browser, site, viewport=size, reduced_motion="reduce") as page:
+    with pages.opened(browser, site, reduced_motion="reduce") as page:
         page.on("request", lambda request: asked.append(request.url))
         page.reload()
         expect(page.get_by_role("textbox", name="Question")).to_be_visible()
@@ -164,13 +161,15 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
         lines = (
             "cell => (r => (r.selectNodeContents(cell), r.getClientRects().length))(new Range())"
         )
-        assert [c.evaluate(lines) for c in article.locator("td").all()[:2]] == [1, 1]
         column = "cell => getComputedStyle(cell).textAlign"
         cells = article.locator("th, td").all()
-        assert [c.evaluate(column) for c in cells] == ["start", "right", "start"] * 2
         table = article.get_by_role("region", name="Table")
-        wide = table.evaluate("it => it.scrollWidth > it.clientWidth")
-        assert wide is (size == pages.PHONE)
+        for size in SIZES:
+            page.set_viewport_size(size)
+            assert [c.evaluate(lines) for c in article.locator("td").all()[:2]] == [1, 1]
+            assert [c.evaluate(column) for c in cells] == ["start", "right", "start"] * 2
+            wide = table.evaluate("it => it.scrollWidth > it.clientWidth")
+            assert wide is (size == pages.PHONE)
         expect(article.get_by_role("link", name="the manual")).to_have_attribute("target", "_blank")
         expect(article.get_by_role("link", name="seen")).to_be_visible()
         expect(article.locator(".c-k")).to_have_text("return")
@@ -189,14 +188,13 @@ def test_a_table_of_few_columns_is_as_wide_as_the_text(browser: Browser, columns
         assert table.evaluate("it => it.scrollWidth > it.clientWidth") is wide
 
 
-@pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
 def test_a_question_and_its_answer_stand_in_the_direction_of_their_language(
-    browser: Browser, site: pages.Site, size: ViewportSize
+    browser: Browser, site: pages.Site
 ):
     asked = "ماذا يحدث عندما تكون maxsize فارغة؟ arabic lru_cache"
     run = pages.finished(site, asked)["run"]
     way = "it => getComputedStyle(it).direction"
-    with pages.opened(browser, site, viewport=size, reduced_motion="reduce") as page:
+    with pages.opened(browser, site, reduced_motion="reduce") as page:
         question = page.get_by_role("textbox", name="Question")
         question.fill(asked)
         assert question.evaluate(way) == "rtl"
@@ -204,8 +202,11 @@ def test_a_question_and_its_answer_stand_in_the_direction_of_their_language(
         article = page.get_by_role("article")
         expect(article).to_contain_text("الذاكرة")
         assert [article.evaluate(way), page.locator("h1").evaluate(way)] == ["rtl", "rtl"]
-        inside, item = article.bounding_box(), article.get_by_role("listitem").first.bounding_box()
-        assert inside and item and item["x"] + item["width"] < inside["x"] + inside["width"]
+        first = article.get_by_role("listitem").first
+        for size in SIZES:
+            page.set_viewport_size(size)
+            inside, item = article.bounding_box(), first.bounding_box()
+            assert inside and item and item["x"] + item["width"] < inside["x"] + inside["width"]
         assert page.locator("html").evaluate(way) == "ltr", "the interface stays as it is"
         assert not faults(page)
     html = httpx.get(f"{site.url}api/runs/{run}/export/html", timeout=PATIENCE).text
@@ -355,6 +356,8 @@ def test_a_conversation_is_renamed_branched_and_deleted_with_its_own_questions(
 
 def test_a_reflection_is_edited_and_says_so(page: Page):
     page.get_by_role("link", name="Memory").click()
+    heading = page.get_by_role("heading", level=1, name="Memory")
+    expect(heading).to_be_focused()  # as after every change of view
     items = page.locator("main .list").get_by_role("listitem")
     expect(items).to_have_count(3)
     page.get_by_role("radiogroup", name="State").get_by_text("Active").click()

@@ -296,7 +296,7 @@ async def test_a_long_thread_is_cut_at_whole_blocks_newest_first(tmp_path: Path)
 
     def script(body: dict[str, Any], number: int) -> str:
         which, turn = divmod(number, 2)
-        text = "\n\n".join(f"Block {which}.{i} {words}" for i in range(20))
+        text = "\n\n".join(f"Block {which}.{i} {words}" for i in range(8))
         return answer(f'<cite id="S1">{text}</cite>.') if turn else plan(f"query {which}")
 
     with ScriptedServer(script) as server:

@@ -202,8 +202,6 @@ def test_powers_indices_and_marks_of_notes_are_told_as_in_other_documents():
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["The investi-", "gation of the sealing mate-", "rial showed that elasto-", "mers last."],
-         "The investigation of the sealing material showed that elastomers last."),
         (["It is well-known here, a well-", "known fact of the North-", "Rhine site in 20-", "30."],
          "It is well-known here, a well-known fact of the North-Rhine site in 20-30."),
         (["a submers\xad", "ible pump - a", "good one"], "a submersible pump - a good one"),
@@ -243,9 +241,6 @@ def test_a_fraction_keeps_its_bar_scripts_and_large_signs(monkeypatch: pytest.Mo
             Drawn(104, 700, "P", bold=True), Drawn(114, 692, "y")]  # fmt: skip
     whole = Drawn(60, 700, "Then E ="), *sums, Drawn(126, 700, "in all.")
     assert texts(*whole) == ["Then E = (x^2)/(∑ y) in all."]
-    half = [Drawn(105, 706, "1"), Drawn(105, 692, "2"), Ruled(103, 702.6, 112, 702.6)]
-    energy = [Drawn(60, 700, "So E ="), *half, Drawn(116, 700, "mv and more.")]
-    assert texts(*energy, Drawn(60, 660, "It ends.")) == ["So E = (1)/(2) mv and more.\nIt ends."]
     named = [Drawn(60, 706, "part"), Ruled(58, 702.6, 82, 702.6), Drawn(60, 692, "seal")]
     assert texts(*named) == ["part\nseal"]
 

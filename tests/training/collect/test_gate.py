@@ -157,11 +157,11 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
 ):
     tasks: list[int] = []
     policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
-    opened = opened_with(policy, group_size=30, step_size=3)
+    opened = opened_with(policy, group_size=16, step_size=3)
     await opened.collector(at_once=4, judge=None, reflecting=None).collect()
     assert 2 <= policy.most <= 4
-    assert max(tasks) < 40, "of 90 rollouts"
-    assert run_numbers(opened.run).finished == 90
+    assert max(tasks) < 40, "of 48 rollouts"
+    assert run_numbers(opened.run).finished == 48
 
 
 async def test_a_call_that_is_cut_off_is_counted_and_stays_counted(tmp_path: Path) -> None:
