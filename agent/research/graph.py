@@ -381,6 +381,9 @@ async def _open_page(run: Run, wanted: str) -> Found:
         return reply_of(shown, note=note, page=place, sketch=drawn)
 
     async def read() -> dict[str, Any]:
+        nonlocal place
+        if not place and not normal(name) and await page(run.search_tool, name):
+            place = name  # a file of what is searched, that a link or a list of it names
         if not place:
             raise SourceError(refusal)
         web = normal(place)
@@ -440,8 +443,8 @@ def _id_of(name: str) -> str:
 def _permit(run: Run, name: str) -> tuple[str, str]:
     """The place that a name refers to, and "" or the reason why it may not be opened.
 
-    Only a source of the run, or a page that the question names, may be opened; an address that
-    merely occurs in the text of a page may not, whatever that text says.
+    Only a source of the run, a file of what is searched here, or a page that the question names may
+    be opened; an address that merely occurs in the text of a page may not, whatever that text says.
     """
     source = run.sources.get(_id_of(name))
     if source is not None:

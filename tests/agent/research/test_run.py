@@ -235,6 +235,20 @@ async def test_a_document_is_read_on_from_where_a_snippet_breaks_off(tmp_path: P
     assert "Passages 9 to 16 of 16." in third and "Trial 8:" in third and "goes on" not in third
 
 
+async def test_a_file_of_a_folder_is_opened_by_its_name_and_no_other_file_is(tmp_path: Path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "pump.md").write_text("# Pump\n\nMore stands in valve.md.\n")
+    (tmp_path / "documents" / "valve.md").write_text("# Valve\n\nIt opens at 3 bar.\n")
+    (tmp_path / "secret.md").write_text("# Secret\n\nIt is 4711.\n")
+    folder = Folder(tmp_path / "documents", tmp_path / "indexes")
+    named = [opening(name) for name in ("valve.md", "../secret.md", str(tmp_path / "secret.md"))]
+    script = [plan("what stands in which"), *named, answer()]
+    run = await browsed(tmp_path / "runs", script, [], None, source=folder, passages=1)
+    _, first, *refused = tool_texts(run)
+    assert "It opens at 3 bar." in first
+    assert all(NOT_RETURNED in each for each in refused) and len(refused) == 2
+
+
 def test_a_page_is_opened_where_nothing_was_shown_of_it():
     page = [Passage("Pump", "pump.md", f"Trial {n}", f"Trial {n} was held.") for n in range(4)]
 
