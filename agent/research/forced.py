@@ -250,21 +250,18 @@ class ForcedDecoder:
         the source's own sentence; nothing is `said` twice.
         """
         mark = "" if sure else ' certainty="uncertain"'
-        cite = f'\n\n<cite id="{finding.source}"{mark}>'
         exact = run.ask.answer_format is AnswerFormat.EXACT
-        drafted = (
-            "" if exact or overlap(finding.text, finding.quote) >= TUNED.same else finding.text
-        )
-        if drafted and drafted not in said:
-            await run.prompt(Stage.ANSWER, cite)
-            await run.keep_edited(Stage.ANSWER, drafted)
+        quoted = exact or overlap(finding.text, finding.quote) >= TUNED.same
+        if not quoted and finding.text and finding.text not in said:
+            await run.prompt(Stage.ANSWER, f'\n\n<cite id="{finding.source}"{mark}>')
+            await run.keep_edited(Stage.ANSWER, finding.text)
             await run.prompt(Stage.ANSWER, "</cite>")
-            said.add(drafted)
-        beside = () if drafted and sure else ((finding.source, finding.quote), *finding.near)
-        for source, quote in beside:
+            said.add(finding.text)
+        if sure and not quoted:
+            return
+        for source, quote in ((finding.source, finding.quote), *finding.near):
             if quote and quote not in said:
-                cite = f'\n\n<cite id="{source}"{mark}>'
-                await run.prompt(Stage.ANSWER, f"{cite}{quote}</cite>")
+                await run.prompt(Stage.ANSWER, f'\n\n<cite id="{source}"{mark}>{quote}</cite>')
                 said.add(quote)
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:

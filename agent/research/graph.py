@@ -367,11 +367,12 @@ async def _open_page(run: Run, wanted: str) -> Found:
             rows = {passage: row for row, passage in enumerate(passages)}
             near = sorted(near, key=rows.__getitem__)
             shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
-            note = "These parts of the page are nearest to the question."
-            note = note if len(shown) < len(passages) else ""
+            notes = ["These parts of the page are nearest to the question."]
+            notes *= len(shown) < len(passages)
             best = nearest(passages, sought, run.ask.question, 1)
             above = [i for i, s in run.sources.items() if not unshown(best, {s.location: [s.text]})]
-            note += f" The nearest of all stands above: {', '.join(above)}." * bool(above)
+            notes += [f"The nearest of all stands above: {', '.join(above)}."] * bool(above)
+            note = " ".join(notes)
         else:
             first = _behind(source, passages) if number is None else number - 1
             shown, last = read_on(passages, first, run.passage_words)
@@ -382,17 +383,17 @@ async def _open_page(run: Run, wanted: str) -> Found:
 
     async def read() -> dict[str, Any]:
         nonlocal place
-        if not place and not normal(name) and await page(run.search_tool, name):
-            place = name  # a file of what is searched, that a link or a list of it names
-        if not place:
-            raise SourceError(refusal)
-        web = normal(place)
+        # A file of what is searched may be known from a link to it, or from a list.
+        opened = place or ("" if normal(name) else name)
+        web = normal(opened)
         if web and run.pages is not None:
             passages = await run.pages.read(web)
         else:
-            passages = await page(run.search_tool, place)
+            passages = await page(run.search_tool, opened) if opened else []
         if not passages:
-            raise SourceError(f"{place} cannot be opened: what was found of it was shown.")
+            said = f"{place} cannot be opened: what was found of it was shown."
+            raise SourceError(refusal or said)
+        place = opened
         # In a thread: sketch and ranking take a moment if the page is a book.
         return await asyncio.to_thread(look_over, passages)
 

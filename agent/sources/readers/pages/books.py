@@ -20,7 +20,8 @@ def read_book(package: Package) -> tuple[str, Sections]:
     sections: list[Section] = []
     sheets = (b"".join(package.pieces(part)) for part in package.NameToInfo if part[-4:] == ".css")
     style = f"<style>{''.join(decode(sheet)[0] for sheet in sheets)}</style>"
-    package.allow(len(chapters := [*book.iter("itemref")]))
+    chapters = [*book.iter("itemref")]
+    package.allow(len(chapters))
     for each in chapters:
         href = files.get(each.get("idref"), "")
         part = package.beside(opf, href)
