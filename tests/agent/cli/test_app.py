@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -245,21 +244,22 @@ main(["ask", "Why?"])
 
 @pytest.mark.parametrize(
     ("most", "program"),
-    [
-        (0.4, (RUN, "--help")),
-        (0.4, (FIRST_LINE,)),
-        (0.6, ("from rubricem import research",)),
-    ],
+    [(1, (RUN, "--help")), (1, (FIRST_LINE,)), (2, ("from rubricem import research",))],
     ids=["help", "first line", "library"],
 )
 def test_it_starts_at_once(most: float, program: tuple[str, ...]):
-    """The least of three, in seconds of CPU; benchmarks.startup measures the time it takes."""
-    marks = [os.times()]
-    for _ in range(3):
-        subprocess.run([sys.executable, "-c", *program], cwd=ROOT, check=True)
-        marks.append(os.times())
-    spent = [times.children_user + times.children_system for times in marks]
-    assert 0 < min(after - before for before, after in pairwise(spent)) <= most
+    """Least CPU of three beside two libraries', so that a slow machine is no fault of ours."""
+
+    def run(*arguments: str) -> float:
+        before = os.times()
+        subprocess.run([sys.executable, "-c", *arguments], cwd=ROOT, check=True)
+        after = os.times()
+        spent = after.children_user + after.children_system
+        return spent - before.children_user - before.children_system
+
+    pairs = [(run("import httpx, pydantic"), run(*program)) for _ in range(3)]
+    libraries, ours = map(min, zip(*pairs, strict=True))
+    assert 0 < ours <= most * libraries
 
 
 SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "python")
