@@ -1,7 +1,7 @@
 """The sources of a run: numbered passages, and what each query found.
 
 Passages get ids in order of first retrieval, whichever tool found them; a passage found again keeps
-its id. A web text, or a whole page, found at several addresses is one source. Text is kept as it
+its id. A text, or a whole page, found at several addresses is one source. Text is kept as it
 was fetched. What the conversation found earlier is known from the beginning, and becomes a source
 of this run, under the id it had, once it is shown or found again.
 """
@@ -60,7 +60,7 @@ class Evidence:
         for source in self.background.sources:
             self._numbers[source.location, source.place, source.text] = source.id
             place = source.title, source.location, source.place, source.text
-            self._excerpts.add(source.id, Passage(*place))
+            self._excerpts.add(source.id, Passage(*place, public=source.public))
         self._highest = self.background.numbered
 
     @property
@@ -129,9 +129,9 @@ class Evidence:
         """The source of a passage, numbered now if it is new and not a copy of another."""
         key = (passage.location, passage.place, passage.text)
         if key not in self._numbers:
-            # A passage of an opened page is no copy: the excerpts that led there are shorter.
+            # A passage of an opened page holds more than the excerpts that led there.
             whole = tool in (OPEN_PAGE, INVESTIGATE)
-            original = "" if whole else self._excerpts.original(passage)
+            original = self._excerpts.original(passage, whole=whole)
             self._numbers[key] = original or f"S{self._highest + 1}"
             if original:
                 [kept] = self.take_up([original])

@@ -47,6 +47,10 @@ def is_contained(left: Shingles, right: Shingles) -> bool:
     return least >= LEAST and len(left & right) >= CONTAINED * least
 
 
+def _is_within(copy: Shingles, other: Shingles) -> bool:
+    return len(copy) >= LEAST and len(copy & other) >= CONTAINED * len(copy)
+
+
 def sketch(texts: Iterable[str]) -> Sketch:
     """The smallest hashes of a page, in order; the same in every process."""
     found = shingles(" ".join(texts))
@@ -63,23 +67,33 @@ def resembling(left: Sketch, right: Sketch) -> bool:
 
 
 class Excerpts:
-    """The web texts seen so far in a run, by the id of their source."""
+    """The texts seen so far in a run, by the id of their source."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[str, str, Shingles]] = []
+        self._seen: list[tuple[str, str, Passage, Shingles]] = []
 
-    def original(self, passage: Passage) -> str:
-        """The id of the source at another address that already has this text, or ""."""
-        address = normal(passage.location)
-        if not address:
-            return ""
-        found = shingles(passage.text)
-        others = (entry for entry in self._seen if entry[1] != address)
-        return next((i for i, _, seen in others if is_contained(seen, found)), "")
+    def original(self, passage: Passage, *, whole: bool = False) -> str:
+        """The id of the source at another address that already has this text, or "".
+
+        Of two excerpts of the web most of either is in the other. What is read `whole`, as files
+        are, says nothing that the other one does not say.
+        """
+        address, found = normal(passage.location), shingles(passage.text)
+        for identifier, at, other, seen in self._seen:
+            if (at or other.location) == (address or passage.location):
+                continue
+            if at and address and not whole:
+                same = is_contained(seen, found)
+            else:
+                same = other.public == passage.public and _is_within(found, seen)
+                same = same and _words(passage.text) <= _words(other.text)
+            if same:
+                return identifier
+        return ""
 
     def add(self, identifier: str, passage: Passage) -> None:
-        if address := normal(passage.location):
-            self._seen.append((identifier, address, shingles(passage.text)))
+        address = normal(passage.location)
+        self._seen.append((identifier, address, passage, shingles(passage.text)))
 
 
 # Copies of a document: one text in several formats

@@ -446,7 +446,9 @@ def snippet(
     if placed:
         text = f"{'... ' * source.begun_before}{text}{' ...' * source.goes_on}"
     where = ", ".join(filter(None, (source.location, source.place))) if placed else ""
-    body = "\n".join(filter(None, (source.title, where, text))) if new else "Shown above."
+    also = f" It stands in {', '.join(source.copies)}, too." if placed and source.copies else ""
+    shown = f"Shown above.{also}"
+    body = "\n".join(filter(None, (source.title, where, text))) if new else shown
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
 
 

@@ -12,6 +12,7 @@ from rubricem.agent.sources.likeness import (
     shingles,
     sketch,
 )
+from rubricem.agent.transcript.question import Found, tool_output
 from rubricem.memory.schema import Passage
 
 WORDS = [f"word{i}" for i in range(400)]
@@ -54,13 +55,32 @@ def test_a_copy_found_by_a_search_gets_the_number_of_the_first():
 
 
 @pytest.mark.parametrize(
+    "copy",
+    [(Passage("print", "b.pdf", "", NEWS[25:]), "folder"), (page("herald", NEWS), "investigate")],
+    ids=["a file's print", "what another investigation found"],
+)
+def test_what_says_no_more_than_another_source_is_that_source(copy: tuple[Passage, str]):
+    evidence = Evidence()
+    first = page("acme", NEWS) if copy[1] == "investigate" else Passage("text", "a.md", "", NEWS)
+    evidence.number(first, "q", "folder")
+    source = evidence.number(copy[0], "q", copy[1])
+    assert (source.id, source.copies) == ("S1", (copy[0].location,))
+    shown = tool_output(Found((source,)), 100, placed=True)
+    assert f"Shown above. It stands in {copy[0].location}, too." in shown
+
+
+@pytest.mark.parametrize(
     "passages",
     [
         [(page("acme", NEWS), "web"), (page("acme", NEWS + " More follows."), "web")],
-        [(Passage(name, name, "", NEWS), "folder") for name in ("a.md", "b.md")],
+        [
+            (Passage("", f"{year}", "", NEWS.replace("2023", year)), "a")
+            for year in ("2023", "2022")
+        ],
+        [(Passage("", f"{own}", "", NEWS, public=own), "folder") for own in (True, False)],
         [(page("herald", NEWS), "web"), (page("acme", NEWS + " The rest of it."), "open_page")],
     ],
-    ids=["the same page again", "local documents", "a page that was opened, whole"],
+    ids=["the same page again", "another year", "another kind", "a page that was opened, whole"],
 )
 def test_what_is_no_copy_is_a_source_of_its_own(passages: list[tuple[Passage, str]]):
     evidence = Evidence()
