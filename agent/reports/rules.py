@@ -62,7 +62,7 @@ _CODE = r"\d+(?-i:[A-Z]+)(?<!\dE)\d"
 """how one begins in which letters stand between digits, as of an error; 1E5 is a number"""
 _NUMBER = re.compile(
     rf"(?<!{LETTER})(?<!\.)(?:v?(?!{_CODE})"
-    r"(?P<digits>\d+(?:[.,]\d+)*(?:e[+-]?\d{1,3}(?!\w))?)"
+    r"(?P<digits>(?:\d{1,3}(?: \d{3})+(?!\w)|\d+)(?:[.,]\d+)*(?:e[+-]?\d{1,3}(?!\w))?)"
     rf"|(?P<word>{'|'.join(_WORDS)})(?!\w))"
     rf"(?:[ -]?(?P<scale>{'|'.join(_SCALES)})(?!\w))?"
     rf"(?:[ -]?(?P<unit>%|per cent|(?:{'|'.join(sorted(_UNITS, key=len)[::-1])})s?(?!\w)))?",
@@ -157,21 +157,37 @@ def missing_numbers(claim: str, text: str) -> list[str]:
 
 
 def _numbers_in(text: str) -> Iterator[tuple[str, tuple[_Number, ...]]]:
-    """Each number as it is written, and as what it may be meant: a fifth is the 5th, or 0.2."""
+    """Each number as it is written, and as what it may be meant: a fifth is the 5th, or 0.2.
+
+    Elsewhere a comma stands before the fraction and a point or a space between thousands.
+    """
+    elsewhere = is_foreign(text)
     for match in _NUMBER.finditer(plain_letters(text)):
-        digits, word = match["digits"], (match["word"] or "").lower()
-        value = _WORDS[word] if digits is None else digits
-        groups = value.partition(".")[0].split(",")[1:]
-        value = value.replace(",", "") if {*map(len, groups)} == {3} else value
-        value = value.lstrip("0") or "0"
+        digits, word = match["digits"] or "", (match["word"] or "").lower()
+        value = _WORDS[word] if word else _plain(digits.replace(" ", ""))
         if match["scale"]:
             value = f"{float(value.replace(',', '')) * _SCALES[match['scale'].lower()]:.0f}"
         unit = (match["unit"] or "").lower().replace(" ", "")
         measure, factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"), ("", 1.0))
         readings = [_Number(value, measure, factor)]
+        others = digits.split(" ") if " " in digits else []
+        if elsewhere or math.isnan(readings[0].amount):
+            others.append(digits.replace(" ", "").translate(_ELSEWHERE))
+        readings += [_Number(_plain(each), measure, factor) for each in others if each]
         if word in _TABLE["fractions"].split():
             readings.append(_Number(f"{1 / int(value):g}".lstrip("0"), "share"))
         yield match[0].strip(), tuple(readings)
+
+
+_ELSEWHERE = str.maketrans(".,", ",.")
+
+
+def _plain(digits: str) -> str:
+    """A number in English digits, without marks of thousands and a fraction of zeros."""
+    whole, point, rest = digits.partition(".")
+    if {len(group) for group in whole.split(",")[1:]} == {3}:
+        whole = whole.replace(",", "")
+    return (whole + point + rest if rest.strip("0") else whole).lstrip("0") or "0"
 
 
 def missing_quotations(claim: str, text: str) -> list[str]:
@@ -448,7 +464,8 @@ class Pair:
         parts = source.place.split(BELOW)
         above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
         where = (source.title, source.location, *above)
-        near = "\n".join((*where, *_beside_words(about, text))) if counted else ""
+        beside = [text] if apart(self.claim, text) else _beside_words(about, text)
+        near = "\n".join((*where, *beside)) if counted else ""
         stated = claim
         for name, number in _versions(self.asked):
             stated = stated.replace(f"{name} {number}", name)
@@ -522,7 +539,7 @@ class LexicalChecker:
 
 def lexical_finding(pair: Pair) -> ClaimFinding:
     """What the rules are sure of: a fault, or a quotation; all else is unchecked."""
-    if not content_words(pair.claim) or (pair.source.text and _apart(pair)):
+    if not content_words(pair.claim) or (pair.source.text and apart(pair.claim, pair.source.text)):
         return ClaimFinding("unchecked", "its words cannot be compared with the source's")
     if wrong := pair.fault():
         return ClaimFinding("unsupported", wrong)
@@ -599,7 +616,7 @@ def clauses(claim: str) -> list[str]:
     return found or [claim]
 
 
-def _apart(pair: Pair) -> bool:
-    """Whether claim and text differ in script or language, as far as both can be told."""
-    codes = {language_of(pair.claim), language_of(pair.source.text)}
+def apart(claim: str, text: str) -> bool:
+    """Whether they differ in script or language, as far as both can be told."""
+    codes = {language_of(claim), language_of(text)}
     return len(codes - {""}) > 1 or (len(codes) > 1 and codes.isdisjoint(("en", *LATIN)))

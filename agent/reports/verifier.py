@@ -48,6 +48,7 @@ from rubricem.agent.reports.rules import (
     Findings,
     LexicalChecker,
     Pair,
+    apart,
     bids,
     evidence,
     lexical_finding,
@@ -222,7 +223,8 @@ class ChatChecker:
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
             quote = verbatim(one.quote, pair.source.text)
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
-            if said.verdict == "supported" and pair.beside and not quote and _idle(pair):
+            told = quote or apart(pair.claim, pair.source.text)
+            if said.verdict == "supported" and pair.beside and not told and _idle(pair):
                 some = any(shares_of_clauses(pair))
                 said = ClaimFinding("partial", FEW) if some else ClaimFinding("unsupported", IDLE)
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)

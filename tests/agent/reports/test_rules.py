@@ -85,6 +85,13 @@ def test_numbers_are_the_same_however_they_are_written():
         ("the two levels, 2 times", "Both levels fail twice.", []),
         ("zero of both, one day", "nothing", []),
         ("code 40P01", "of no code", []),
+        ("It costs €4,290, at 9 kWh.", "Price: €4,290.00, 9.0 kWh", []),
+        ("12,000 cycles", "after 12 000 cycles", []),
+        ("€4,149, 4.2 kW", "UVP 4.290,00 € 4.149,00 €, 4,2 kW", []),
+        ("1,112 kWh at 2,500 W", "Elle a restitué 1 112 kWh pour une charge de 2.500 W.", []),
+        ("Er lädt mit 4,2 kW und nicht mit 2.500 W.", "at 4.2 kW, not 2,500 W", []),
+        ("3,600 W", "3.6 W of it", ["3,600"]),
+        ("4.2 kW", "Er lädt mit 42 kW und nicht mit 4,3 kW.", ["4.2"]),
     ],
 )
 def test_a_number_must_be_there_whole_with_its_scale_and_sign(

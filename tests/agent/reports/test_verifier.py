@@ -247,6 +247,16 @@ async def test_of_sources_cited_together_one_that_has_some_words_is_not_called_s
     assert [one.verdict for one in found.each] == [verdict for _, verdict in PASSAGES]
 
 
+async def test_a_source_in_another_language_has_a_claims_numbers_and_need_not_have_its_words():
+    told = "Die Steuer auf Speicher entfällt, es sind also 0 Prozent. Das gilt seit Januar."
+    texts = (told, "Ein Speicher gilt als dazu bestimmt, wenn er mit 4,2 kW lädt.")
+    sources = [claim_source(text, i) for i, text in enumerate(texts, start=1)]
+    claim = "Batteries are sold at a VAT of 0 % if they charge with 4.2 kW."
+    pairs = [Pair(claim, own, tuple(s for s in sources if s != own)) for own in sources]
+    found = await ChatChecker(GivenChat(verdicts("supported"))).check(pairs)
+    assert [one.verdict for one in found.each] == ["supported"] * 2
+
+
 LISTS = """**Released in two cases:**
 
 - <cite id="S1">around reads</cite>;
