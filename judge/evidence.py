@@ -17,7 +17,7 @@ from itertools import chain
 
 from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
 from rubricem.memory.language import sentences
-from rubricem.memory.schema import BY_RULES, Author, Segment, Source, Stage, Trajectory
+from rubricem.memory.schema import BY_RULES, AnswerFormat, Author, Segment, Source, Stage, Trajectory
 from rubricem.memory.screening import runs_of, words_of
 from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 
@@ -47,7 +47,7 @@ class Layout:
 
 def needs(runs: Sequence[Trajectory]) -> int:
     """Characters of what must be shown: the runs' own text, and each passage that one cites."""
-    bare = [_referring(run, {}) for run in runs]
+    bare = [_referring(run, {s.text: s.id for s in _cited(run)}) for run in runs]
     cited = {source.text for run in runs for source in _cited(run)}
     return sum(map(_length, bare)) + sum(map(len, cited))
 
@@ -80,6 +80,9 @@ def show(
     for text, body in _bodies(runs).items() if Stage.RESEARCH in stages else ():
         if text not in texts and len(body) <= room:
             texts[text], room = body, room - len(body)
+    # A search often finds parts of a page that is shown whole.
+    whole = {t: next((o for o in texts if t != o and t in texts[o]), "") for t in texts}
+    texts |= {t: f"(stands in passage {names[o]})" for t, o in whole.items() if o}
     told = {
         f"passage {name}": f"{_origin(found[text])}\n{texts[text]}"
         for text, name in names.items()
@@ -136,7 +139,8 @@ def found_text(found: Sequence[Source], characters: int) -> str:
     parts: dict[str, str] = {}
     for number, source in enumerate(found, start=1):
         text = cut(f"{_origin(source)}\n{source.text}", LONG_PASSAGE)
-        if len(text) <= characters:
+        known = any(source.text in shown for shown in parts.values())
+        if len(text) <= characters and not known:
             parts[f"passage {number}"], characters = text, characters - len(text)
     return fence(parts)
 
@@ -182,7 +186,8 @@ def _referring(run: Trajectory, names: Mapping[str, str]) -> Trajectory:
             return found[0]
         name = names.get(source.text)
         origin = _origin(source)
-        told = f"passage {name}: {origin}" if name else f"{origin} (left out: nobody cites it)"
+        # Its origin stands above the passage.
+        told = f"passage {name}" if name else f"{origin} (left out: nobody cites it)"
         return f'<snippet id="{source.id}">{told}</snippet>'
 
     return _with_snippets(run, refer)
@@ -246,6 +251,11 @@ LEAST_SENTENCE = 5
 """words of a sentence that counts as said twice"""
 
 
+FORM = {
+    AnswerFormat.SHORT: "one paragraph",
+    AnswerFormat.EXACT: "a short justification, and in the last line the bare answer alone",
+}
+"""what an answer was to be that was not to be a report"""
 MOST_DOUBTED, DOUBTED_CHARACTERS = 8, 200
 """claims without support that are told, and characters of each"""
 
@@ -268,6 +278,8 @@ def measured(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> str:
 def observations(trajectory: Trajectory, stages: Iterable[Stage] = ALL) -> list[str]:
     """A line for each thing that code sees in the stages, then on the ids that the answer cites."""
     seen = [said for stage in stages for said in _of_stage(trajectory, stage)]
+    if wanted := FORM.get(trajectory.answer_format):
+        seen.append(f"answer: the agent was asked for {wanted}")
     cited = cited_in(stage_text(trajectory, Stage.ANSWER))
     if unknown := len(set(cited) - {source.id for source in trajectory.sources}):
         seen.append(f"answer: of the {len(cited)} sources that it cites, no search found {unknown}")

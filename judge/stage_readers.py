@@ -265,7 +265,9 @@ class ChatScorer:
         count = sum(len(criteria) for criteria in standard.values())
         listed = f"Criteria:\n{_number_criteria(standard)}"
         room = sight_of(self._model, trajectory.transcript()) - len(trajectory.question + listed)
-        shown = show([trajectory], room)
+        # A stage without criteria is left out; what was found is needed in any case.
+        stages = [stage for stage in Stage if stage in standard or stage is Stage.RESEARCH]
+        shown = show([trajectory], room, stages)
         last = f"Now give your verdicts on criteria 1 to {count}."
         # What all runs of the question share comes first: servers keep a common beginning.
         asked = (fence({"question": trajectory.question}), listed, shown.passages, *shown.texts)

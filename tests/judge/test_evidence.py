@@ -7,10 +7,11 @@ import pytest
 
 from rubricem.judge.base import CHARACTERS, sight_of, stage_text
 from rubricem.judge.build import KINDS, Wanted, group_judge
-from rubricem.judge.evidence import answer_shown, measured, needs, show
+from rubricem.judge.evidence import answer_shown, found_text, measured, needs, show
 from rubricem.judge.stage_readers import ChatProposer
 from rubricem.memory.schema import (
     BY_RULES,
+    AnswerFormat,
     Author,
     CitationCheck,
     RubricBuffer,
@@ -77,11 +78,28 @@ def test_a_passage_that_two_runs_found_stands_once_and_each_refers_to_it():
     texts = shown.texts
     assert shown.passages.count(RULE) == 1 and shown.passages.count(ASIDE) == 1
     assert not any(RULE in text or ASIDE in text for text in texts)
-    assert '<snippet id="S1">passage P1: Page 1, p</snippet>' in texts[0]
-    assert '<snippet id="S2">passage P1: Page 2, p</snippet>' in texts[1]
+    assert '<snippet id="S1">passage P1</snippet>' in texts[0]
+    assert '<snippet id="S2">passage P1</snippet>' in texts[1]
+    assert "Page 1, p" not in texts[0], "its origin stands above it"
     assert "S1 is P1" in shown.notes[0] and "S2 is P1" in shown.notes[1]
     assert show([GOOD], CHARACTERS).passages.startswith("[text"), "alone it keeps its own names"
     assert "passage S1]" in show([GOOD], CHARACTERS).passages
+
+
+def test_a_part_of_a_passage_that_is_shown_refers_to_it():
+    page = source(3, f"{ASIDE}\n\n{RULE}")
+    run = researched("a", f"{cite(1, HELD)} {cite(3, HELD)}", [source(1, RULE), page])
+    assert show([run], CHARACTERS).passages.count(RULE) == 1
+    assert "Page 1, p\n(stands in passage S3)" in show([run], CHARACTERS).passages
+    assert found_text([page, source(1, RULE)], CHARACTERS).count(RULE) == 1
+    lone = researched("b", cite(1, HELD), [source(1, RULE), page])
+    assert RULE in answer_shown(lone, CHARACTERS), "the page is not shown there"
+
+
+def test_a_judge_is_told_what_form_the_answer_was_to_have():
+    short = GOOD.model_copy(update={"answer_format": AnswerFormat.SHORT})
+    assert "the agent was asked for one paragraph" in show([short], CHARACTERS).notes[0]
+    assert "asked for" not in show([GOOD], CHARACTERS).notes[0], "a report is what they presume"
 
 
 def test_what_nobody_cites_is_left_out_first_and_whole():

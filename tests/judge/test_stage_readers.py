@@ -77,7 +77,8 @@ async def test_one_call_scores_every_criterion_of_a_trajectory():
     assert (answer.justification, answer.justified_by) == ("it says so (2)", "judge")
     assert scored.usage.calls == 1
     shown = shown_to(server)
-    assert all(text in shown for text in (QUESTION, *WHOLE.values()))
+    assert all(text in shown for text in (QUESTION, WHOLE[Stage.PLAN], WHOLE[Stage.ANSWER]))
+    assert WHOLE[Stage.REVIEW] not in shown, "it has no criteria"
     assert "3. [answer] (flaw) Says that the newest goes." in shown
 
 
