@@ -39,7 +39,7 @@ from rubricem.judge.base import (
 )
 from rubricem.judge.buffers import add, persistent_criteria
 from rubricem.judge.evidence import ALL, evidence_of, found_in, found_text
-from rubricem.judge.stage import Maker, Proposed, Scored, Scorer, Standard, scored_by
+from rubricem.judge.stage import Maker, Proposed, Runs, Scored, Scorer, Standard, scored_by
 from rubricem.judge.stage_readers import ChoiceScorer, quoted
 from rubricem.memory.asking import (
     TRIES,
@@ -267,7 +267,7 @@ class ChatItemScorer:
         self.name = model.name
         self._room = sight_of(model)
 
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+    async def score(self, trajectory: Trajectory, standard: Standard, group: Runs = ()) -> Scored:
         """One call for all items; those without a usable verdict have none."""
         if not (items := standard[Stage.ANSWER]):
             return Scored({})

@@ -17,7 +17,15 @@ from itertools import chain
 
 from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
 from rubricem.memory.language import sentences
-from rubricem.memory.schema import BY_RULES, AnswerFormat, Author, Segment, Source, Stage, Trajectory
+from rubricem.memory.schema import (
+    BY_RULES,
+    AnswerFormat,
+    Author,
+    Segment,
+    Source,
+    Stage,
+    Trajectory,
+)
 from rubricem.memory.screening import runs_of, words_of
 from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 
@@ -57,15 +65,20 @@ def show(
     characters: int,
     stages: Sequence[Stage] = ALL,
     before: Mapping[str, str] = NOTHING,
+    group: Sequence[Trajectory] = (),
 ) -> Layout:
     """The runs' stages, with what they found once before them; without research what one cites.
 
-    `before`: by the text of a passage that was shown already what refers to it.
+    `before`: by the text of a passage that was shown already what refers to it. `group`: the runs
+    whose passages have names in common, those that most found first, if not these alone: servers
+    keep a beginning that several calls share.
     """
-    found = _once(chain(*(run.sources for run in runs)))
+    group = group or runs
+    found = _once(chain(*(run.sources for run in group)))
     names = {text: source.id for text, source in found.items()}
-    if len(runs) > 1:
-        names = {text: f"P{number}" for number, text in enumerate(found, start=1)}
+    if len(group) > 1:
+        times = Counter(chain(*(_once(run.sources) for run in group)))
+        names = {text: f"P{n}" for n, (text, _) in enumerate(times.most_common(), start=1)}
     claims: dict[str, list[str]] = {}
     for run in runs:
         checks = run.verification.checks if run.verification else ()
@@ -91,7 +104,7 @@ def show(
     left = max(characters - sum(map(len, texts.values())), least)
     known = {text: name for text, name in names.items() if text in texts}
     referring = tuple(_referring(run, known) for run in runs)
-    keys = [_key(run, known) if len(runs) > 1 else "" for run in runs]
+    keys = [_key(run, known) if len(group) > 1 else "" for run in runs]
     notes = (f"{k}\n{measured(run, stages)}".strip() for k, run in zip(keys, runs, strict=True))
     share = min(1.0, left / max(own, 1))
     fitted = (fit_stages(run, stages, int(share * _length(run, stages))) for run in referring)

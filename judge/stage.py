@@ -40,6 +40,7 @@ from rubricem.memory.schema import (
 
 Standard = Mapping[Stage, tuple[Criterion, ...]]
 """the criteria to score a trajectory on, by stage; no stage without criteria"""
+Runs = Sequence[Trajectory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,24 @@ class Scored:
 
 
 class Scorer(Protocol):
-    """Scores one trajectory on given criteria. Raises JudgeError or PolicyError if it cannot."""
+    """Scores one trajectory on given criteria. Raises JudgeError or PolicyError if it cannot.
+
+    `group`: all runs of the question, if several are scored; what they share is shown alike.
+    """
 
     @property
     def name(self) -> str: ...
 
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored: ...
+    async def score(
+        self, trajectory: Trajectory, standard: Standard, group: Runs = ()
+    ) -> Scored: ...
 
 
-async def scored_by(scorer: Scorer, trajectory: Trajectory, standard: Standard) -> Scored:
+async def scored_by(
+    scorer: Scorer, trajectory: Trajectory, standard: Standard, group: Runs = ()
+) -> Scored:
     """What the scorer says; where it fails no verdicts, with the reason."""
-    found = await outcome(scorer.score(trajectory, standard)) if standard else Scored({})
+    found = await outcome(scorer.score(trajectory, standard, group)) if standard else Scored({})
     return found if isinstance(found, Scored) else Scored({}, usage_of_error(found), found.told())
 
 
@@ -156,7 +164,8 @@ class StageJudge:
             found = found_in(group.trajectories)
             asked = self.proposer.from_question(buffer.question, found=found)
             grown, unproposed, usage = await _grow(buffer, asked, step, "from the question")
-        judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
+        runs = group.trajectories
+        judgements = await asyncio.gather(*(self._score(run, grown, runs) for run in runs))
         pruned = prune(grown, _points(group.trajectories, judgements), step)
         notes = [f"No new criteria: {unproposed}"] if unproposed else []
         return GroupJudgement(
@@ -167,10 +176,10 @@ class StageJudge:
             usage=usage,
         )
 
-    async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
+    async def _score(self, trajectory: Trajectory, buffer: RubricBuffer, group: Runs) -> Judgement:
         open_stages = [stage for stage in Stage if score_unread(trajectory, stage, buffer) is None]
         standard = {stage: buffer.criteria(stage) for stage in open_stages}
-        scored = await scored_by(self._scorer, trajectory, standard)
+        scored = await scored_by(self._scorer, trajectory, standard, group)
 
         def score(stage: Stage) -> StageScore:
             if not (verdicts := scored.verdicts.get(stage, ())):

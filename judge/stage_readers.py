@@ -37,7 +37,7 @@ from rubricem.judge.base import (
 from rubricem.judge.buffers import add
 from rubricem.judge.evidence import ALL, cited_in, found_text, needs, show
 from rubricem.judge.readers import ChoiceSeries, number_of
-from rubricem.judge.stage import Proposed, Scored, Standard
+from rubricem.judge.stage import Proposed, Runs, Scored, Standard
 from rubricem.memory.asking import (
     WHOLE,
     Bill,
@@ -261,13 +261,13 @@ class ChatScorer:
         self._model = model
         self.name = model.name
 
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+    async def score(self, trajectory: Trajectory, standard: Standard, group: Runs = ()) -> Scored:
         count = sum(len(criteria) for criteria in standard.values())
         listed = f"Criteria:\n{_number_criteria(standard)}"
         room = sight_of(self._model, trajectory.transcript()) - len(trajectory.question + listed)
         # A stage without criteria is left out; what was found is needed in any case.
         stages = [stage for stage in Stage if stage in standard or stage is Stage.RESEARCH]
-        shown = show([trajectory], room, stages)
+        shown = show([trajectory], room, stages, group=group)
         last = f"Now give your verdicts on criteria 1 to {count}."
         # What all runs of the question share comes first: servers keep a common beginning.
         asked = (fence({"question": trajectory.question}), listed, shown.passages, *shown.texts)
@@ -333,7 +333,7 @@ class ChoiceScorer:
         self._series = ChoiceSeries(reader)
         self.name = reader.name
 
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+    async def score(self, trajectory: Trajectory, standard: Standard, group: Runs = ()) -> Scored:
         listed = [(stage, c) for stage, criteria in standard.items() for c in criteria]
         spans = [closest_span(statement(c), stage_text(trajectory, stage)) for stage, c in listed]
         questions = [

@@ -96,6 +96,24 @@ def test_a_part_of_a_passage_that_is_shown_refers_to_it():
     assert RULE in answer_shown(lone, CHARACTERS), "the page is not shown there"
 
 
+async def test_what_the_runs_of_a_group_found_begins_every_scoring_of_it():
+    """Servers keep the beginning that calls share."""
+    asked: list[str] = []
+
+    def reply(said: str) -> str:
+        asked.append(said)
+        return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": 2}]})
+
+    buffer = RubricBuffer(question=QUESTION, persistent={Stage.ANSWER: (item("Names it."),)})
+    other = researched("c", cite(1, HELD), [source(1, ASIDE), source(2, RULE)])
+    own = researched("d", cite(2, HELD), [source(1, "What this one alone found."), source(2, RULE)])
+    await group_judge(ScriptedChat(reply), Wanted()).judge(group_of(GOOD, other, own), buffer)  # type: ignore[arg-type]
+    scorings = [said for said in asked if "Criteria in force" not in said]
+    common = scorings[0].partition(RULE)[0] + RULE
+    assert len(scorings) == 3 and all(said.startswith(common) for said in scorings)
+    assert "Of what it cites, S2 is P1." in scorings[2] and "alone found" not in scorings[1]
+
+
 def test_a_judge_is_told_what_form_the_answer_was_to_have():
     short = GOOD.model_copy(update={"answer_format": AnswerFormat.SHORT})
     assert "the agent was asked for one paragraph" in show([short], CHARACTERS).notes[0]

@@ -22,7 +22,7 @@ from rubricem.agent.reports.rules import Pair
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair, Side, Winner
 from rubricem.judge.rubrics import Rubric
-from rubricem.judge.stage import Proposed, Scored, Standard
+from rubricem.judge.stage import Proposed, Runs, Scored, Standard
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
@@ -215,7 +215,7 @@ class ScriptedScorer:
         self.points = points
         self.standards: list[Standard] = []
 
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+    async def score(self, trajectory: Trajectory, standard: Standard, group: Runs = ()) -> Scored:
         self.standards.append(standard)
         verdicts: dict[Stage, tuple[Verdict, ...]] = {}
         for stage, criteria in standard.items():
