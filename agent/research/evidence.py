@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rubricem.agent.record.conversations import NOTHING, Background
-from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
+from rubricem.agent.sources.likeness import Excerpts, Sketch, figures, resembling
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold
 from rubricem.memory.schema import Passage, ShownTexts, Source, ToolUse
@@ -117,10 +117,16 @@ class Evidence:
         note = reply.get("note", "")
         return Found(self._sources(ids), new, reply["error"], note=note, claims=claims)
 
-    def page_like(self, address: str, sketch: Sketch) -> str:
-        """The address of a page opened before with nearly the same text, or ""."""
-        others = (a for a, (seen, _) in self._pages.items() if a != address)
-        return next((a for a in others if resembling(self._pages[a][0], sketch)), "")
+    def page_like(self, address: str, sketch: Sketch, shown: Sequence[Passage]) -> str:
+        """The address of a page opened before with nearly the same text, or "".
+
+        What was shown of it has all figures of what would be `shown` of this one: they may differ.
+        """
+        own = figures(" ".join(passage.text for passage in shown))
+        pages = ((a, ids) for a, (seen, ids) in self._pages.items() if resembling(seen, sketch))
+        alike = {a: " ".join(source.text for source in self._sources(ids)) for a, ids in pages}
+        held = (a for a, text in alike.items() if a != address and own <= figures(text))
+        return next(held, "")
 
     def _sources(self, ids: Iterable[str]) -> tuple[Source, ...]:
         return tuple(self.sources[identifier] for identifier in ids)

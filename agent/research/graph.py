@@ -357,9 +357,6 @@ async def _open_page(run: Run, wanted: str) -> Found:
 
     def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
         drawn = list(sketch(passage.text for passage in passages))
-        if other := run.evidence.page_like(place, drawn):
-            note = f"This page holds the same text as {other}; the two count as one source."
-            return reply_of([], note=note, copy_of=other)
         if sought and number is None:
             known = run.evidence.shown([*run.sources])
             new = unshown(passages, known) or passages
@@ -379,6 +376,9 @@ async def _open_page(run: Run, wanted: str) -> Found:
             note = f"Passages {first + 1} to {last} of {len(passages)}."
             if last < len(passages):
                 note += f" It goes on: {OPEN_PAGE} {name} from {last + 1}"
+        if other := run.evidence.page_like(place, drawn, shown):
+            note = f"This page holds the same text as {other}; the two count as one source."
+            return reply_of([], note=note, copy_of=other)
         return reply_of(shown, note=note, page=place, sketch=drawn)
 
     async def read() -> dict[str, Any]:

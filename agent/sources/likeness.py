@@ -2,7 +2,7 @@
 
 A text is the set of its shingles, runs of four words without case and punctuation, or of four
 characters in scripts without spaces. Each search engine cuts the excerpts of a page differently, so
-excerpts are compared by containment, the share of the smaller one that is in the other. A whole
+excerpts are compared by containment, the share of one that is in another. A whole
 page that quotes another is no copy of it, so pages are compared by resemblance, the share of both;
 it is estimated from the smallest hashes of each, which a journal can hold. Source: Broder (1997),
 On the resemblance and containment of documents.
@@ -41,12 +41,6 @@ def shingles(text: str) -> Shingles:
     return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
 
 
-def is_contained(left: Shingles, right: Shingles) -> bool:
-    """Whether most of the smaller text is in the larger one."""
-    least = min(len(left), len(right))
-    return least >= LEAST and len(left & right) >= CONTAINED * least
-
-
 def _is_within(copy: Shingles, other: Shingles) -> bool:
     return len(copy) >= LEAST and len(copy & other) >= CONTAINED * len(copy)
 
@@ -75,20 +69,16 @@ class Excerpts:
     def original(self, passage: Passage, *, whole: bool = False) -> str:
         """The id of the source at another address that already has this text, or "".
 
-        Of two excerpts of the web most of either is in the other. What is read `whole`, as files
-        are, says nothing that the other one does not say.
+        Most of a text of the web is in the other, and all its figures are. What is read `whole`, as
+        files are, has no word that the other one has not.
         """
         address, found = normal(passage.location), shingles(passage.text)
         for identifier, at, other, seen in self._seen:
-            if (at or other.location) == (address or passage.location):
-                continue
-            if at and address and not whole:
-                same = is_contained(seen, found)
-            else:
-                same = other.public == passage.public and _is_within(found, seen)
-                same = same and _words(passage.text) <= _words(other.text)
-            if same:
-                return identifier
+            elsewhere = (at or other.location) != (address or passage.location)
+            if elsewhere and other.public == passage.public and _is_within(found, seen):
+                own = figures if at and address and not whole else _words
+                if own(passage.text) <= _words(other.text):
+                    return identifier
         return ""
 
     def add(self, identifier: str, passage: Passage) -> None:
@@ -153,6 +143,11 @@ def copies_among(prints: Mapping[str, Sketch], text_of: Callable[[str], str]) ->
 
 _PLAIN, _MADE = (".txt", ".text", ".adoc", ".rst"), (".html", ".htm", ".xhtml")
 """endings of texts, and of the pages that are made from them"""
+
+
+def figures(text: str) -> frozenset[str]:
+    """Its words that have digits."""
+    return frozenset(word for word in _words(text) if any(map(str.isdigit, word)))
 
 
 def _made_from(locations: Iterable[str], text_of: Callable[[str], str]) -> dict[str, str]:

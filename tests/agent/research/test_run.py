@@ -318,6 +318,9 @@ async def test_a_copy_of_a_page_counts_as_the_same_source(tmp_path: Path):
     ]
     assert "the two count as one source" in tool_texts(run)[2]
     assert '<snippet id="S3">' in tool_texts(run)[2]
+    other = Pages(acme=f"{text} It has 6,000 of them.", mirror=f"{text} It has 8,000 of them.")
+    run = await browsed(tmp_path / "b", turns(opening("S1"), opening("S2")), results, other)
+    assert "8,000" in tool_texts(run)[2], "which the other page denies"
 
 
 async def test_a_resumed_run_opens_no_page_twice(tmp_path: Path):
