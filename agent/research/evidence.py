@@ -1,7 +1,7 @@
 """The sources of a run: numbered passages, and what each query found.
 
 Passages get ids in order of first retrieval, whichever tool found them; a passage found again keeps
-its id. A text, or a whole page, found at several addresses is one source. Text is kept as it
+its id. A text found at several addresses is one source. Text is kept as it
 was fetched. What the conversation found earlier is known from the beginning, and becomes a source
 of this run, under the id it had, once it is shown or found again.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rubricem.agent.record.conversations import NOTHING, Background
-from rubricem.agent.sources.likeness import Excerpts, Sketch, figures, resembling
+from rubricem.agent.sources.likeness import Excerpts
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold
 from rubricem.memory.schema import Passage, ShownTexts, Source, ToolUse
@@ -52,8 +52,6 @@ class Evidence:
     """(tool, case-folded request) -> ids of the sources that it found"""
     _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _excerpts: Excerpts = field(default_factory=Excerpts)
-    _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
-    """address -> sketch of the page opened there, and ids of the passages shown of it"""
     _highest: int = 0
 
     def __post_init__(self) -> None:
@@ -98,10 +96,6 @@ class Evidence:
         passages = [Passage(**passage) for passage in reply["passages"]]
         found = [self.number(passage, asked, tool) for passage in passages]
         ids = tuple(dict.fromkeys(source.id for source in found))
-        if copied := reply.get("copy_of"):
-            ids = self._pages[copied][1]
-        elif page := reply.get("page"):
-            self._pages.setdefault(page, (reply["sketch"], ids))
         if not reply["error"]:
             self.answered[tool, fold(asked)] = ids
         new = frozenset(ids) - known
@@ -116,17 +110,6 @@ class Evidence:
         )
         note = reply.get("note", "")
         return Found(self._sources(ids), new, reply["error"], note=note, claims=claims)
-
-    def page_like(self, address: str, sketch: Sketch, shown: Sequence[Passage]) -> str:
-        """The address of a page opened before with nearly the same text, or "".
-
-        What was shown of it has all figures of what would be `shown` of this one: they may differ.
-        """
-        own = figures(" ".join(passage.text for passage in shown))
-        pages = ((a, ids) for a, (seen, ids) in self._pages.items() if resembling(seen, sketch))
-        alike = {a: " ".join(source.text for source in self._sources(ids)) for a, ids in pages}
-        held = (a for a, text in alike.items() if a != address and own <= figures(text))
-        return next(held, "")
 
     def _sources(self, ids: Iterable[str]) -> tuple[Source, ...]:
         return tuple(self.sources[identifier] for identifier in ids)

@@ -90,7 +90,8 @@ read"""
 _NO_SEARCH = "\n\nNo further search is possible. Now write the review and the answer.\n"
 _REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
 _ANSWER = "\n\nNow write the answer in answer tags.\n"
-_FINDINGS = "\n\nNow write the findings in answer tags, in 300 to 600 words.\n"
+LEAST_FINDINGS, WORDS_OF_AN_ITEM = 600, 200
+"""words that findings may have; those for each item of the rubric that they serve, if more"""
 _SEARCHED_FIRST = (
     "\n\nNo answer before a search: the question itself is searched for, and what you wrote is "
     "put aside.\n"
@@ -166,7 +167,8 @@ def user_message(ask: Ask, *, told: bool = False) -> str:
     """The question, and what answer is wanted; `told`: with its length, or whose part it is."""
     if ask.whole and told:
         items = "\n".join(f"- {item}" for item in ask.serves) or "- all that the question asks"
-        said = {"whole": f"> {one_line(ask.whole)}", "items": items}
+        most = max(LEAST_FINDINGS, WORDS_OF_AN_ITEM * len(ask.serves))
+        said = {"whole": f"> {one_line(ask.whole)}", "items": items, "most": f"{most:,}"}
         wanted = fill(template("findings"), {k: neutralise(v) for k, v in said.items()})
     else:
         wanted = INSTRUCTION[ask.answer_format]
@@ -290,7 +292,7 @@ class FreeDecoder:
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
         if not self.has_answer(run):
-            await run.respond(Stage.ANSWER, _FINDINGS if run.ask.whole else _ANSWER)
+            await run.respond(Stage.ANSWER, _ANSWER)
             await self._turn(run, Stage.ANSWER)
         if not self.has_answer(run):
             run.end_early("the model never wrote an answer in its tags")

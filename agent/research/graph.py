@@ -15,6 +15,7 @@ rubric.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -25,10 +26,10 @@ from rubricem.agent.record.conversations import quote_conversation, with_convers
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.deep.parts import asked_in, split_by_kind
 from rubricem.agent.research.evidence import SOURCE_ID, reply_of, unshown
+from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import joined, page, services, widened
-from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
@@ -211,8 +212,9 @@ async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
     if run.answered:
         return
     actions = actions_of(run, query)
-    for found in await act_at_once(run, decoder, actions):
-        await decoder.observe(run, found)
+    for action, found in zip(actions, await act_at_once(run, decoder, actions), strict=True):
+        several = run.ask.leads or len(actions) > 1
+        await decoder.observe(run, replace(found, asked=action) if several else found)
 
 
 async def act_at_once(run: Run, decoder: Decoder, actions: Sequence[str]) -> list[Found]:
@@ -356,7 +358,6 @@ async def _open_page(run: Run, wanted: str) -> Found:
     number = int(told) if word == "from" and told.isdecimal() and len(told) < 7 else None
 
     def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
-        drawn = list(sketch(passage.text for passage in passages))
         if sought and number is None:
             known = run.evidence.shown([*run.sources])
             new = unshown(passages, known) or passages
@@ -376,10 +377,7 @@ async def _open_page(run: Run, wanted: str) -> Found:
             note = f"Passages {first + 1} to {last} of {len(passages)}."
             if last < len(passages):
                 note += f" It goes on: {OPEN_PAGE} {name} from {last + 1}"
-        if other := run.evidence.page_like(place, drawn, shown):
-            note = f"This page holds the same text as {other}; the two count as one source."
-            return reply_of([], note=note, copy_of=other)
-        return reply_of(shown, note=note, page=place, sketch=drawn)
+        return reply_of(shown, note=note)
 
     async def read() -> dict[str, Any]:
         nonlocal place
@@ -394,7 +392,7 @@ async def _open_page(run: Run, wanted: str) -> Found:
             said = f"{place} cannot be opened: what was found of it was shown."
             raise SourceError(refusal or said)
         place = opened
-        # In a thread: sketch and ranking take a moment if the page is a book.
+        # In a thread: ranking takes a moment if the page is a book.
         return await asyncio.to_thread(look_over, passages)
 
     behind = [] if sought or source is None else ["on", "from", _id_of(name)]
@@ -516,11 +514,16 @@ async def doubt_of(run: Run) -> str:
 async def rewrite(run: Run) -> str:
     """The question as it can be searched for without its conversation, in the model's words.
 
-    As it is where nothing but the policy itself searches, which has read the conversation.
+    As it is where nothing but the policy itself searches, which has read the conversation, and no
+    lesson is there to be found, nor to come.
     """
     question, needed = run.ask.question, run.recaller or run.decoding is Decoding.FORCED
     if not (run.background.turns and needed):
         return question
+    if run.decoding is Decoding.FREE and isinstance(run.recaller, BankRecaller):
+        kept = await run.once("in full", {"value": await run.recaller.reads_in_full()})
+        if not kept["value"]:
+            return question
     asked = with_conversation(neutralise(question), run.background)
     try:
         line = await _line_of(run, "alone", f"{asked}\n\nThe question in full:", REWRITE_TOKENS)

@@ -9,6 +9,7 @@ runs were given what.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
@@ -89,6 +90,14 @@ class BankRecaller:
     tell: Tell = hush
     bars: Callable[[Reflection], bool] = lambda lesson: False
     """whether a lesson is out of this run's scope"""
+    learns: bool = False
+    """whether the run is learnt from once it has ended"""
+
+    async def reads_in_full(self) -> bool:
+        """Whether a question in full finds a lesson, or names the one that is to come."""
+        with suppress(RubricemError):
+            return self.learns or await self.bank.has_others("")
+        return False
 
     async def recall(self, question: str) -> Recall:
         found = RecalledReflections()

@@ -247,6 +247,7 @@ class Researcher:
         part = run.parts.by_name[asked_in(state.get("query") or "").name]
         left, stop = run.spending.left(), run.spending.stop
         ask = ask_of_part(run.ask, part, left, state.get("beside", 1), run.text)
+        ask = replace(ask, earlier=run.parts.before(part))
 
         def hear(event: Event) -> None:
             run.listener(event)

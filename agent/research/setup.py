@@ -153,6 +153,7 @@ class Setup:
             context_tokens=model.context_tokens,
             tell=tell,
             bars=self.bars(model),
+            learns=self.memory == "on",
         )
 
     def bars(self, model: Policy) -> Callable[[Reflection], bool]:

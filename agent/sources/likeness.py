@@ -2,10 +2,8 @@
 
 A text is the set of its shingles, runs of four words without case and punctuation, or of four
 characters in scripts without spaces. Each search engine cuts the excerpts of a page differently, so
-excerpts are compared by containment, the share of one that is in another. A whole
-page that quotes another is no copy of it, so pages are compared by resemblance, the share of both;
-it is estimated from the smallest hashes of each, which a journal can hold. Source: Broder (1997),
-On the resemblance and containment of documents.
+texts are compared by containment, the share of one that is in another; documents first by the
+smallest hashes of each. Source: Broder (1997), On the resemblance and containment of documents.
 """
 
 import re
@@ -24,8 +22,7 @@ SHINGLE = 4
 """words"""
 LEAST = 12
 """fewest shingles of a text that can be recognised as a copy: 15 words"""
-CONTAINED = 0.8
-RESEMBLING = 0.7
+CONTAINED, NEARLY = 0.8, 0.9
 SKETCH = 128
 """hashes of a page; the standard deviation of the estimate is then 0.04"""
 
@@ -41,23 +38,8 @@ def shingles(text: str) -> Shingles:
     return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
 
 
-def _is_within(copy: Shingles, other: Shingles) -> bool:
-    return len(copy) >= LEAST and len(copy & other) >= CONTAINED * len(copy)
-
-
-def sketch(texts: Iterable[str]) -> Sketch:
-    """The smallest hashes of a page, in order; the same in every process."""
-    found = shingles(" ".join(texts))
-    hashes = (blake2b(" ".join(words).encode(), digest_size=6).digest() for words in found)
-    return nsmallest(SKETCH, (int.from_bytes(digest) for digest in hashes))
-
-
-def resembling(left: Sketch, right: Sketch) -> bool:
-    """Whether two whole pages are mostly the same, as estimated from their sketches."""
-    if min(len(left), len(right)) < LEAST:
-        return False
-    union = nsmallest(SKETCH, {*left, *right})
-    return len({*left} & {*right} & {*union}) >= RESEMBLING * len(union)
+def _is_within(copy: Shingles, other: Shingles, share: float = CONTAINED) -> bool:
+    return len(copy) >= LEAST and len(copy & other) >= share * len(copy)
 
 
 class Excerpts:
@@ -69,14 +51,15 @@ class Excerpts:
     def original(self, passage: Passage, *, whole: bool = False) -> str:
         """The id of the source at another address that already has this text, or "".
 
-        Most of a text of the web is in the other, and all its figures are. What is read `whole`, as
-        files are, has no word that the other one has not.
+        Most of a text of the web is in the other (of a page that is read `whole`, nearly all), and
+        all its figures are. A file has no word that the other one has not.
         """
         address, found = normal(passage.location), shingles(passage.text)
         for identifier, at, other, seen in self._seen:
             elsewhere = (at or other.location) != (address or passage.location)
-            if elsewhere and other.public == passage.public and _is_within(found, seen):
-                own = figures if at and address and not whole else _words
+            share = NEARLY if whole else CONTAINED
+            if elsewhere and other.public == passage.public and _is_within(found, seen, share):
+                own = figures if at and address else _words
                 if own(passage.text) <= _words(other.text):
                     return identifier
         return ""
@@ -100,8 +83,10 @@ _MOST_ALIKE = 50
 
 
 def print_of(text: str) -> Sketch:
-    """What finds the copies of a document: hashes of its beginning, the same in every process."""
-    return sketch((text[:_PRINTED],))
+    """What finds the copies of a document: the smallest hashes of its beginning, in order."""
+    found = shingles(text[:_PRINTED])
+    hashes = (blake2b(" ".join(words).encode(), digest_size=6).digest() for words in found)
+    return nsmallest(SKETCH, (int.from_bytes(digest) for digest in hashes))
 
 
 def _words(text: str) -> frozenset[str]:

@@ -377,6 +377,8 @@ class Found:
     """what the policy has to know of it, in one sentence"""
     claims: tuple[FoundClaim, ...] = ()
     """the report of an investigation, in pieces"""
+    asked: str = ""
+    """which of the calls of a turn it answers; "": there was one"""
 
 
 LONGEST_QUESTION = 20_000
@@ -420,19 +422,20 @@ def tool_output(
     with where it stands.
     """
     note = f"{neutralise(found.note)}\n" if found.note else ""
+    asked = f"{neutralise(one_line(found.asked))}:\n" if found.asked else ""
     if found.error:
         reason = neutralise(" ".join(found.error.split())).replace('"', "'")
         said = note or "The search failed.\n"
-        return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
+        return f'<tool_output error="{reason}">\n{asked}{said}</tool_output>\n'
     if not found.sources and not note:
-        return "<tool_output>\nNothing was found.\n</tool_output>\n"
+        return f"<tool_output>\n{asked}Nothing was found.\n</tool_output>\n"
     snippets = (
         snippet(
             source, words, new=source.id in found.new, about=about.get(source.id, ""), placed=placed
         )
         for source in found.sources
     )
-    return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
+    return f"<tool_output>\n{asked}{note}{''.join(snippets)}</tool_output>\n"
 
 
 def snippet(

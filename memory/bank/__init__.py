@@ -91,6 +91,7 @@ class RubricBank:
     find = _in_thread(BankStore.find)
     history = _in_thread(BankStore.history)
     within = _in_thread(BankStore.within)
+    has_others = _in_thread(BankStore.has_others)
     edit = _in_thread(BankStore.edit)
     release = _in_thread(BankStore.release)
     publish = _in_thread(BankStore.publish)

@@ -293,7 +293,7 @@ class BankStore:
         with self._turn() as db:
             return self._found(db, identifier)
 
-    def has_others(self, key: str, generation: int) -> bool:
+    def has_others(self, key: str, generation: int = NOW) -> bool:
         """Whether anything counted for another question at a generation."""
         sql = "SELECT 1 FROM items WHERE since <= ? AND until > ? AND key != ? LIMIT 1"
         return bool(self._rows(sql, generation, generation, key))

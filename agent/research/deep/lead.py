@@ -10,6 +10,7 @@ investigations.
 import asyncio
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rubricem.agent.models.turns import as_function
 from rubricem.agent.research.deep.parts import action_of, asked_in, reply_of_part
@@ -32,7 +33,7 @@ from rubricem.agent.transcript.question import (
 from rubricem.agent.transcript.scaffold import ToolCall, answer_text, neutralise, parse, template
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import AnswerFormat, Author, Message, Sampling, Stage
-from rubricem.memory.text import fill
+from rubricem.memory.text import fill, one_line
 
 WHOLE = 10**6
 """words: of a source, all that there are"""
@@ -75,7 +76,7 @@ class LeadDecoder(FreeDecoder):
         return user_message(run.ask, told=True)
 
     def tools(self, run: Run) -> str:
-        takes = {"question": "string", "items": "string"}
+        takes = {"question": "string", "items": "string", "after": "string"}
         takes |= {"kind": "string"} if run.parts.mixed else {}
         return json.dumps([as_function(INVESTIGATE, "As told above.", takes, ["question"])])
 
@@ -83,7 +84,8 @@ class LeadDecoder(FreeDecoder):
         """Whatever tool it names, its question is investigated."""
         kind = call.attributes.get("kind", "").strip().lower()
         kind = kind if run.parts.mixed and kind in KINDS else ""
-        return action_of(call.query, call.attributes.get("items", ""), kind)
+        items, after = (call.attributes.get(name, "") for name in ("items", "after"))
+        return action_of(call.query, items, kind, after)
 
     async def search(self, run: Run, query: str) -> Found:
         name = asked_in(query).name
@@ -97,6 +99,9 @@ class LeadDecoder(FreeDecoder):
         return found
 
     async def observe(self, run: Run, found: Found) -> None:
+        asked = asked_in(found.asked)
+        if part := run.parts.by_name.get(asked.name):
+            found = replace(found, asked=f"Investigation {part.number}, {asked.question}")
         await run.respond(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
@@ -134,8 +139,10 @@ class LeadDecoder(FreeDecoder):
         """Sections by the outline, edited; a short answer is written as any policy writes it."""
         if run.ask.answer_format is not AnswerFormat.LONG or self.has_answer(run):
             return await super().answer(run)
-        plan = parse(run.text).last("writing_plan")
-        sections = outline(plan, list(run.sources)) if run.sources else []
+        document = parse(run.text)
+        if plans := document.find("writing_plan"):
+            run.parts.discard(plans[-1].attributes.get("discard", ""))
+        sections = outline(document.last("writing_plan"), list(run.sources)) if run.sources else []
         if not sections:
             return await super().answer(run)
         written = await asyncio.gather(
@@ -218,7 +225,7 @@ class LeadDecoder(FreeDecoder):
                 run.parts.found[name] = found
         told = [
             f"## {name}\n\n{_claims(found.claims)}"
-            for name, found in run.parts.found.items()
+            for name, found in run.parts.kept.items()
             if found.claims
         ]
         if told:
@@ -229,10 +236,10 @@ class LeadDecoder(FreeDecoder):
 def _output(found: Found) -> str:
     """A report as the lead reads it: claims with the ids of the lead's own sources."""
     if found.repeated:
-        return "<tool_output>\nThis was asked before: its report stands above.\n</tool_output>\n"
+        found = Found((), note="This was asked before: its report stands above.", asked=found.asked)
     if found.error or not found.claims:
         return tool_output(found, WHOLE)
-    note = f"{found.note}\n" if found.note else ""
+    note = f"{one_line(found.asked)}:\n{found.note}".strip() + "\n"
     places: dict[str, list[str]] = {}
     for source in found.sources:
         places.setdefault(f"{source.title} ({source.location})", []).append(source.id)
@@ -267,7 +274,7 @@ def _claims(claims: Sequence[FoundClaim]) -> str:
 
 def _in_short(run: Run, ids: Sequence[str]) -> str:
     """The claims of the investigations that rest on any of these sources."""
-    found = (c for each in run.parts.found.values() for c in each.claims if set(c.ids) & set(ids))
+    found = (c for each in run.parts.kept.values() for c in each.claims if set(c.ids) & set(ids))
     lines = [f"- {_claims([claim])}" for claim in dict.fromkeys(found)]
     return "\n".join(lines) or "(This section could not be written.)"
 
@@ -284,7 +291,7 @@ def _section_prompt(
     others = "\n".join(f"- {each.title}" for each in sections if each is not section)
     reports = [
         _report(found.claims, ids)
-        for found in run.parts.found.values()
+        for found in run.parts.kept.values()
         if not ids or any({*claim.ids} & {*ids} for claim in found.claims)
     ]
     claims = "\n\n".join(filter(None, reports))

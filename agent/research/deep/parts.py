@@ -53,6 +53,7 @@ from rubricem.memory.schema import (
 LOG = logging.getLogger(__name__)
 PASSAGES = 10
 """shown of a search: an investigation has a context of its own for its part"""
+NUMBER = re.compile(r"\d{1,3}")
 SHARE = 0.6
 """of what is left of a budget that the investigations of one round may spend together"""
 
@@ -60,9 +61,13 @@ Answer = Callable[[Ask, str, Listener, asyncio.Event], Awaitable[Trajectory]]
 """answers a question as a run of this name below the lead's, until the event is set"""
 
 
-def action_of(question: str, items: str, kind: str = "") -> str:
-    """The line by which a lead asks for an investigation; `kind`: of `KINDS`, "": it named none."""
-    marks = ", ".join([*filter(None, [kind]), *re.findall(r"\d{1,3}", items)[:20]])
+def action_of(question: str, items: str, kind: str = "", after: str = "") -> str:
+    """The line by which a lead asks for an investigation; `kind`: of `KINDS`, "": it named none.
+
+    `after`: the number of an earlier one, with whose sources it begins.
+    """
+    earlier = [f"after {number}" for number in NUMBER.findall(after)[:1]]
+    marks = ", ".join([*filter(None, [kind]), *earlier, *NUMBER.findall(items)[:20]])
     return f"{INVESTIGATE} {f'[{marks}] ' if marks else ''}{' '.join(question.split())}"
 
 
@@ -73,11 +78,14 @@ class Asked(NamedTuple):
     items: tuple[int, ...] = ()
     """numbers of the rubric items that it serves"""
     kind: str = ""
+    after: int = 0
+    """the number of the investigation with whose sources it begins; 0: with none"""
 
     @property
     def name(self) -> str:
         """What tells it from others."""
-        return f"{self.kind}: {self.question}" if self.kind else self.question
+        told = f"{self.question} (after {self.after})" if self.after else self.question
+        return f"{self.kind}: {told}" if self.kind else told
 
 
 def asked_in(action: str) -> Asked:
@@ -86,15 +94,16 @@ def asked_in(action: str) -> Asked:
     marks = head.split(", ")
     kinds = [mark for mark in marks if mark in KINDS]
     items = [int(mark) for mark in marks if mark.isdecimal()]
-    if not asked.startswith("[") or len(kinds) + len(items) < len(marks):
+    after = [int(m[6:]) for m in marks if m.startswith("after ") and m[6:].isdecimal()]
+    if not asked.startswith("[") or len(kinds) + len(items) + len(after) < len(marks):
         return Asked(asked)
-    return Asked(question.strip(), tuple(items), "".join(kinds))
+    return Asked(question.strip(), tuple(items), "".join(kinds), sum(after))
 
 
 def split_by_kind(actions: Iterable[str]) -> list[str]:
     """The actions, each over one kind of sources: what names none is asked of both."""
     return [
-        action_of(part.question, str(part.items), kind)
+        action_of(part.question, str(part.items), kind, str(part.after or ""))
         for part in map(asked_in, actions)
         for kind in ([part.kind] if part.kind else KINDS)
     ]
@@ -186,6 +195,8 @@ class Inquiries:
     by_name: dict[str, Inquiry] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
     """by name, what the lead was told"""
+    discarded: frozenset[int] = frozenset()
+    """numbers of those whose findings the lead found to be false"""
     steering: Steering = field(default_factory=Steering)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BREADTH))
 
@@ -215,8 +226,22 @@ class Inquiries:
         if name in self.by_name:
             self.by_name[name].used = NO_USAGE
 
+    def discard(self, numbers: str) -> None:
+        self.discarded = frozenset(map(int, NUMBER.findall(numbers)))
+
+    @property
+    def kept(self) -> dict[str, Found]:
+        """Of what was `found`, what the report may be written from."""
+        gone = {name for name, part in self.by_name.items() if part.number in self.discarded}
+        return {name: found for name, found in self.found.items() if name not in gone}
+
     def name(self, part: Inquiry) -> str:
         return f"{self.thread}.{part.number}"
+
+    def before(self, part: Inquiry) -> tuple[str, ...]:
+        """The run with whose sources a part begins: one that has ended, over the same kind."""
+        same = (p for p in self.by_name.values() if p.asked.kind == part.asked.kind)
+        return tuple(self.name(p) for p in same if p.number == part.asked.after and p.ended)
 
     async def work(
         self,

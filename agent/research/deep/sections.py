@@ -15,6 +15,7 @@ from itertools import pairwise
 from rubricem.agent.models.turns import FENCED
 from rubricem.agent.reports.cited import cites_only, notes_in_place, one_by_one, said_in
 from rubricem.agent.reports.rules import numbers
+from rubricem.agent.research.deep.parts import NUMBER
 from rubricem.agent.research.evidence import SOURCE_ID
 from rubricem.agent.transcript.scaffold import citations, parse
 from rubricem.memory.text import split_thinking
@@ -22,7 +23,10 @@ from rubricem.memory.text import split_thinking
 MOST_SECTIONS = 12
 _HEADING = re.compile(r"^[ \t]*#{1,4}[ \t]+(.+?)[ \t]*#*$", re.M)
 _NUMBERED = re.compile(r"^[ \t]*\**\d{1,2}[.)][ \t]+(.+?)[ \t]*$", re.M)
-_CHANGE = re.compile(r'<change\s+n\s*=\s*["\']?(\d{1,5})["\']?\s*>(.*?)</change\s*>', re.S | re.I)
+_CHANGE = re.compile(
+    r'<change\s+n\s*=\s*["\']?(\d{1,5})["\']?'
+    r'(?:\s+from\s*=\s*["\']?([\d, ]{1,40})["\']?)?\s*>(.*?)</change\s*>', re.S | re.I
+)  # fmt: skip
 _SUMMARY = re.compile(r"<summary\s*>(.*?)</summary\s*>", re.S | re.I)
 LONGEST_TITLE = 120
 
@@ -96,16 +100,24 @@ def numbered(text: str) -> str:
 
 
 def edit(text: str, reply: str) -> tuple[str, int]:
-    """The text with an editor's changes, and how many were not made as they could add a claim."""
+    """The text with an editor's changes, and how many were not made as they could add a claim.
+
+    A change may take claims from other paragraphs, which stay as they are if it is not made.
+    """
     reply = split_thinking(reply)[1]
-    blocks, refused = paragraphs(text), 0
+    blocks, refused = dict(enumerate(paragraphs(text), start=1)), 0
+    made, held = dict(blocks), set[int]()
     for change in _CHANGE.finditer(reply):
-        at, new = int(change[1]) - 1, cites_only(change[2].strip())
-        if 0 <= at < len(blocks) and _adds_nothing(new, blocks[at]):
-            blocks[at] = new
+        at, new = int(change[1]), cites_only(change[3].strip())
+        taken = {int(n) for n in NUMBER.findall(change[2] or "")}
+        known = "\n\n".join(blocks[n] for n in blocks if n == at or n in taken)
+        if at in blocks and _adds_nothing(new, known):
+            made[at] = new
         else:
             refused += 1
-    kept = list(_without_bare_headings([block for block in blocks if block.strip()]))
+            held |= taken
+    told = [blocks[n] if n in held else block for n, block in made.items()]
+    kept = list(_without_bare_headings([block for block in told if block.strip()]))
     if summary := _SUMMARY.search(reply):
         said = cites_only(summary[1].strip())
         if _ids_of(said) and _adds_nothing(said, text):

@@ -18,6 +18,7 @@ from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.lead import LeadDecoder
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.deep.sections import edit, numbered, outline, text_of
+from rubricem.agent.research.free import user_message
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.events import Event, InvestigationEvent, ToolReturned
 from rubricem.agent.transcript.question import Ask, Budgets, Effort
@@ -172,8 +173,15 @@ async def test_the_parts_of_a_question_are_investigated_and_written_by_section(t
     assert any("old is Ada?" in asked and "- both figures of Ada" in asked for asked in parts)
     assert run.usage.calls == len(server.requests), "what the parts spent is the lead's"
     assert "Left: 1 of 2 rounds, " in str(lead[-1].body["messages"])
+    assert any("<tool_output>\\nAda age:\\n<snippet" in str(r.body) for r in server.requests)
     sections = [r.body for r in server.requests if kind_of(r.body["messages"]) == "section"]
     assert all("Not found: any colour." in str(each) for each in sections)
+
+
+@pytest.mark.parametrize(("items", "words"), [(0, "600"), (3, "600"), (6, "1,200")])
+def test_findings_may_be_as_long_as_their_items_are_many(items: int, words: str):
+    ask = Ask("Who?", whole=QUESTION, serves=("an item",) * items)
+    assert f"in 300 to {words} words" in user_message(ask, told=True)
 
 
 async def test_a_lead_is_told_which_finding_cites_what_was_never_found(tmp_path: Path):
@@ -264,6 +272,38 @@ async def test_the_same_question_is_investigated_once(tmp_path: Path):
     run, _ = await ask_deeply(script, tmp_path)
     assert len(run.investigations) == 1
     assert "its report stands above" in run.transcript()
+
+
+async def test_what_a_lead_discards_reaches_no_section(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return REVIEW.replace("<writing_plan>", '<writing_plan discard="1">') * (
+            who == "lead" and turns > 0
+        )
+
+    _, server = await ask_deeply(script, tmp_path)
+    lead = str([r for r in server.requests if kind_of(r.body["messages"]) == "lead"][-1].body)
+    assert "Investigation 1, How heavy and old is Ada?:" in lead
+    ada, bela = [str(r.body) for r in server.requests if kind_of(r.body["messages"]) == "section"]
+    assert "(nothing was reported)" in ada and "77 kilograms in winter. [S3]" in bela
+
+
+async def test_a_stopped_part_that_is_asked_again_begins_with_what_it_had_read(tmp_path: Path):
+    steering, tasks = Steering(), set[asyncio.Task[None]]()
+
+    def hear(event: Event) -> None:
+        told = event.event if isinstance(event, InvestigationEvent) and event.number == 1 else None
+        if isinstance(told, ToolReturned) and not tasks:
+            tasks.add(asyncio.create_task(steering.stop(1)))
+
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        again = '<call_tool name="investigate" items="1" after="1">How old is Ada?</call_tool>'
+        if who == "part" and "old is Ada?" in said and "Asked before" in said:
+            return answer('<cite id="S1">Ada weighs 41 kilograms in winter.</cite>')
+        return "<think>More.</think>" + again if who == "lead" and turns == 1 else None
+
+    run, _ = await ask_deeply(script, tmp_path, hear, steering=steering)
+    assert [part.tool_calls for part in run.investigations[2:]] == [0]
+    assert run.investigations[2].sources[:1] == run.investigations[0].sources[:1]
 
 
 async def test_no_more_is_investigated_than_a_lead_may_ask_for(tmp_path: Path):
@@ -457,6 +497,8 @@ TEXT = '## Ada\n\n<cite id="S1">She weighs 41</cite>.\n\n## Bela\n\n<cite id="S2
         ('<change n="2"><cite id="S1, S2">She weighs 41</cite>.</change>', False),
         ('<change n="2"><cite id="S1">She weighs 42</cite>.</change>', False),
         ('<change n="2">She is light.</change>', False),
+        ('<change n="2" from="4"><cite id="S1, S2">41 and 77</cite></change>', True),
+        ('<change n="4" from="2, 3">So.</change>', False),
         ('<change n="5"></change>', True),
         ('<change n="99">Well.</change>', False),
         ('<summary><cite id="S1">She weighs 41</cite>.</summary>', True),
@@ -467,6 +509,11 @@ TEXT = '## Ada\n\n<cite id="S1">She weighs 41</cite>.\n\n## Bela\n\n<cite id="S2
 def test_an_edit_adds_no_claim(change: str, made: bool):
     edited, refused = edit(TEXT, change)
     assert (edited != TEXT, refused) == ((True, 0) if made else (False, 1))
+
+
+def test_a_claim_that_cannot_be_moved_stays_where_it_was():
+    moved = '<change n="2"></change><change n="4" from="2"><cite id="S3">41</cite></change>'
+    assert edit(TEXT, moved) == (TEXT, 1)
 
 
 def test_a_section_of_which_nothing_is_left_loses_its_heading():

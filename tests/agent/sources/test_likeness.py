@@ -4,11 +4,8 @@ import pytest
 
 from rubricem.agent.research.run import Evidence
 from rubricem.agent.sources.likeness import (
-    SKETCH,
     copies_among,
     print_of,
-    resembling,
-    sketch,
 )
 from rubricem.agent.transcript.question import Found, tool_output
 from rubricem.memory.schema import Passage
@@ -22,15 +19,6 @@ NEWS = (
 
 def page(site: str, text: str) -> Passage:
     return Passage(site, f"https://{site}.test/news", "", text)
-
-
-def test_the_resemblance_is_estimated_from_the_sketches():
-    whole, half = sketch([" ".join(WORDS)]), sketch([" ".join(WORDS[:200])])
-    nearly = sketch([" ".join(WORDS[:380])])
-    assert len(whole) == SKETCH and list(whole) == sorted(whole)
-    assert resembling(whole, nearly) and resembling(nearly, whole)
-    assert not resembling(whole, half), "a page that quotes half of another is no copy of it"
-    assert not resembling([1, 2, 3], [1, 2, 3]), "too little to tell"
 
 
 def test_a_copy_found_by_a_search_gets_the_number_of_the_first():
