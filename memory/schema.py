@@ -842,6 +842,8 @@ class Passage:
     """whether text under the same heading follows"""
     public: bool = False
     """whether a public service or an installed library told it: what it says may leave"""
+    date: str = ""
+    """of its page, as a search told it: part of the place as soon as it is shown"""
 
 
 ShownTexts = Mapping[str, Sequence[str]]

@@ -9,7 +9,7 @@ of this run, under the id it had, once it is shown or found again.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from rubricem.agent.record.conversations import NOTHING, Background
@@ -37,9 +37,14 @@ def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
             name: storable(value) if isinstance(value, str) else value
             for name, value in _fields_of(passage).items()
         }
-        for passage in passages
+        for passage in map(_dated, passages)
     ]
     return {"passages": kept, "error": "", **more}
+
+
+def _dated(passage: Passage) -> Passage:
+    place = ", ".join(filter(None, (passage.place, passage.date)))
+    return replace(passage, place=place, date="")
 
 
 @dataclass
@@ -133,6 +138,7 @@ class Evidence:
             self._highest += 1
             self._excerpts.add(identifier, passage)
             told = _fields_of(passage)
+            del told["date"]
             self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
         return self.sources[identifier]
 

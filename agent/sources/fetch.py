@@ -13,6 +13,7 @@ web reads the pages that it found, some at once.
 
 import asyncio
 import json
+import math
 import re
 import socket
 import ssl
@@ -27,7 +28,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import chain
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 
@@ -428,6 +429,8 @@ READ_AT_ONCE, OF_A_HOST = 10, 2
 """pages fetched at the same time, by one search and of one host"""
 HIT_SECONDS = 10.0
 """after which the excerpt of a page has to do"""
+REST_SECONDS = 600.0
+"""for which a page that could not be read is not tried again by a search"""
 
 
 class Outward:
@@ -454,6 +457,8 @@ class Outward:
         self._at_once = asyncio.Semaphore(READ_AT_ONCE)
         self._read: dict[str, list[Passage]] = {}
         """by the address of a passage: the passages of its page"""
+        self._failed: dict[str, float] = {}
+        """when a page could not be read in time, by its address"""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         [query] = leave(self.name, query)
@@ -461,7 +466,8 @@ class Outward:
             return self._told(await self._tool.search(query, limit))
         hits = self._told(await self._tool.search(query, max(limit, self._most)))
         read = await asyncio.gather(*(self._open(hit, self._pages) for hit in hits[: self._most]))
-        found = [*chain.from_iterable(read), *hits[self._most :]]
+        rest = (self._read.get(hit.location, [hit]) for hit in hits[self._most :])
+        found = [*chain(*read, *rest)]
         return await asyncio.to_thread(rank_passages, found, read_query(query).text, limit)
 
     async def around(
@@ -487,11 +493,15 @@ class Outward:
         host = normal(hit.location) and _host(hit.location)
         try:
             async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
+                if time.monotonic() - self._failed.get(hit.location, -math.inf) < REST_SECONDS:
+                    return [hit]
                 found = self._told(await pages.read(hit.location))
         except (SourceError, TimeoutError):
+            self._failed[hit.location] = time.monotonic()
             return [hit]
-        if hit.place:
-            found = [replace(p, place=", ".join(filter(None, (p.place, hit.place)))) for p in found]
+        # A title that stands in the address is only a file's name.
+        named = bool(found) and found[0].title in unquote(hit.location)
+        found = [replace(p, date=hit.place, title=hit.title if named else p.title) for p in found]
         self._read |= {passage.location: found for passage in found[:1]}
         while len(self._read) > MOST_REMEMBERED:
             self._read.pop(next(iter(self._read)))

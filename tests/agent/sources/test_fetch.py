@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.sources.fetch import (
     AddressGuard,
     Fetched,
@@ -252,17 +253,19 @@ class Pages:
         self.texts = texts
         self.reading: list[str] = []
         self.most = self.most_of_host = 0
+        self.late = ""
 
     async def read(self, address: str) -> list[Passage]:
         self.reading.append(address)
         hosts = [each.split("/")[2] for each in self.reading]
         self.most = max(self.most, len(hosts))
         self.most_of_host = max(self.most_of_host, *map(hosts.count, hosts))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(9 if address == self.late else 0.02)
         self.reading.remove(address)
         if address not in self.texts:
             raise SourceError("That page is gone.")
-        return [Passage("Page", address, *piece) for piece in self.texts[address]]
+        title = "file-3" if "file-3" in address else "Page"
+        return [Passage(title, address, *piece) for piece in self.texts[address]]
 
 
 def hit(address: str, text: str, place: str = "") -> Passage:
@@ -278,15 +281,38 @@ async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():
     tool = Outward(FixedSearch(hits), pages=pages)
     found = await tool.search("how many hours does the rotor last", 3)
     assert found[0].text == "The rotor lasts 900 hours."
-    assert found[0].place == "Pump, published 2024-05-01"
+    assert (found[0].place, found[0].date) == ("Pump", "published 2024-05-01")
     assert hits[1].text in [p.text for p in found], "of a page that is gone its excerpt is left"
     wide = await tool.around(found, 9)
     assert wide[0].text == "The rotor lasts 900 hours.\n\nIt weighs 3 kg."
     assert (wide[0].begun_before, wide[0].goes_on) == (True, False)
     whole = await tool.around(found[:1], 100)
-    assert whole[0].text.endswith("It weighs 3 kg.\n\nSales, published 2024-05-01\nNone were sold.")
+    assert whole[0].text.endswith("It weighs 3 kg.\n\nSales\nNone were sold.")
+    [shown] = reply_of(whole)["passages"]
+    assert shown["place"] == "Pump - Sales, published 2024-05-01", "told once"
     own = replace(found[0], text="A private file of its name.", public=False)
     assert not (await tool.around([own, *found], 9))[0].public
+
+
+async def test_no_search_waits_again_for_a_page_or_shows_an_excerpt_of_one_that_it_read(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rubricem.agent.sources.fetch.HIT_SECONDS", 0.5)
+    a, b = "https://a.org/file-3.pdf", "https://b.org/"
+    pages = Pages({a: [("", "The rotor lasts 900 hours.")], b: []})
+    pages.late = b
+    web = FixedSearch([hit(a, "A rotor"), hit(b, "Rotors")])
+    tool = Outward(web, (), pages, most=2)
+    started = time.monotonic()
+    found = await asyncio.gather(*(tool.search("rotor", 3) for _ in range(9)))
+    assert time.monotonic() - started < 1.5, "nine searches, two at a time"
+    assert {p.text for p in found[8]} == {"The rotor lasts 900 hours.", "Rotors"}
+    assert {p.title for p in found[8]} == {"Hit"}, (
+        "as the search calls it: its own is the name of the file"
+    )
+    web.passages[:0] = [hit("https://c.org/1", "Nothing"), hit("https://c.org/2", "Of it")]
+    again = await tool.search("rotor", 4)
+    assert {p.text for p in again} == {"The rotor lasts 900 hours.", "Rotors"}
 
 
 async def test_hits_are_read_at_once_though_few_of_one_host():
