@@ -112,6 +112,13 @@ def test_columns_of_different_length_end_with_what_follows_both():
     assert texts(*left, *right, last) == [WHOLE[0], " ".join(HALVES[1][:4]), "The end."]
 
 
+def test_columns_below_a_text_whose_marks_are_drawn_last_are_columns():
+    above = lines_at(60, 780, ["valve", "pump", "gauge", "seal", "rotor", "end"])
+    marks = [Drawn(45, line.y, f"{n}.") for n, line in enumerate(above, 1)]
+    columns = [*lines_at(60, 700, HALVES[0][:4]), *lines_at(310, 700, HALVES[1][:4])]
+    assert texts(*above, *columns, *marks)[-2:] == [" ".join(half[:4]) for half in HALVES]
+
+
 def test_cells_that_no_rule_parts_repeat_their_text():
     page = [
         Drawn(60, 700, "Site"), Drawn(190, 700, "Flow"),
@@ -291,6 +298,11 @@ def test_a_table_on_a_turned_page_is_one_too():
     assert document(drawing([*page, *rules], rotate=90)).sections[0].text == "\n".join(TOLD)
 
 
+def test_a_stamp_across_a_page_is_no_heading():
+    page = [*lines_at(60, 700, HALVES[0]), Drawn(200, 300, "DRAFT", 60, angle=45)]
+    assert [section.path for section in document(drawing(page, page[:5])).sections] == [()] * 2
+
+
 def test_larger_letters_are_headings_by_their_size():
     text = lines_at(60, 600, [*HALVES[0]] * 3)
     first = [Drawn(60, 700, "Report of the year", 20), Drawn(60, 660, "Pumps", 14), *text]
@@ -335,6 +347,32 @@ def test_what_needs_no_password_and_what_a_reader_can_mend_is_read():
     assert document(pdf(["Open to all."], password="")).sections[0].text == "Open to all."
     content = b"BT /F1 12 Tf 60 700 Td (Found again.) Tj ET"
     assert document(raw_pdf([content], xref=False)).sections[0].text == "Found again."
+
+
+def test_what_leaves_no_mark_on_a_page_is_not_told_and_counted():
+    def told(x: float, y: float, text: str, before: str = "") -> str:
+        return f"q {before} BT /F1 10 Tf {x} {y} Td ({text}) Tj ET Q"
+
+    drawn = [
+        told(60, 700, "Twelve rooms."),
+        told(60, 680, "white", "1 g"),
+        told(60, 660, "unpainted", "3 Tr"),
+        told(60, 640, "covered") + " 55 635 90 18 re f",
+        told(700, 620, "beside"),
+        told(60, 600, "cut", "300 300 9 9 re W n"),
+        told(60, 580, "tiny", "0.05 0 0 0.05 0 0 cm"),
+        "0 0 0.6 rg 55 555 120 18 re f " + told(60, 560, "White on blue.", "1 g"),
+    ]
+    made = document(raw_pdf(["\n".join(drawn).encode()]))
+    assert made.sections[0].text == "Twelve rooms.\nWhite on blue."
+    assert made.note == "read without what is hidden in it: 6 words"
+
+
+def test_letters_off_the_line_are_scripts_in_any_size_where_they_are_drawn_with_their_base():
+    content = b"BT /F1 11 Tf 60 700 Td (It has 10) Tj 10.67 Tf 5 Ts (-3) Tj 11 Tf 0 Ts ( m of H) Tj"
+    content += b" 10.67 Tf -5 Ts (2) Tj 11 Tf 0 Ts (O on the 5) Tj 10.67 Tf 5 Ts (th) Tj ET"
+    (section,) = document(raw_pdf([content])).sections
+    assert section.text == "It has 10^-3 m of H2O on the 5th"
 
 
 @pytest.mark.parametrize(

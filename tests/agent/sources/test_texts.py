@@ -38,11 +38,6 @@ def test_no_level_of_a_text_is_too_deep_to_be_told() -> None:
     assert [level for level in range(100) if f"- level {level}" not in text] == []
     assert text.endswith("quoted")
     assert text_of(told("a.md", "<a" + " b" * 30_000)).startswith("<a b b")
-    targets = "".join(f"[r{n}]: http://a.test/{n} 'so'\n" for n in range(3000))
-    assert text_of(told("a.md", f"[It][r9] ran, [r1].\n\n{targets}")) == "It ran, r1."
-    text = "~~~\n```\n[r1]: code\n~~~\n\nAnn asked.\n[r2]: yes\n\n[It][r9] ran.\n\n"
-    many, few = (text_of(told("a.md", f"{text}{targets[:size]}")) for size in (None, 900))
-    assert many == few and "[r1]: code" in many and "yes" in many
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from rubricem.agent.sources.readers.document import (
     Outline,
     title_of,
 )
+from rubricem.agent.sources.readers.office.page import without_hidden
 from rubricem.agent.sources.readers.pdf.glyphs import BROKEN
 from rubricem.agent.sources.readers.pdf.layout import Part, parts_of_page
 from rubricem.agent.sources.readers.tables import table_blocks
@@ -62,11 +63,14 @@ def read_pdf(given: Input, clock: Any = time.process_time) -> Document:
             title, whole = file.get_metadata_value("Title"), len(file)
             until = clock() + given.seconds
             pages: list[list[Part]] = []
+            unseen = Counter[str]()
             for number in range(min(whole, MOST_PAGES)):
                 if clock() >= until:
                     break
                 given.get_on()
-                pages.append(_read_page(file, number))
+                parts, unseen_words = _read_page(file, number)
+                pages.append(parts)
+                unseen["word"] += unseen_words
         finally:
             file.close()
     outline = _outlined(pages)
@@ -81,18 +85,19 @@ def read_pdf(given: Input, clock: Any = time.process_time) -> Document:
     empty = sum(not page for page in pages)
     cut = f"{len(pages)} of {whole} pages" if len(pages) < whole else ""
     told = f"{empty} of {len(pages)} pages have no text" if empty else ""
-    note = "; ".join(filter(None, (cut, told)))
-    return Document(title_of((), given.stem, title), sections, f"read in part: {note}" * bool(note))
+    in_part = f"read in part: {'; '.join(filter(None, (cut, told)))}" * bool(cut or told)
+    note = "; ".join(filter(None, (in_part, without_hidden(unseen))))
+    return Document(title_of((), given.stem, title), sections, note)
 
 
-def _read_page(file: PdfDocument, number: int) -> list[Part]:
-    """The blocks of a page, with what is typed into its forms; none of one that is damaged."""
+def _read_page(file: PdfDocument, number: int) -> tuple[list[Part], int]:
+    """As `parts_of_page`, with what is typed into forms; nothing of a page that is damaged."""
     with suppress(PdfiumError):
         with closing(file[number]) as page:
             raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
         with closing(file[number]) as page, closing(page.get_textpage()) as text:
-            return parts_of_page(page.raw, text.raw)
-    return []
+            return parts_of_page(page, text.raw)
+    return [], 0
 
 
 def _outlined(pages: list[list[Part]]) -> Outline:

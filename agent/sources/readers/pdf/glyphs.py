@@ -203,7 +203,10 @@ class _Words:
 def with_scripts(words: Sequence[Glyphs]) -> list[Glyphs]:
     """The words without super- and subscripts, which are attached to what they belong to."""
     cell = max(word.size for word in words)
-    small = [w for w in words if w.size <= _SMALLER * cell or w.text.isdigit()]
+    # What is drawn after something on another line, and that.
+    beside = ((a, b) for a, b in pairwise(words) if 0.12 < abs(a.y - b.y) / a.size < 0.8)
+    moved = {id(word) for pair in beside for word in pair}
+    small = [w for w in words if w.size <= _SMALLER * cell or w.text.isdigit() or id(w) in moved]
     near = _near(words if small else (), cell, lambda word: word.x1)
     attached: set[int] = set()
     for word in sorted(small, key=lambda each: each.x0):
@@ -214,13 +217,14 @@ def with_scripts(words: Sequence[Glyphs]) -> list[Glyphs]:
                 break
     kept = [word for word in words if id(word) not in attached]
     # What is left of small ones may stand before a word, such as the mark of a note.
-    marks = [w for w in kept if len(w.text) <= 3 and w.size < _SMALLER * cell]
+    marks = [w for w in kept if len(w.text) <= 3 and (w.size < _SMALLER * cell or id(w) in moved)]
     near = _near(kept if marks else (), cell, lambda word: word.x0)
     attached.clear()
     for mark in marks:
         for word in near(mark.x1, mark.y):
             gap, up = (word.x0 - mark.x1) / word.size, (mark.y - word.y) / word.size
-            if -0.1 < gap < 1.2 and 0.1 < up < 0.8 and mark.size < _SMALLER * word.size:
+            smaller = mark.size < _SMALLER * word.size or _runs_on(mark, word, up)
+            if -0.1 < gap < 1.2 and 0.1 < up < 0.8 and smaller:
                 word.mark = raised(mark.text, "", word.text)
                 attached.add(id(mark))
                 break
@@ -250,8 +254,14 @@ def _is_script(word: Glyphs, base: Glyphs) -> bool:
         return False
     # The initial of a chapter is larger than twice the text beside it.
     # A raised digit is one in any size: glued to a number it would make another.
-    most = base.size if word.text.isdigit() and up > 0.2 else _SMALLER * base.size
+    large = (word.text.isdigit() and up > 0.2) or _runs_on(base, word, up)
+    most = base.size if large else _SMALLER * base.size
     return 0.4 * base.size < word.size <= most and (0.12 < up < 0.8 or -0.55 < up < -0.08)
+
+
+def _runs_on(word: Glyphs, after: Glyphs, up: float) -> bool:
+    """Whether one is drawn right after the other, though clearly not on its line."""
+    return abs(up) > 0.3 and 0 <= after.order - word.order - len(word.text) <= 2
 
 
 def lines_of(words: Iterable[Glyphs]) -> list[Line]:

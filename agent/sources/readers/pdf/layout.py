@@ -14,6 +14,8 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
+from pypdfium2 import PdfPage
+
 from rubricem.agent.sources.readers.document import BlockKind
 from rubricem.agent.sources.readers.pdf.glyphs import (
     HYPHENS,
@@ -36,6 +38,7 @@ from rubricem.agent.sources.readers.pdf.grids import (
     rules_of,
     unruled_table,
 )
+from rubricem.agent.sources.readers.pdf.sight import seen_of
 
 NARROWEST = 12
 """times its letters' size that running text is wide; each line of what is narrower is one"""
@@ -81,28 +84,33 @@ def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
         return
     over: list[Line] = []
     for free, band in _bands(lines, gutter):
-        left, right = _sides(band, gutter)
+        left, right, above, below = _sides(band, gutter)
         if not free or not _is_columnar(left, right, 1):
             over += band
             continue
-        if over:
+        if over := over + above:
             yield over
-        # What is drawn below both, and after them, is in neither.
-        bottom, last = right[-1][0].y, max(part.order for line in right for part in line)
-        after = [line[0].y < bottom and line[0].order > last for line in left]
-        over = [line for line, is_after in zip(left, after, strict=True) if is_after]
-        left = [line for line, is_after in zip(left, after, strict=True) if not is_after]
+        over = below
         yield from _flows(left, deep - 1)
         yield from _flows(right, deep - 1)
     if over:
         yield over
 
 
-def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], list[Line]]:
-    """What is left, and what is right of it."""
-    left = ([part for part in line if part.x0 < gutter] for line in lines)
-    right = ([part for part in line if part.x0 >= gutter] for line in lines)
-    return [*filter(None, left)], [*filter(None, right)]
+def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], ...]:
+    """What is left and what is right of it; what is above both, and what below and drawn after."""
+    right = [*filter(None, ([part for part in line if part.x0 >= gutter] for line in lines))]
+    left, above, below = list[Line](), list[Line](), list[Line]()
+    last = max((part.order for line in right for part in line), default=0)
+    for line in filter(None, ([part for part in line if part.x0 < gutter] for line in lines)):
+        y, size = line[0].y, line[0].size
+        if right and y > right[0][0].y + size:
+            above.append(line)
+        elif right and y < right[-1][0].y and line[0].order > last:
+            below.append(line)
+        else:
+            left.append(line)
+    return left, right, above, below
 
 
 def _bands(lines: list[Line], gutter: float) -> Iterator[tuple[bool, list[Line]]]:
@@ -145,7 +153,7 @@ def _gutter(lines: list[Line]) -> float | None:
         like = [n for *other, n in ranks if other == rank and at - n < 40]
         gutter = low + width * like[len(like) // 2]
         bands = (band for free, band in _bands(lines, gutter) if free)
-        held = (band for band in bands if _is_columnar(*_sides(band, gutter)))
+        held = (band for band in bands if _is_columnar(*_sides(band, gutter)[:2]))
         best = max(best, (sum(map(len, held)), gutter), key=lambda each: each[0])
         ranks = [rank for rank in ranks if not like[0] - 2 < rank[2] < like[-1] + 2]
     return best[1] if best[0] else None
@@ -215,15 +223,21 @@ def _paragraph(lines: list[Line]) -> Part:
     return part
 
 
-def parts_of_page(page: Any, text: Any) -> list[Part]:
-    """The blocks of a page in their order; those of turned text after what most of it is."""
-    level, upright = rules_of(page)
-    turned = words_of(text, apart=bool(level or upright))
+def parts_of_page(page: PdfPage, text: Any) -> tuple[list[Part], int]:
+    """(the blocks of a page in their order, those of turned text after what most of it is; the
+    words that nobody sees).
+    """
+    level, upright = rules_of(page.raw)
+    drawn = words_of(text, apart=bool(level or upright))
+    turned = seen_of(page, drawn)
     found: list[Part] = []
     for angle in sorted(turned, key=lambda each: -len(turned[each])):
         rules = ([], []) if angle else (level, upright)
-        found += _laid_out(turned[angle], *rules, text)
-    return found
+        parts = _laid_out(turned[angle], *rules, text)
+        for part in parts if found else ():
+            part.size = 0.0  # such as a stamp's is no heading's
+        found += parts
+    return found, sum(map(len, drawn.values())) - sum(map(len, turned.values()))
 
 
 def _laid_out(words: list[Glyphs], level: list[Rule], upright: list[Rule], text: Any) -> list[Part]:

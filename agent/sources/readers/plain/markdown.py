@@ -46,12 +46,6 @@ _TOO_DEEP = re.compile(r"^((?: {0,3}>){20})[> ]+|^( {50}) +(?=[-*+] |\d{1,9}[.)]
 """of quotes and lists in each other, what nobody reads, and its parser leaves out"""
 _OPEN_TAG = re.compile(r"^ {0,3}<(?=[^>\n]{50000})", re.M)
 """one that nothing closes, told as code: its parser takes 300 bytes for each of its attributes"""
-_MOST_TARGETS = 2000
-"""of links, that lines name, for which its parser takes the square of their number"""
-_TARGET = re.compile(
-    r" {0,3}\[(?!\^)([^\[\]\n]{1,200})\]:[ \t]*\S++(?:[ \t]++(?:\"[^\"\n]*+\"|'[^'\n]*+'))?[ \t]*"
-)
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _PART = 200_000
 """characters of HTML read at a time, from heading to heading"""
 
@@ -88,14 +82,9 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
 
     They are read in parts that begin at a heading, under the ones above; `get_on` follows each.
     """
-    from markdown_it.common.utils import normalizeReference
-
     text = _OPEN_TAG.sub("    <", _TOO_DEEP.sub(r"\1\2 ", text))
-    reader, sections, known = _reader(), list[Section](), dict[str, Any]()
-    if text.count("]: ") > _MOST_TARGETS:
-        text, names = _without_targets(text)
-        known["references"] = {normalizeReference(n): {"href": "", "title": ""} for n in names}
-    tokens = reader.parse(text, known)
+    reader, sections = _reader(), list[Section]()
+    tokens = reader.parse(text, {})
     path, above, start, size = list[tuple[int, str]](), "", 0, 0
 
     def told(tokens: Any) -> str:
@@ -118,26 +107,6 @@ def markdown_sections(text: str, get_on: Callable[[], None] = lambda: None) -> t
         size += len(token.content)
     read_part(len(tokens))
     return tuple(sections)
-
-
-def _without_targets(text: str) -> tuple[str, list[str]]:
-    """The text without the lines that name targets of links, and their names.
-
-    As for its parser, none is in code, or goes on with a paragraph.
-    """
-    kept, names, fence, free = list[str](), list[str](), "", True
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not mark[2].strip():
-            fence = ""
-        elif not fence and free and (found := _TARGET.fullmatch(line)):
-            names.append(found[1])
-            continue
-        kept.append(line)
-        free = not line.strip() or line.startswith("#")
-    return "\n".join(kept), names
 
 
 @cache
