@@ -203,6 +203,8 @@ class Credulous:
         listed = said.partition("\nCriteria:\n")[2].partition("\n\n")[0]
         titles = [line.split("] ")[1].partition(":")[0] for line in listed.splitlines()]
         shown = {name: text for _, name, text in _PART.findall(said)}
+        for own, name in re.findall(r"\b(S\d+) is (P\d+)", said.rpartition("[end of ")[2]):
+            shown[f"passage {own}"] = shown.pop(f"passage {name}")
         verdicts = [
             {"number": n, "justification": "By what is shown.", "points": self.points(title, shown)}
             for n, title in enumerate(titles, start=1)
