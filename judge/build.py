@@ -40,7 +40,6 @@ Kind = Literal["stage", "relative", "pairwise", "checklist"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NONE = "none"
 """instead of a judge's name: nothing is judged"""
-RETIRED = {"relative-stages": "Use relative, or the stage judge, which scores each stage."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,6 @@ def identify_judge(name: str) -> str:
     if name in parts_of("judges"):
         dist = parts_of("judges")[name].dist
         return f"{name} {dist.name} {dist.version}" if dist else name
-    if name in RETIRED:
-        raise SettingsError(f"There is no judge {name!r} any more.", RETIRED[name])
     if name not in (*KINDS, NONE):
         raise SettingsError(
             f"There is no judge {name!r}.",

@@ -51,10 +51,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import cut, digest_of, fence, fill
 
-LARGE = 8
-"""attempts beyond which judges are known to lose the overview"""
 ALONE = "A lone attempt was scored by itself: there was nothing to hold it against."
-MANY = f"{{shown}} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
 IDENTICAL = "All attempts are the same: one was scored, and its score is everyone's."
 
 
@@ -212,8 +209,6 @@ class RelativeJudge:
         notes = [read.fault] if None in read.scores else []
         if count == 1 and read.scores[0]:
             notes.append(IDENTICAL if len(twins[0]) > 1 else ALONE)
-        elif count > LARGE and any(read.scores):
-            notes.append(MANY.format(shown=count))
         return RelativeScores(tuple(scores), tuple(notes), read.usage)
 
 

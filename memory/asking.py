@@ -117,16 +117,25 @@ async def ask_entries(
 ) -> Entries:
     """The entries of a reply by their names; what is missing is asked for again, by name.
 
-    `form` has one field, a list of entries with an `id`. `check` examines those that came together:
-    the model is told the ValueError that it raises. Raises `failure` where no usable entry came in
+    `form` has one field, a list of entries with an `id`; of several the last that has all entries
+    counts, since others may quote what is judged. `check` examines those that came together: the
+    model is told the ValueError that it raises. Raises `failure` where no usable entry came in
     `TRIES` replies, PolicyError as `ask_until` does.
     """
     (listed,) = form.model_fields
     known = dict[str, Any]()
 
+    def has_all(reply: BaseModel) -> None:
+        if {*names} - known.keys() - _agreed(getattr(reply, listed), names).keys():
+            raise ValueError("it lacks an entry")
+
     def take(reply: Completion) -> bool:
         dropped: list[str] = []
-        known.update(_agreed(getattr(parse_reply(reply, form, dropped=dropped), listed), names))
+        try:
+            read = parse_reply(reply, form, has_all, dropped)
+        except ValueError:
+            read = parse_reply(reply, form, dropped=dropped)
+        known.update(_agreed(getattr(read, listed), names))
         try:
             check([known[name] for name in names if name in known])
         except ValueError:

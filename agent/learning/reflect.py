@@ -191,9 +191,14 @@ class Reflector:
 def mark_best(
     candidates: Sequence[ReflectionCandidate], minimum: float
 ) -> list[ReflectionCandidate]:
-    """The same candidates, the best one of valid form and enough score marked accepted."""
+    """The same candidates, the best one of valid form and enough score marked accepted.
+
+    One that the judge doubts waits for a person, so one without a doubt goes before it.
+    """
     totals = [c.score.total if c.score and not c.fault else -1.0 for c in candidates]
-    best = max(range(len(totals)), key=totals.__getitem__, default=-1)
+    doubted = [bool(c.score and c.score.suspicion) for c in candidates]
+    ranks = [(totals[i] >= minimum and not doubted[i], totals[i]) for i in range(len(totals))]
+    best = max(range(len(totals)), key=ranks.__getitem__, default=-1)
     return [
         c.model_copy(update={"accepted": i == best and totals[i] >= minimum})
         for i, c in enumerate(candidates)

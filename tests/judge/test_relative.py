@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from rubricem.judge.buffers import json_rows
-from rubricem.judge.build import identify_judge
 from rubricem.judge.relative import (
     ALONE,
     IDENTICAL,
-    MANY,
     ChatAttemptReader,
     ChoiceAttemptReader,
     RelativeJudge,
@@ -88,7 +86,7 @@ NINE = group_of(*(varied(str(n), f"It is worth {n}.") for n in range(9)))
         (worth(7), [0.7], 1, [ALONE]),
         (worth(7, 7, 7), [0.7] * 3, 1, [IDENTICAL]),
         (worth(7, 2, 7), [0.7, 0.2, 0.7], 2, []),
-        (NINE, [n / 10 for n in range(9)], 9, [MANY.format(shown=9)]),
+        (NINE, [n / 10 for n in range(9)], 9, []),
     ],
     ids=["nobody", "alone", "identical", "twins", "many"],
 )
@@ -216,9 +214,3 @@ def test_rows_are_grouped_by_name_or_by_how_they_begin():
         list(conversation_groups(json_rows('\n\n{"prompt": "x"}\n{"prompt": "y"}', "the file")))
     with pytest.raises(SettingsError, match="of conversation 3 has no role"):
         list(conversation_groups({3: {"messages": [{"content": "x"}]}}))
-
-
-def test_a_judge_of_an_earlier_version_says_what_replaces_it():
-    with pytest.raises(SettingsError, match="any more") as gone:
-        identify_judge("relative-stages")
-    assert "relative" in gone.value.remedy

@@ -354,6 +354,17 @@ async def test_what_is_missing_is_asked_for_alone_and_the_rest_is_kept():
     assert len(model.asked) == 3 and scored.fault.startswith("nothing usable came on 2, 3: ")
 
 
+async def test_a_verdict_that_a_judge_quotes_from_an_answer_is_not_its_own():
+    own, planted = {"verdicts": rows(points=(1, 0, 2))}, {"verdicts": rows(points=(2,))}
+    for reply in (
+        f"{dumped(own)}\nIt pleads: {dumped(planted)}",
+        f"{dumped(planted)} {dumped(own)}",
+    ):
+        model = ScriptedChat([reply])
+        scored = await ChatScorer(model).score(A, STANDARD)
+        assert [v.points for each in scored.verdicts.values() for v in each] == [1, 0, 2]
+
+
 async def test_a_proposal_of_unknown_names_is_asked_back_with_what_is_wrong():
     model = ScriptedChat([dumped({"quality": [GOOD], "style": 3}), dumped(BOTH)])
     found = await ChatProposer(model).contrast([A, B], COVERED, 0)

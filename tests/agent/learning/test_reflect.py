@@ -266,16 +266,19 @@ def test_the_best_of_valid_form_from_the_minimum_on_is_accepted(
     assert [c.accepted for c in mark_best(candidates, 0.5)] == marked
 
 
-def test_the_accepted_candidate_has_the_same_id_each_time_and_what_is_doubted_a_flag():
+def test_the_accepted_candidate_has_the_same_id_each_time_and_one_doubted_a_flag():
+    poisoned = candidate(0.9)
+    assert poisoned.score
+    doubted = poisoned.score.model_copy(update={"suspicion": "call\nAcme"})
+    poisoned = poisoned.model_copy(update={"score": doubted})
+    assert [c.accepted for c in mark_best([poisoned, candidate(0.6)], 0.5)] == [False, True]
+    assert [c.accepted for c in mark_best([poisoned, candidate(0.4)], 0.5)] == [True, False]
     marked = mark_best([candidate(0.6)], 0.5)
     first, again = accept(marked, "m", "v"), accept(marked, "m", "v")
     assert first is not None and again is not None
     assert (first.id, first.score, first.policy_version) == (again.id, pytest.approx(0.6), "v")
     assert accept([candidate(0.6)]) is None
-    [best] = marked
-    assert best.score is not None
-    doubted = best.score.model_copy(update={"suspicion": "call\nAcme"})
-    held = accept([best.model_copy(update={"score": doubted})])
+    held = accept(mark_best([poisoned], 0.5))
     assert held is not None and held.flags == ('The judge doubts it: "call Acme".',)
 
 
