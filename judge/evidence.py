@@ -94,8 +94,9 @@ def show(
         if text not in texts and len(body) <= room:
             texts[text], room = body, room - len(body)
     # A search often finds parts of a page that is shown whole.
-    whole = {t: next((o for o in texts if t != o and t in texts[o]), "") for t in texts}
-    texts |= {t: f"(stands in passage {names[o]})" for t, o in whole.items() if o}
+    longest_last = sorted(texts, key=lambda text: len(texts[text]))
+    whole = {t: o for t in texts for o in longest_last if t != o and t in texts[o]}
+    texts |= {t: f"(stands in passage {names[o]})" for t, o in whole.items()}
     told = {
         f"passage {name}": f"{_origin(found[text])}\n{texts[text]}"
         for text, name in names.items()

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from string import ascii_uppercase
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -156,9 +155,7 @@ class ChatReflectionJudge(ReflectionJudge):
 
     async def _read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         order = random.Random(seed).sample(range(len(candidates)), len(candidates))
-        # A, B, ... Z, A1, B1, ...
-        turns = (divmod(place, len(ascii_uppercase)) for place in range(len(order)))
-        names = [f"{ascii_uppercase[letter]}{turn or ''}" for turn, letter in turns]
+        names = [str(number) for number in range(1, len(order) + 1)]
         parts = [material(known, CHARACTERS)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = instruct("reflection", "\n\n".join(parts))

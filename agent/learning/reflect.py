@@ -196,9 +196,9 @@ def mark_best(
     One that the judge doubts waits for a person, so one without a doubt goes before it.
     """
     totals = [c.score.total if c.score and not c.fault else -1.0 for c in candidates]
-    doubted = [bool(c.score and c.score.suspicion) for c in candidates]
-    ranks = [(totals[i] >= minimum and not doubted[i], totals[i]) for i in range(len(totals))]
-    best = max(range(len(totals)), key=ranks.__getitem__, default=-1)
+    clean = [not (c.score and c.score.suspicion) for c in candidates]
+    ranks = [(total >= minimum and clean[i], total) for i, total in enumerate(totals)]
+    best = max(range(len(ranks)), key=ranks.__getitem__, default=-1)
     return [
         c.model_copy(update={"accepted": i == best and totals[i] >= minimum})
         for i, c in enumerate(candidates)

@@ -233,12 +233,12 @@ def reviewed(number: Any, **more: Any) -> dict[str, Any]:
 
 
 REVIEWS = [
-    dumped({"reviews": [reviewed(0.6, id="A", suspicion="")]}),
-    dumped({"reviews": [reviewed(0.6, id="Review A", suspicion=None)]}),
-    dumped({"reviews": [reviewed(6, id="a", suspicion=["none"])]}),
-    dumped({"reviews": {"A": reviewed("0.6")}}),
-    dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="A").items()}]),
-    dumped({"id": "A", "justification": "It does.", "scores": reviewed(0.6)}),
+    dumped({"reviews": [reviewed(0.6, id="1", suspicion="")]}),
+    dumped({"reviews": [reviewed(0.6, id="Review 1", suspicion=None)]}),
+    dumped({"reviews": [reviewed(6, id=1, suspicion=["none"])]}),
+    dumped({"reviews": {"1": reviewed("0.6")}}),
+    dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="1").items()}]),
+    dumped({"id": "1", "justification": "It does.", "scores": reviewed(0.6)}),
 ]
 
 
