@@ -134,7 +134,7 @@ def _write(asked: Mapping[str, Any]) -> str:
 
 def _reviews(asked: Mapping[str, Any]) -> str:
     """What a judge of reflections says; "" for whoever asks something else."""
-    ids = dict.fromkeys(re.findall(r"review ([A-Z])\]", str(asked["messages"][-1]["content"])))
+    ids = dict.fromkeys(re.findall(r"review (\d+)\]", str(asked["messages"][-1]["content"])))
     listed = [
         {"id": name, "justification": "It names the step.", "diagnostic_accuracy": score,
          "specificity": score, "scope_and_balance": score}

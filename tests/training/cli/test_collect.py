@@ -60,7 +60,7 @@ def scripted(body: dict[str, Any], number: int) -> Scripted:
         return PROPOSAL
     if "<run>" in said:
         return REFLECTION
-    if ids := re.findall(r"review ([A-Z])\]", said):
+    if ids := re.findall(r"review (\d+)\]", said):
         parts = {"diagnostic_accuracy": 0.9, "specificity": 0.9, "scope_and_balance": 0.9}
         listed = [{"id": i, "justification": "good", **parts} for i in dict.fromkeys(ids)]
         return json.dumps({"reviews": listed})
