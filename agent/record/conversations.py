@@ -467,7 +467,8 @@ async def _choose(
         cited |= dict.fromkeys(i for n in near for i in _CITED.findall(shown.get(n, "")))
     passages: dict[str, str] = {}
     for i in cited:
-        text = snippet(background.by_id[i], words) if i in background.by_id else ""
+        known = background.by_id.get(i)
+        text = snippet(known, words, placed=policy.chat is not None) if known else ""
         if text and (cost := await size(text)) <= left:
             left -= cost
             passages[i] = text

@@ -145,8 +145,9 @@ def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Pas
     for row in rows:
         passage = passages[row]
         new = passage.place != place
+        head = (_differing(place, passage.place) or passage.place.rpartition(BELOW)[2]) * new
         place = passage.place
-        text += f"\n\n{place}\n{passage.text}" if new and place else f"\n\n{passage.text}"
+        text += f"\n\n{head}\n{passage.text}" if head else f"\n\n{passage.text}"
     return replace(
         passages[chosen],
         place=_from_to(passages[rows[0]].place, place),
@@ -158,9 +159,15 @@ def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Pas
 
 def _from_to(first: str, last: str) -> str:
     """Two places of a page as one: "1. Use > 1.1. Syntax - 1.2. Speed"."""
-    pairs = zip_longest(last.split(BELOW), first.split(BELOW))
-    apart = [level for level, _ in dropwhile(lambda pair: pair[0] == pair[1], pairs) if level]
-    return f"{first} - {BELOW.join(apart)}" if first and apart else first
+    apart = _differing(first, last)
+    return f"{first} - {apart}" if first and apart else first
+
+
+def _differing(before: str, place: str) -> str:
+    """What of a place is not of the one before it: its levels from the first that differs."""
+    pairs = zip_longest(place.split(BELOW), before.split(BELOW))
+    levels = (level for level, _ in dropwhile(lambda pair: pair[0] == pair[1], pairs))
+    return BELOW.join(filter(None, levels))
 
 
 def _together(passages: Sequence[Passage], row: int, other: int) -> bool:

@@ -112,7 +112,8 @@ def edit(text: str, reply: str) -> tuple[str, int]:
         taken = {int(n) for n in NUMBER.findall(change[2] or "")}
         known = "\n\n".join(blocks[n] for n in blocks if n == at or n in taken)
         if at in blocks and _adds_nothing(new, known):
-            made[at] = new
+            # A heading goes only with all that stands below it.
+            made[at] = new or blocks[at] * bool(_level(blocks[at]))
         else:
             refused += 1
             held |= taken

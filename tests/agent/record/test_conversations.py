@@ -333,6 +333,7 @@ async def test_of_a_long_report_its_outline_and_what_is_near_the_follow_up_are_s
         asked = "Which of the backups are restored?"
         await in_conversation(server, tmp_path, FixedSearch(), "First one here?", asked)
         message = message_of(server, -1)
+    assert all(f"{p.title}\n{p.location}" in message for p in (PASSAGES[0], PASSAGES[2]))
     assert len(message) < 3 * 6500
     shown = [int(number) for number in re.findall(r"Block (\d+)", message)]
     assert shown == sorted(shown) and {0, 15} < {*shown}

@@ -519,6 +519,7 @@ def test_a_claim_that_cannot_be_moved_stays_where_it_was():
 def test_a_section_of_which_nothing_is_left_loses_its_heading():
     gone, _ = edit(TEXT, '<change n="4"></change><change n="5"></change>')
     assert "## Bela" not in gone and gone.startswith("## Ada")
+    assert edit(TEXT, '<change n="3"></change>')[0] == TEXT, "and none while something is"
 
 
 def test_paragraphs_are_numbered_and_a_fence_is_one():

@@ -304,8 +304,12 @@ def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_pa
         ("Use", "Use", "Use"),
         ("Use > Speed", "Use", "Use > Speed"),
         ("", "Use", ""),
+        ("Use > Speed > Fast", "Use > Size", "Use > Speed > Fast - Size"),
     ],
 )
 def test_a_passage_over_headings_is_placed_from_the_first_to_the_last(first, last, both):
     page = [part(first, "One."), part(last, "Two.")]
-    assert joined(page, [0, 1], 0).place == both
+    told = joined(page, [0, 1], 0)
+    assert told.place == both
+    head = last.rpartition(" > ")[2] * (last != first)
+    assert told.text == f"One.\n\n{head}\nTwo.".replace("\n\n\n", "\n\n"), "each level once"
