@@ -196,16 +196,15 @@ def tell_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def answer_refused(request: Request, error: HTTPException) -> JSONResponse:
         said = f"{error.detail.rstrip('.')}."
-        body = {"error": said, "remedy": "See the addresses and limits in the documentation."}
-        return JSONResponse(body, error.status_code, headers=error.headers)
+        remedy = "See the addresses and limits in the documentation."
+        refused = RequestRefused(error.status_code, said, remedy)
+        return JSONResponse(*reply_of(refused, request.url.path), headers=error.headers)
 
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> JSONResponse:
-        body = {
-            "error": "rubricem itself failed at this request.",
-            "remedy": "Details are in the output of rubricem serve; please report them.",
-        }
-        return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)
+        said = "rubricem itself failed at this request."
+        remedy = "Details are in the output of rubricem serve; please report them."
+        return await ours(request, RequestRefused(500, said, remedy))
 
 
 LOCK_FILE_NAME = "serve.lock"

@@ -128,8 +128,7 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
 
 def task_in(messages: Sequence[Mapping[str, Any]]) -> str:
     """The last message, where it asks for a title and the like; "" for a question."""
-    content = messages[-1].get("content")
-    text = content.lstrip() if isinstance(content, str) else ""
+    text = "\n".join(_texts(messages[-1])).lstrip()
     return text if text.startswith(TASKS) and not text.startswith(ATTACHED) else ""
 
 
@@ -164,6 +163,9 @@ class ChatAsked(BaseModel):
         """The requested run; nobody can be asked to approve its plan."""
         options = self.rubricem or {}
         nobody = {"approve_plan": False, "clarify": False, "attended": False}
+        for name in options.keys() & {"question", *nobody}:
+            place, said = f"rubricem.{name}", "the last message asks, and nobody else can be asked"
+            raise unfit(f"{place} is not supported: {said}.", place, "unsupported_parameter")
         asked = {"question": question, "thread": conversation or options.get("thread")}
         try:
             return RunAsked.model_validate({**options, **nobody, **asked})
@@ -307,13 +309,11 @@ class OpenAIRuns:
             yield chunk
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
-        """Lines about progress, as it happens; "" after a while without any."""
+        """Lines about progress, as it happens; "" for other news, and after a while without any."""
         async for told in self._desk.follow(work.run):
-            if not told:
-                yield ""
-            for event in told:
-                if line := _line_of(event.name, event.data):
-                    yield f"{prose(line)}\n"
+            lines = [line for event in told if (line := _line_of(event.name, event.data))]
+            for line in lines or [""]:
+                yield line and f"{prose(line)}\n"
 
     async def answer(self, work: Work) -> Answer:
         """The result of an ended run. Raises PolicyError for a failed one."""
@@ -370,7 +370,9 @@ def _line_of(name: str, held: Any) -> str:
             return ""
 
 
-routes = APIRouter(prefix="/v1")
+MOST_BODY = 8 << 20
+"""bytes of a request, whose earlier messages may have pictures"""
+routes = APIRouter(prefix="/v1", max_body_size=MOST_BODY)
 _OURS = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rubricem"}
 
 

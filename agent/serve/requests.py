@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, Settings
@@ -108,7 +108,7 @@ def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
     if not openai:
         return {"error": str(error), "remedy": error.remedy}, status
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    kind = "rate_limit_error" if status == HTTPStatus.TOO_MANY_REQUESTS else kind
+    kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, kind)
     known = {"param": getattr(error, "param", None), "code": getattr(error, "code", None)}
     return {"error": {"message": error.told(), "type": kind, **known}}, status
 
@@ -142,9 +142,10 @@ class RunAsked(BudgetsAsked):
 
     question: str
     format: AnswerFormat | None = None
-    source: tuple[Annotated[str, Field(max_length=1000)], ...] | None = Field(
-        default=None, min_length=1, max_length=MOST_SOURCES
-    )
+    source: Annotated[
+        tuple[Annotated[str, Field(max_length=1000)], ...] | None,
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    ] = Field(default=None, min_length=1, max_length=MOST_SOURCES)
     thread: str | None = Field(default=None, max_length=64)
     attended: bool = False
     """a person watches, who may be asked before a tool acts or private text is sent"""

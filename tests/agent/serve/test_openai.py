@@ -4,6 +4,7 @@ Also requests at their limits: long histories, refusals before any route.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -19,11 +20,13 @@ from openai.types.chat import ChatCompletion
 
 from rubricem.agent.record.conversations import background_in
 from rubricem.agent.reports.report import alive
-from rubricem.agent.serve.openai import ATTACHED, LONGEST_TURN, dialogue, task_in
+from rubricem.agent.serve.feed import BEAT
+from rubricem.agent.serve.openai import ATTACHED, LONGEST_TURN, MOST_BODY, dialogue, task_in
+from rubricem.agent.serve.requests import RunAsked
 from rubricem.agent.serve.security import Security
 from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
-from tests.support.scripted_server import Fault, Hang
+from tests.support.scripted_server import Fault, Hang, Reply
 from tests.support.waiting import PATIENCE, wait_for
 
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
@@ -201,6 +204,7 @@ IMAGE = [{"type": "image_url", "image_url": {"url": "data:x"}}]
         ({"messages": said_by("user", IMAGE)}, "only text", "messages.0.content"),
         ({"extra_body": {"rubricem": {"source": ["/etc"]}}}, "no source '/etc'", None),
         ({"extra_body": {"rubricem": {"max_secs": 3}}}, "Extra", "rubricem.max_secs"),
+        ({"extra_body": {"rubricem": {"clarify": True}}}, "is not supp", "rubricem.clarify"),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_a_clear_bad_request(
@@ -213,13 +217,17 @@ def test_what_is_not_supported_is_a_clear_bad_request(
     assert refused.value.param == param
 
 
-def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path):
+def test_what_a_run_may_be_given_besides_reaches_it_and_earlier_pictures_do_not(tmp_path: Path):
+    picture = [{"type": "image_url", "image_url": {"url": "data:" + "A" * (MOST_BODY // 2)}}]
     with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         options = {"rubricem": {"format": "short", "tool_calls": 3}}
-        done = asking(here.client, temperature=0.1, extra_body=options)
+        messages = [*said_by("user", picture), *said_by("assistant", "A heap."), *ASKED]
+        done = asking(here.client, temperature=0.1, extra_body=options, messages=messages)
         run: Any = done.model_extra
         asked = here.desk.store.request(run["rubricem"]["run"])["ask"]
     assert (asked["answer_format"], asked["tool_calls"]) == ("short", 3)
+    one = RunAsked(question="", source="python")  # type: ignore[arg-type]
+    assert one.source == ("python",), "as on the command line"
 
 
 def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path):
@@ -266,6 +274,14 @@ def test_a_client_that_goes_away_ends_its_run_with_what_there_is(stream: bool, t
     assert (ended.status, ended.ended_by) == ("partial", "interrupt")
 
 
+def test_a_stream_is_kept_alive_while_the_model_writes(tmp_path: Path):
+    slow = Reply(text=RUN[0], pieces=list(re.findall("(?s).{1,60}", RUN[0])), piece_seconds=0.3)
+    with openai_served([slow, *RUN[1:], SUPPORTED], tmp_path) as here:
+        body = {**CHAT, "stream": True}
+        told = httpx.post(f"{here.url}/chat/completions", json=body, timeout=PATIENCE).text
+    assert BEAT.decode() in told.partition("Stage: plan")[2].partition("Plan: ")[0]
+
+
 def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path):
     with openai_served([plan(), Hang()], tmp_path) as here, streamed(here) as lines:
         wait_for(lambda: len(here.model.requests) == 2)
@@ -288,10 +304,13 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
             stranger.models.list()
         assert len(list(known.models.list())) == 1, "the token is the key of its clients"
         with pytest.raises(openai.APIStatusError) as large:
-            asking(known, messages=[{"role": "user", "content": "x" * 2_000_000}])
+            asking(known, messages=[{"role": "user", "content": "x" * MOST_BODY}])
+        with pytest.raises(openai.NotFoundError, match=r"Not Found\. See") as responses:
+            known.responses.create(model="rubricem", input=QUESTION)
         assert here.desk.store.threads() == []
-    assert unknown.value.type == "invalid_request_error"
+    assert unknown.value.type == "authentication_error"
     assert large.value.status_code == 413
+    assert responses.value.type == "invalid_request_error"
 
 
 def test_reports_of_a_history_may_be_private_and_are_not_the_persons_words(tmp_path: Path):
