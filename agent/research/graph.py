@@ -467,7 +467,9 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
         passages, note = await tools.call(name, written)
         most = PAGES_WORTH * run.ask.passages
         shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
-        return reply_of(shown, note=note)
+        if (every := len(passages)) > len(shown):
+            note += f" Of {every:,} passages these {len(shown)} are nearest to the call."
+        return reply_of(shown, note=note.strip())
 
     return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
 

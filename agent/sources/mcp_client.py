@@ -225,7 +225,7 @@ def passages_of(
 
     Their place names the arguments, so that equal results of two calls are two sources.
     """
-    asked = ", ".join(f"{key}: {value}" for key, value in (arguments or {}).items())
+    asked = ", ".join(f"{key}: {_text(value)}" for key, value in (arguments or {}).items())
     place = one_line(asked, LONGEST_NAME)
     texts, left = [], set()
     for block in result.content:
@@ -446,7 +446,7 @@ class Equipped:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Bounded(Pinned):

@@ -47,19 +47,16 @@ class Offer:
     @property
     def required(self) -> Sequence[str]:
         """The names of the required arguments."""
-        required = self.schema.get("required")
-        named = required if isinstance(required, list) else []
-        return list(dict.fromkeys(name for name in named if isinstance(name, str)))
+        return _required(self.schema)
 
     def line(self) -> str:
         """Its line in the prompt."""
-        arguments = [
-            f"{name}{'' if name in self.required else '?'}: {_type_of(schema)}"
-            for name, schema in list(self.properties.items())[:MOST_ARGUMENTS]
-        ]
+        defined = self.schema.get("$defs") or self.schema.get("definitions")
+        takes = {"properties": self.properties, "required": self.required}
+        shape = _shape(takes, defined if isinstance(defined, Mapping) else {})
         told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
-        takes = neutralise(one_line(", ".join(arguments), LONGEST_ARGUMENTS))
-        return f'{self.name} {{{takes}}} - "{told}"'
+        takes = neutralise(one_line(shape, LONGEST_ARGUMENTS)).replace('"', "'")
+        return f'{self.name} {takes} - "{told}"'
 
     def definition(self) -> dict[str, Any]:
         """The same in the form in which servers take tools."""
@@ -87,6 +84,34 @@ class Offer:
         named = ", ".join(wanted) or "no arguments"
         is_not = ", and what was written is no valid one" if broken else ""
         raise SourceError(f"{self.name} takes a JSON object with {named}{is_not}.")
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    required = schema.get("required")
+    named = required if isinstance(required, list) else []
+    return list(dict.fromkeys(name for name in named if isinstance(name, str)))
+
+
+def _shape(schema: object, defined: Mapping[str, Any], depth: int = 5) -> str:
+    """What a schema admits, as a type is written; "any" where it says nothing or lies deeper."""
+
+    def inner(part: object) -> str:
+        return _shape(part, defined, depth - 1)
+
+    match schema if depth else None:
+        case {"$ref": str(place)}:
+            return inner(defined.get(place.rpartition("/")[2]))
+        case {"enum": [*values]}:
+            return " | ".join(json.dumps(v, ensure_ascii=False) for v in values[:MOST_ARGUMENTS])
+        case {"anyOf": [*kinds]} | {"oneOf": [*kinds]}:
+            return " | ".join(dict.fromkeys(map(inner, kinds[: 2 * depth + 2])))
+        case {"properties": {**named}}:
+            required, some = _required(schema), list(named.items())[: 2 * depth + 2]
+            told = (f"{n}{'' if n in required else '?'}: {inner(each)}" for n, each in some)
+            return f"{{{', '.join(told)}}}"
+        case {"items": items}:
+            return f"[{inner(items)}]"
+    return _type_of(schema)
 
 
 def _type_of(schema: object) -> str:

@@ -219,6 +219,12 @@ def test_of_large_results_no_more_is_read_than_of_one_text() -> None:
     assert 0.9 * MOST_CHARACTERS < sum(len(p.text) for p in found) <= MOST_CHARACTERS
 
 
+def test_a_results_place_has_the_arguments_as_they_were_written() -> None:
+    result = CallToolResult(content=[TextContent(text="Two.")])
+    [[passage], _] = passages_of(result, "wiki.find", {"rule": {"über": None}})
+    assert passage.place == 'rule: {"über": null}'
+
+
 def test_what_was_read_of_the_sources_is_told_beside_tools_too() -> None:
     search = FixedSearch()
     tools = Equipped(search, {})
@@ -249,6 +255,22 @@ async def test_a_later_question_is_told_and_may_call_it(tmp_path: Path):
     assert "wiki.page {title: string}" in run.system
     assert [source.tool for source in run.sources] == ["wiki.page"]
     assert said_in(told) == ["The tools of the MCP server wiki can be called now."]
+
+
+async def test_of_a_long_result_the_policy_is_told_how_much_it_does_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(PAGES, "long", "\n\n".join(f"{n} " + "word " * 150 for n in range(40)))
+    calling = plan().replace('"search">lru_cache maxsize None', '"wiki.page">long')
+    policy = ScriptedPolicy(lambda before, _: answer() if before else calling)
+    with serving_http(server().streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=("page",), seconds=60)
+        async with equipped(wiki=wiki) as (tools, _):
+            run = await Researcher(
+                policy, FreeDecoder(), Decoding.FREE, tools, RunStore(tmp_path), Ask("")
+            ).ask(Ask(QUESTION))
+    [shown] = [s.text for s in run.segments if s.author is Author.TOOL]
+    assert f"Of 40 passages these {shown.count('<snippet')} are nearest to the call." in shown
 
 
 def said_in(told: list[Event]) -> list[str]:

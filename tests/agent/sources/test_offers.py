@@ -24,6 +24,19 @@ def test_a_tool_is_told_on_one_short_line_that_opens_no_tag():
     assert len(line) < LONGEST_ARGUMENTS + LONGEST_DESCRIPTION + 50
 
 
+def test_a_tool_tells_what_values_an_argument_admits_and_what_its_parts_are():
+    rule = {"properties": {"field": {"enum": ["a", "b"]}, "or": {"$ref": "#/$defs/Rule"}}}
+    rule["required"] = ["field"]  # type: ignore[assignment]
+    either = {"anyOf": [{"$ref": "#/$defs/Rule"}, {"type": "array", "items": TEXT}, {"const": 1}]}
+    schema = {"$defs": {"Rule": rule}, "properties": {"rule": either}, "required": ["rule"]}
+    takes = "{rule: {field: 'a' | 'b', or?: any} | [string] | any}"
+    assert Offer("wiki", "find", "Finds", schema).line() == f'wiki.find {takes} - "Finds"'
+    wide: dict[str, Any] = {}
+    for _ in range(9):
+        wide = {"properties": {f"p{number}": wide for number in range(200)}}
+    assert len(Offer("wiki", "find", "", wide).line()) < LONGEST_ARGUMENTS + 50
+
+
 @pytest.mark.parametrize(
     ("written", "arguments"),
     [
