@@ -522,10 +522,9 @@ async def rewrite(run: Run) -> str:
     question, needed = run.ask.question, run.recaller or run.decoding is Decoding.FORCED
     if not (run.background.turns and needed):
         return question
-    if run.decoding is Decoding.FREE and isinstance(run.recaller, BankRecaller):
-        kept = await run.once("in full", {"value": await run.recaller.reads_in_full()})
-        if not kept["value"]:
-            return question
+    bank = run.recaller if isinstance(run.recaller, BankRecaller) else None
+    if run.decoding is Decoding.FREE and bank and not await bank.reads_in_full():
+        return question
     asked = with_conversation(neutralise(question), run.background)
     try:
         line = await _line_of(run, "alone", f"{asked}\n\nThe question in full:", REWRITE_TOKENS)

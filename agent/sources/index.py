@@ -21,7 +21,7 @@ import tempfile
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache, reduce
 from itertools import accumulate, chain, dropwhile, zip_longest
@@ -292,7 +292,7 @@ def words(text: str, language: str = "") -> list[str]:
     return [word for raw in _raw_and_joined(text) for word in expand(raw, language)]
 
 
-INDEX_VERSION = 6
+INDEX_VERSION = 7
 NEW = ".new-"
 """prefix of a folder's name while it is being written"""
 _CANDIDATES = 4
@@ -307,9 +307,11 @@ _COUNT_BITS = 8
 """of a posting; the rest is the row, so that a folder has at most 2 ** 24 passages"""
 _MOST_COUNTED = (1 << _COUNT_BITS) - 1
 _ROWS = np.dtype([("end", "<i8"), ("length", "<i4")])
-"""of a passage: its end in the file of all, and its number of words"""
+"""of a passage: its end in the file of all, and its words, negative if it only names others"""
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 """k1 and b of BM25"""
+_LISTS_WEIGHT, _NUMBERING = 0.5, " -*.0123456789"
+"""of what only names others; what stands around a heading in a list"""
 
 
 def _hash(word: str) -> int:
@@ -392,6 +394,8 @@ class LexicalIndex:
         self.passages = StoredPassages(segments)
         self.notes = tuple(note for segment in segments for note in segment.notes)
         lengths = np.concatenate([[], *(segment.rows["length"] for segment in segments)])
+        self._kind_weights = np.where(lengths < 0, _LISTS_WEIGHT, 1).astype(np.float32)
+        lengths = np.abs(lengths)
         relative = lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0)
         longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * relative)
         self._norms: NDArray[np.float32] = longer.astype(np.float32)
@@ -404,7 +408,7 @@ class LexicalIndex:
         scores = np.zeros(len(self._norms), dtype=np.float32)
         for word, times in (asked + names).items():
             self._score(word, times, scores)
-        scores *= self.weights(query)
+        scores *= self._kind_weights * self.weights(query)
         rows = np.flatnonzero(scores > 0)
         order = np.argsort(-scores[rows], kind="stable")[:limit]
         return [(int(row), float(scores[row])) for row in rows[order]]
@@ -556,6 +560,10 @@ def _arrays_of(passages: Sequence[Passage]) -> tuple[_Arrays, tuple[str, ...]]:
     ids, sizes, notes = _word_ids(passages, vocabulary)
     rows = np.zeros(len(passages), dtype=_ROWS)
     rows["length"] = np.asarray(sizes, dtype=np.int64) - 1  # but for the word of its page
+    named = chain.from_iterable((p.title, *p.place.split(BELOW)) for p in passages)
+    heads = {head.strip(_NUMBERING) for head in named}
+    signs = [-1 if _lists(p.text, heads) else 1 for p in passages]
+    rows["length"] *= np.asarray(signs, dtype=np.int32)
     hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
     order = np.argsort(hashes)
     place = np.empty(len(order), dtype=np.int64)
@@ -576,6 +584,12 @@ def _arrays_of(passages: Sequence[Passage]) -> tuple[_Arrays, tuple[str, ...]]:
     pairs %= max(1, len(rows))
     postings = ((pairs << _COUNT_BITS) | times).astype(np.uint32)
     return _Arrays(rows, hashes[order], starts, postings), tuple(notes.values())
+
+
+def _lists(text: str, heads: Collection[str]) -> bool:
+    """Whether half of a passage is titles and headings, as of a table of contents."""
+    lines = [line.strip(_NUMBERING) for line in text.splitlines()]
+    return 2 * sum(len(line) for line in lines if line in heads) > sum(map(len, lines))
 
 
 MOST_WORDS = 200_000

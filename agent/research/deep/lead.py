@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rubricem.agent.models.turns import as_function
-from rubricem.agent.research.deep.parts import action_of, asked_in, reply_of_part
+from rubricem.agent.research.deep.parts import NUMBER, action_of, asked_in, reply_of_part
 from rubricem.agent.research.deep.sections import ReportSection, edit, numbered, outline, text_of
 from rubricem.agent.research.free import FreeDecoder, user_message
 from rubricem.agent.research.run import Run
@@ -141,7 +141,8 @@ class LeadDecoder(FreeDecoder):
             return await super().answer(run)
         document = parse(run.text)
         if plans := document.find("writing_plan"):
-            run.parts.discard(plans[-1].attributes.get("discard", ""))
+            told = NUMBER.findall(plans[-1].attributes.get("discard", ""))
+            run.parts.discarded = frozenset(map(int, told))
         sections = outline(document.last("writing_plan"), list(run.sources)) if run.sources else []
         if not sections:
             return await super().answer(run)

@@ -226,9 +226,6 @@ class Inquiries:
         if name in self.by_name:
             self.by_name[name].used = NO_USAGE
 
-    def discard(self, numbers: str) -> None:
-        self.discarded = frozenset(map(int, NUMBER.findall(numbers)))
-
     @property
     def kept(self) -> dict[str, Found]:
         """Of what was `found`, what the report may be written from."""

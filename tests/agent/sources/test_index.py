@@ -187,6 +187,13 @@ def test_a_word_counts_as_often_as_it_stands_in_a_text_of_few_words_too(tmp_path
     assert scores[0] / scores[1] == pytest.approx((18 / 19.2) / (1 / 2.2), rel=1e-5)
 
 
+def test_what_only_names_other_sections_is_ranked_below_them(tmp_path: Path) -> None:
+    names = [f"{name_of(n)} pumps" for n in range(4)]
+    told = [Passage("Pumps", "p.md", each, "They are kept dry. " * 40) for each in names]
+    contents = Passage("Book", "c.md", "", "\n".join(f"- {n}. {e}" for n, e in enumerate(names)))
+    assert indexed(tmp_path, [contents, *told]).search(names[1], 2)[0] == told[1]
+
+
 def test_of_two_near_duplicates_the_first_is_kept() -> None:
     said = (
         "Of the items of a list that it was given it returns the sum and a mean, at most {} of it."
