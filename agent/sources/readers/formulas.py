@@ -25,7 +25,7 @@ _SPACED = frozenset({*_RELATIONS, ":=", "<=", ">=", "==", "!="})
 _LARGE = {"∑": "sum", "∏": "prod", "∫": "int", "∬": "iint", "∭": "iiint", "∮": "oint"}
 _LIMITED = frozenset({*_LARGE.values(), *"⋃⋂∐⨁⨂⋀⋁", "lim", "max", "min", "sup", "inf"})
 """what has its limits below and above, always in brackets"""
-_ACCENTS = names_of("accents")
+_ACCENTS, _TOLD = names_of("accents"), names_of("formulas")
 # Invisible marks that say "applied to", "times", "and" and "plus".
 _SIGNS = str.maketrans({"\u2061": "", "\u2062": "", "\u2063": ",", "\u2064": " ", "−": "-"})
 _BARE = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)?|[^\W\d_]+)|[*∗∞+†‡#′″]|-|\([^()]*\)")
@@ -263,10 +263,7 @@ _AFTER_OPERATOR = re.compile(r"[-−+=×·÷<>≤≥≈±]\s?[\d.,]+\Z|[+=×·÷
 _NUMBER = re.compile(r"(?<![\w.,])[\d.,]*\d\Z")
 _TEN_OR_TWO = re.compile(r"(?<![\w.,])(?:10|2)\Z|[×·x*]\s?10\Z")
 _VARIABLE = re.compile(r"(?:(?<![^\W\d_])[^\W\d_]|[)\]}|]|[\^_][-+]?\w+)\Z")
-_UNIT = re.compile(
-    r"(?<![^\W\d_])(?:[µμmcdknMGh]?(?:m|g|s|l|V|A|W|N|J|Pa|Hz|mol|eV|K|T|Ω)|°C|ft|yd|px|sinh?|cosh?"
-    r"|tanh?|log|ln)\Z|\d\s?(?:in|mi|min|sec|ha|bar|rad)\Z"
-)
+_UNIT, _ELEMENT = re.compile(_TOLD["unit"]), _TOLD["element"]
 _ORDINAL = re.compile(r"st|nd|rd|th|ers?|[eè]?res?|ère|i?[eè]mes?|es?|n?de|os?|[ºª]|ter?", re.I)
 _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\bSt|\bn?th)\Z")
 _TRADE = {"TM": "™", "(TM)": "™", "SM": "℠", "R": "®", "(R)": "®", "C": "©", "(C)": "©"}
@@ -328,10 +325,6 @@ def _bounded(told: str, after: str) -> str:
     return f"{told} " if after[:1].isalnum() and not told.endswith(")") else told
 
 
-_ELEMENT = (
-    "A[cglmrstu]|B[aehikr]?|C[adeflmorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?|Kr?|L[airuv]"
-    "|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]|U|V|W|Xe|Yb?|Z[nr]"
-)
 _FORMULA = re.compile(rf"(?:(?:{_ELEMENT})\d*|[()\[\]]\d*)+")
 _MOLECULE = re.compile(r"(?:[HNOFI]|Cl|Br)2|O3|S8|P4|C[67]0")
 _SYMBOLS = re.compile(_ELEMENT)

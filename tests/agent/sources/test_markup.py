@@ -53,10 +53,45 @@ def test_a_line_says_what_is_seen(body: str, text: str) -> None:
 
 def test_what_a_sheet_raises_or_strikes_by_its_class_is_told_so() -> None:
     sheet = ".c0{color:red}.c1,span.c2{font-size:6pt;vertical-align:super}\n.c3{vertical-align:sub}"
-    sheet += ".c4{text-decoration:line-through}.c5 .c0{vertical-align:super}.c6{display:none}"
+    sheet += ".c4{text-decoration:line-through}.c5 .c0{vertical-align:super}"
     body = "10<span class='c0 c1'>5</span> CO<span class=c3>2</span> <span class=c0>in</span>"
-    text = f"<p>{body} <span class='c4'>May</span> <span class=c6>June</span></p>"
+    text = f"<p>{body} <span class='c4'>May</span> June</p>"
     assert blocks(f"<style>{sheet}</style>{text}") == ["10^5 CO2 in June"]
+
+
+@pytest.mark.parametrize(
+    ("sheet", "told"),
+    [
+        (".x{display:none}", "12 rooms"),
+        ("/* .y{} */ p > .x, .z{visibility:hidden !important}.x{visibility:visible}", "12 rooms"),
+        ("span.x:nth-child(1){opacity:0}", "12 rooms"),
+        ("@media print{.x{display:none}}", "12GONE rooms"),
+        ("@media (max-width:9px){.x{display:none}} @import url(x);", "12GONE rooms"),
+        (".x{display:none}.x.on{display:inline}", "12GONE rooms"),
+        (".x::before{display:none}.q .x{display:none}", "12GONE rooms"),
+        (".x{position:relative;top:-.5em}", "12^GONE rooms"),
+        (".x{display:block}", "12 GONE rooms"),
+    ],
+)
+def test_a_sheet_of_the_page_hides_what_its_rules_are_for_unless_the_page_can_show_it(
+    sheet: str, told: str
+) -> None:
+    body = "<p>12<span class='x on' {}>GONE</span> rooms</p>"
+    assert " ".join(blocks(f"<style>{sheet}</style>{body.format('')}")) == told
+    shown = f"{body.format('id=a')}<p><a href='#a'>More</a></p>"
+    assert "GONE" in " ".join(blocks(f"<style>{sheet}</style>{shown}"))
+
+
+def test_a_page_that_a_script_would_show_is_told_whole() -> None:
+    assert blocks("<style>body{visibility:hidden}</style><p>Twelve rooms.</p>") == ["Twelve rooms."]
+
+
+def test_rows_and_cells_are_those_by_role_and_a_foot_stands_below() -> None:
+    row = "<div role=row><span role={0}>{1}</span><span role={0}>{2}</span></div>".format
+    page = f"<div role=table>{row('columnheader', 'part', 'h')}{row('cell', 'seal', 3)}</div>"
+    assert blocks(page) == ["part: seal | h: 3"]
+    foot = "<table><tr><th>y<th>mm</tr><tfoot><tr><td>sum<td>5</tfoot><tr><td>one<td>5</table>"
+    assert blocks(foot) == ["y: one | mm: 5\ny: sum | mm: 5"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from rubricem.agent.sources.readers.document import (
     Outline,
     Section,
 )
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.pages import seen
 from rubricem.agent.sources.readers.pages.surroundings import main_of, surroundings_of, text_of
 from rubricem.agent.sources.readers.tables import Cell, grid_of, table_blocks, within_cell
@@ -484,7 +485,7 @@ class _Walk:
         return True
 
     def control(self, element: etree._Element) -> bool:
-        if element.get("type") == "checkbox" and self.lists:
+        if element.get("type") == "checkbox" and (self.lists or self.table):
             self.pieces.append("[x] " if element.get("checked") is not None else "[ ] ")
         return True
 
@@ -511,12 +512,9 @@ def _begins(element: etree._Element) -> bool:
 
 _Start = Callable[[_Walk, etree._Element], bool]
 _End = Callable[[_Walk, etree._Element], None]
-_BLOCKS = (
-    "address article aside blockquote body caption center dialog details div fieldset figcaption"
-    " figure footer form header hgroup hr legend main nav p section summary tbody tfoot title"
-)
-_STARTS: dict[str, _Start] = dict.fromkeys(_BLOCKS.split(), _Walk.block)
-_ENDS: dict[str, _End] = dict.fromkeys(_BLOCKS.split(), _Walk.end_block)
+_BLOCKS = names_of("looks")["blocks"]
+_STARTS: dict[str, _Start] = dict.fromkeys(_BLOCKS, _Walk.block)
+_ENDS: dict[str, _End] = dict.fromkeys(_BLOCKS, _Walk.end_block)
 _BOTH: dict[str, tuple[_Start, _End]] = {
     "ul ol menu dir": (_Walk.begin_list, _Walk.end_list),
     "li": (_Walk.item, _Walk.end_item),
@@ -557,7 +555,7 @@ def page_of(text: str, notes: seen.Notes | None = None) -> tuple[str, tuple[Sect
             seen.empty([*surroundings_of(root)])
             root = main_of(root)
         sections = _Walk(root, tex=tex).outline.sections()
-        if sections or (tree := seen.visible(text, tex=tex)) is None:
+        if sections or (tree := seen.visible(text, tex=tex, sheets=False)) is None:
             break
     return title, sections
 

@@ -1,46 +1,39 @@
 """A page as a reader sees it: its elements, parsed, without what is out of sight, notes marked.
 
-Text hidden by its markup is there for machines, and left out: comments, scripts, `hidden` elements
-and those that an inline style takes out of sight or strikes through. Style sheets are not computed,
-so what only they hide stays; what they raise, lower or strike by its class is told so. Of a formula
-that a script has drawn, its source or MathML is kept.
+Text that nobody sees is left out: comments, scripts, `hidden` elements and those that a style, its
+own or of a sheet within the page, takes out of sight or strikes through, unless a control of the
+page shows them. Of a formula that a script has drawn, its source or MathML is kept.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import unquote
 
 from lxml import etree
+from lxml.cssselect import CSSSelector, SelectorError
 
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.pages.surroundings import text_of
 from rubricem.memory.errors import SourceError
 
-_OUT_OF_SIGHT = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
-    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
-    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
-    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%"
-    r"|text-decoration(?:-line)?\s*:[^;]*line-through)",
-    re.I,
-)
-_RAISED = re.compile(r"(?:^|;)\s*vertical-align\s*:\s*(super|sub)\b", re.I)
-_STRUCK = re.compile(r"(?:^|;)\s*text-decoration(?:-line)?\s*:[^;]*line-through", re.I)
-_UNSEEN = (
-    "script style template noscript del s strike svg iframe object canvas audio video select"
-    " textarea button datalist rp"
-)
-_HIDDEN = "descendant::*[@hidden or self::dialog[not(@open)]]"
+_NAMES = names_of("looks")
+_HIDING = {name: re.compile(told) for name, told in _NAMES["hidden"].items()}
+_FOLLOWED = {*_HIDING, "vertical-align", "position"}
+_HIGHER = re.compile(r"super|text-top|\.?[1-9]")
+_STYLED = "descendant::*[@style or @role or @hidden or self::dialog[not(@open)]]"
+_CONTROLLED = "//@aria-controls | //@data-target | //@data-bs-target | //a/@href"
 _PAGE_ENDS = "descendant::*[@role='doc-pagebreak' or @*[name()='epub:type']='pagebreak']"
 """which number the pages of the printed book"""
-_RULE = re.compile(r"(?:^|(?<=[};/]))\s*+([\w.][\w\s.,-]{0,999})\{([^{}]{0,2000})\}")
-_OF_CLASS = re.compile(r"(?:^|,)\s*(?:span)?\.([\w-]+)\s*(?=,|$)")
-_STYLED = "descendant::*[@style]"
-_TEX = (
-    "descendant::script[starts-with(@type, 'math/tex')]"
-    " | descendant::span[starts-with(@class, 'math')]"
-)
+_ASIDE = re.compile(_NAMES["aside"], re.S)
+"""in a sheet: comments, and rules for print, for other windows and for what moves"""
+_RULE = re.compile(r"([^{}@;]{1,999})\{([^{}]{0,9999})\}")
+_WEIGHTS = ("#", r"[.:\[]", r"(?:^|[\s>+~])\w")
+"""of a selector's parts: ids, then classes and the like, then names of elements"""
+_NO_NAME = re.compile(r"\([^()]*\)|\[[^\]]*\]")
 TEX_BETWEEN = re.compile(
     r"\\\(((?:[^\\]|\\(?![()]))*+)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))*+)\\\]|\$\$([^$]++)\$\$"
 )
@@ -96,15 +89,16 @@ def empty(elements: Iterable[etree._Element]) -> None:
             element.tag = "span"
 
 
-def visible(text: str, *, tex: bool = False) -> etree._Element | None:
+def visible(text: str, *, tex: bool = False, sheets: bool = True) -> etree._Element | None:
     """The document that a reader sees; None where there is none.
 
-    `tex`: whether it has formulas in TeX, which a script of its readers draws.
+    `tex`: whether it has formulas in TeX, which a script of its readers draws; `sheets`: whether
+    its style sheets are followed, which may hide all until a script runs.
     """
     if (tree := html_tree(text)) is None:
         return None
     if tex:
-        for source in tree.xpath(_TEX):
+        for source in tree.xpath(_NAMES["tex"]):
             told = CONTROLS.sub("", text_of(source)).strip()
             if source.tag == "script" or (told[:1] == told[-1:] == "$"):
                 empty(source.iterchildren())
@@ -118,15 +112,12 @@ def visible(text: str, *, tex: bool = False) -> etree._Element | None:
         frame.tag, frame.text = "div", None
         frame[:] = filter(lambda inner: inner is not None, [html_tree(frame.get("srcdoc"))])
     _tell_drawings(tree)
-    _style_by_class(tree)
-    empty([*tree.iter(*_UNSEEN.split())])
-    for span in tree.iter("span"):
-        if found := _RAISED.search(span.get("style", "")):
-            span.tag = found[1].lower()[:3]
-    # Notes are hidden by books whose readers show them when they are asked for.
-    kinds = ((e, f"{e.get('role', '')} {e.get('epub:type', '')}") for e in tree.xpath(_HIDDEN))
-    empty([e for e, kind in kinds if "note" not in kind])
-    empty([e for e in tree.xpath(_STYLED) if _OUT_OF_SIGHT.search(e.get("style"))])
+    if sheets:
+        _apply_sheets(tree)
+    empty([*tree.iter(*_NAMES["unseen"])])
+    for table in tree.xpath("//table[tfoot]"):
+        table.extend(table.findall("tfoot"))
+    _follow_styles(tree)
     return tree
 
 
@@ -139,15 +130,60 @@ def _tell_drawings(tree: etree._Element) -> None:
             drawing.tag, drawing.text = "span", f" [drawing: {told}] "
 
 
-def _style_by_class(tree: etree._Element) -> None:
-    """Set in the elements what rules for their classes alone raise, lower or strike out."""
-    rules: dict[str, str] = {}
-    for names, rule in _RULE.findall("".join(sheet.text or "" for sheet in tree.iter("style"))):
-        if found := _RAISED.search(rule) or _STRUCK.search(rule):
-            rules |= dict.fromkeys(_OF_CLASS.findall(names.strip()), found[0])
-    for element in tree.xpath("descendant::*[@class]") if rules else ():
-        told = (rules[name] for name in element.get("class").split() if name in rules)
-        element.set("style", ";".join((element.get("style", ""), *told)))
+def _apply_sheets(tree: etree._Element) -> None:
+    """Set in each element what the page's style sheets say of its looks, the weightiest last."""
+    sheets = (
+        e.text or "" for e in tree.iter("style") if e.get("media", "all") in ("all", "screen")
+    )
+    names = {name for each in tree.xpath("//@class | //@id") for name in each.split()}
+    rules = list[tuple[tuple[int, ...], int, CSSSelector, str]]()
+    for chosen, told in _RULE.findall(_ASIDE.sub("", "\n".join(sheets))):
+        for one in chosen.split(",") if _look(told).keys() & _FOLLOWED else ():
+            if names.issuperset(re.findall(r"[.#]([\w-]+)", _NO_NAME.sub("", one))):
+                weight = (len(re.findall(kind, one)) for kind in _WEIGHTS)
+                with suppress(SelectorError):
+                    chooses = CSSSelector(one, translator="html")
+                    rules.append(((*weight,), len(rules), chooses, told))
+    styles = defaultdict[etree._Element, list[str]](list)
+    for _, _, chooses, told in sorted(rules):
+        with suppress(etree.XPathError):
+            for element in chooses(tree):
+                styles[element].append(told)
+    for element, several in styles.items():
+        element.set("style", ";".join((*several, element.get("style", ""))))
+
+
+def _follow_styles(tree: etree._Element) -> None:
+    """Leave out what is out of sight; what is raised or shown as a block or a cell becomes one."""
+    shown = {name for each in tree.xpath(_CONTROLLED) for name in each.split("#")[-1].split()}
+    for element in tree.xpath(_STYLED):
+        look, kind = _look(element.get("style", "")), element.get("role", "")
+        hidden = element.tag == "dialog" or element.get("hidden") is not None
+        hidden = hidden or any(_HIDING[n].fullmatch(look[n]) for n in _HIDING.keys() & look.keys())
+        # Notes are hidden by books whose readers show them when they are asked for.
+        asked_for = "note" in f"{kind} {element.get('epub:type')}" or kind == "tabpanel"
+        at, top = look.get("vertical-align", ""), look.get("top", "")
+        raised = (top[:1] == "-" and look.get("position") == "relative") or _HIGHER.match(at)
+        script = "sub" if at == "sub" else "sup" * bool(raised)
+        if hidden and not asked_for and element.get("id") not in shown:
+            empty([element])
+        elif script and element.tag in ("span", "a", "i", "b", "em", "small"):
+            inner = etree.Element(script)
+            inner.text, inner[:], element.text = element.text, element[:], None
+            element.append(inner)
+        elif element.tag in ("div", "span"):
+            named = _NAMES["shown_as"]
+            element.tag = named.get(kind) or named.get(look.get("display")) or element.tag
+
+
+@lru_cache(4096)
+def _look(style: str) -> dict[str, str]:
+    """The properties that a style sets, of several values for one the weightiest."""
+    told: dict[str, str] = {}
+    for name, value in re.findall(r"([a-z-]+)\s*:\s*([^;]*)", style.lower()):
+        if "!" in value or "!" not in told.get(name, ""):
+            told[name] = value.strip()
+    return {name: value.partition("!")[0].strip() for name, value in told.items()}
 
 
 # Notes
@@ -155,11 +191,6 @@ def _style_by_class(tree: etree._Element) -> None:
 NOTE_MARK = "note-mark"
 """an attribute of our own, for the element that holds a note"""
 MARK = re.compile(r"[\[(]?\s*(\w{1,4}|[*†‡§¶#]{1,3})\s*[\])]?")
-_REFERENCES = (
-    ".//a[contains(@href, '#') and (ancestor::sup or descendant::sup or @role='doc-noteref'"
-    " or contains(@class, 'note') or contains(@class, 'fnref')"
-    " or contains(@*[name()='epub:type'], 'noteref'))]"
-)
 NAMED_NOTE = re.compile(r"note|fnref|reference|cite")
 _ARROWS = re.compile(r"[\s\[↩↑⏎⤴^\]\ufe0e\ufe0f]*")
 _HOLDERS = frozenset(("li", "p", "div", "aside", "section"))
@@ -196,7 +227,7 @@ def tell_notes(root: etree._Element, notes: Notes) -> None:
     What leads from a note back to the text is emptied.
     """
     marks, origins = notes.marks, notes.origins
-    for link in root.xpath(_REFERENCES):
+    for link in root.xpath(_NAMES["references"]):
         target = notes.place(link)
         found = MARK.fullmatch(" ".join(text_of(link).split()))
         if not found or not target[1] or target in origins or _is_back(link):

@@ -97,7 +97,9 @@ def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
         yield over
 
 
-def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], ...]:
+def _sides(
+    lines: list[Line], gutter: float
+) -> tuple[list[Line], list[Line], list[Line], list[Line]]:
     """What is left and what is right of it; what is above both, and what below and drawn after."""
     right = [*filter(None, ([part for part in line if part.x0 >= gutter] for line in lines))]
     left, above, below = list[Line](), list[Line](), list[Line]()
