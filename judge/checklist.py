@@ -272,11 +272,13 @@ class ChatItemScorer:
         if not (items := standard[Stage.ANSWER]):
             return Scored({})
         request, reply = cut(trajectory.question, QUESTION_CHARACTERS), answer_text(trajectory)
-        fenced = fence({"request": request, "reply": cut(reply, self._room)})
-        shown = f"{fenced}\n\n{evidence_of(trajectory, self._room)}".rstrip()
         said = [" ".join((item.description or item.title).split()) for item in items]
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
-        messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
+        # What all runs of the question share comes first: servers keep a common beginning.
+        asked = (fence({"request": request}), f"Items:\n{without_markers(listed)}")
+        shown = (fence({"reply": cut(reply, self._room)}), evidence_of(trajectory, self._room))
+        last = f"Now say of items 1 to {len(items)} whether they hold of the reply."
+        messages = instruct("checklist_check", *asked, *shown, last)
         names = [str(number) for number in range(1, len(items) + 1)]
         marks = await ask_entries(self._model, messages, Verdicts[GivenMark], names)
         verdicts = tuple(

@@ -399,12 +399,8 @@ class ChoiceAttemptReader:
             DIGITS,
             "this many attempts fill",
         )
-        return Read(tuple((expected_value(g) / (len(DIGITS) - 1), "") for g in grades), usage)
-
-
-def expected_value(chances: Sequence[float]) -> float:
-    """The expected value of 0, 1, 2, ... under these probabilities."""
-    return sum(value * chance for value, chance in enumerate(chances))
+        expected = (sum(grade * chance for grade, chance in enumerate(each)) for each in grades)
+        return Read(tuple((value / (len(DIGITS) - 1), "") for value in expected), usage)
 
 
 def version_of(rubric: str) -> str:

@@ -78,7 +78,7 @@ NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.
 
 def by_words(asked: str) -> str:
     """Says of each item whether the reply has its last word."""
-    reply, listed = asked.split("\n\nItems:\n")
+    listed, reply = asked.partition("\n\nItems:\n")[2].split("\n\n", 1)
     lines = [line.split(". ", 1) for line in listed.splitlines()]
     entries = [
         {"number": n, "explanation": "seen", "criteria_met": text.rstrip(".").split()[-1] in reply}
@@ -243,6 +243,15 @@ async def test_a_reply_of_no_use_is_not_taken_for_not_met(bad: str):
     assert checked.fault
     found, *_ = await outcomes(bad, marks((1, False), (2, False), (3, True)))
     assert found == ["not met", "not met", "met"]
+
+
+async def test_what_all_answers_share_stands_before_them():
+    """Servers keep the beginning that calls share."""
+    model = ScriptedChat(by_words)
+    for text in ("LRU.", "FIFO."):
+        await ChatItemScorer(model).score(answered(text), {Stage.ANSWER: ITEMS})
+    first, other = (asked[1].content for asked in model.asked)
+    assert other.startswith(first.partition("Says FIFO.")[0])
 
 
 async def test_an_answer_cannot_end_its_fence_or_the_turn():
