@@ -129,8 +129,8 @@ class Evidence:
             self._numbers[key] = original or f"S{self._highest + 1}"
             if original:
                 [kept] = self.take_up([original])
-                copies = tuple(dict.fromkeys([*kept.copies, passage.location]))
-                self.sources[original] = kept.model_copy(update={"copies": copies})
+                copies = dict.fromkeys((kept.location, *kept.copies, passage.location))
+                self.sources[original] = kept.model_copy(update={"copies": tuple(copies)[1:]})
         identifier = self._numbers[key]
         if identifier in self.background.by_id:
             self.take_up([identifier])

@@ -49,17 +49,20 @@ class Excerpts:
         self._seen: list[tuple[str, str, Passage, Shingles]] = []
 
     def original(self, passage: Passage, *, whole: bool = False) -> str:
-        """The id of the source at another address that already has this text, or "".
+        """The id of the source that already has this text, or "".
 
         Most of a text of the web is in the other (of a page that is read `whole`, nearly all), and
-        all its figures are. A file has no word that the other one has not.
+        all its figures are. A file has no word that the other one has not, nor has an excerpt of
+        the page itself.
         """
         address, found = normal(passage.location), shingles(passage.text)
         for identifier, at, other, seen in self._seen:
-            elsewhere = (at or other.location) != (address or passage.location)
+            here = (at or other.location) == (address or passage.location)
+            if here and (whole or not address):
+                continue
             share = NEARLY if whole else CONTAINED
-            if elsewhere and other.public == passage.public and _is_within(found, seen, share):
-                own = figures if at and address else _words
+            if other.public == passage.public and _is_within(found, seen, share):
+                own = figures if at and address and not here else _words
                 if own(passage.text) <= _words(other.text):
                     return identifier
         return ""

@@ -22,6 +22,7 @@ from rubricem.agent.sources.readers.pdf import read_pdf
 from rubricem.agent.sources.readers.plain.text import read_unnamed
 from rubricem.agent.sources.sandbox import NoText
 from rubricem.memory.errors import SourceError
+from rubricem.memory.schema import BELOW
 from rubricem.memory.text import one_line, printable
 
 Kind = Literal["html", "pdf", "text", "packed"]
@@ -94,7 +95,7 @@ def passages_of(
     document = document_of(content, declared, address, seconds, get_on)
     # What no reader sees is no text of the page: characters can be hidden as well.
     every = (
-        (one_line(section.heading, LONGEST_NAME), text)
+        (one_line(_below(document.title, section.heading), LONGEST_NAME), text)
         for section in document.sections
         for text in split_passages(printable(section.text), PASSAGE_WORDS)
     )
@@ -103,6 +104,12 @@ def passages_of(
     note = document.note or long
     title = one_line(document.title, LONGEST_NAME) + (f" ({note})" if note else "")
     return {"title": title, "passages": pieces[:MOST_PASSAGES]}
+
+
+def _below(title: str, heading: str) -> str:
+    """The heading without its first level where the title of the page says that."""
+    first, _, rest = heading.partition(BELOW)
+    return rest if first in title else heading
 
 
 ENGINE_SECONDS = 8

@@ -31,6 +31,13 @@ def test_a_copy_found_by_a_search_gets_the_number_of_the_first():
     assert evidence.sources["S1"].text == NEWS
 
 
+def test_an_excerpt_of_a_page_that_was_read_is_that_page():
+    evidence = Evidence()
+    evidence.number(page("acme", f"{NEWS} More follows."), "q", "web")
+    source = evidence.number(page("acme", f"… {NEWS[19:]} ..."), "another q", "web")
+    assert (source.id, source.copies) == ("S1", ())
+
+
 @pytest.mark.parametrize(
     "copy",
     [(Passage("print", "b.pdf", "", NEWS[25:]), "folder"), (page("herald", NEWS), "investigate")],
