@@ -48,12 +48,7 @@ from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of, one_line, storable
 
 GIT_SECONDS = 300.0
-_GIT = (
-    "git", "-c", "core.hooksPath=/dev/null", "-c", "core.symlinks=false",
-    "-c", "protocol.allow=never", "-c", "protocol.https.allow=always",
-    "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always",
-    "-c", "protocol.file.allow=always",
-)  # fmt: skip
+_GIT = (*names_of("git")["command"],)
 """a repository may name other programs and places: none is run or followed"""
 
 

@@ -56,9 +56,7 @@ _MOST_ODD = 0.2
 """of the characters outside ASCII"""
 _FEW = 2
 """different bytes outside ASCII, which are no evidence against what is common in the West"""
-_WESTERN = frozenset(
-    "éèêàâçôûùîïëäöüÄÖÜßñáíóúòìåøæÉ°µ§©®€£–—‘’“”…«»·±²³½¼×\xa0•¿¡ºª"  # noqa: RUF001
-)
+_WESTERN = frozenset(_NAMES["western"])
 _TURKISH = frozenset("ýðþÝÐÞ")
 """what Turkish looks like in Windows-1252, and Icelandic with few others"""
 _LEAD = 2.0

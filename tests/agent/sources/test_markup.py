@@ -320,6 +320,7 @@ def test_a_mail_is_read_with_what_is_attached() -> None:
     )
     message.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="x.png")
     message.add_attachment(mail("inner words", Subject="Forwarded"))
+    message.add_attachment("and a footer", subtype="plain")
     document = read(Input.of_bytes("a.eml", bytes(message)))
     assert document.title == "Größe"
     assert document.note == "read in part: not x.png"
@@ -327,6 +328,7 @@ def test_a_mail_is_read_with_what_is_attached() -> None:
         ((), "From: a@x.test\nDate: Wed, 17 May 2023 10:00:00 +0200\n\nIt was 42[1] l\n\n- a"),
         (("r.csv",), "part: rotor | hours: 900"),
         (("Forwarded",), "inner words"),
+        (("part.txt",), "and a footer"),
     ]
 
 

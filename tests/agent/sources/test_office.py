@@ -62,6 +62,7 @@ STYLES = f"<w:styles {W}>" + "".join(
             ("Outlined", "Chapter", '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'),
             ("Loop", "Loop", '<w:basedOn w:val="Loop"/>'),
             ("Listed", "List Number", LISTED(1)), ("Deeper", "List Bullet 2", LISTED(8)),
+            ("Unseen", "Unseen", "<w:rPr><w:vanish/></w:rPr>"),
             ("Term", "Definition Term"), ("Meaning", "Definition"), ("Code", "Source Code"),
         ],
         "character": [
@@ -113,7 +114,8 @@ def test_the_result_of_a_field_within_the_code_of_another_one_is_no_text() -> No
         f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")
     )
     inner = f"{begin}{r('PAGE')}{then}{r('9')}{end}"
-    document = docx(p("Pay ", begin, inner, then, r("31"), end, " EUR."), p(begin, "open"), p("on"))
+    pay = p("Pay ", begin, inner, then, r("31"), end, " EUR.")
+    document = docx(pay, p(begin, "open"), p("hidden", style="Unseen"), p("on"))
     assert text_of(document) == "Pay 31 EUR.\n\non"
 
 
@@ -381,6 +383,8 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
 
 def test_a_slide_that_is_not_shown_is_told_of_and_a_picture_by_its_description() -> None:
     picture = '<p:pic><p:cNvPr descr="A seal"/></p:pic>'
+    picture += '<p:sp><p:nvSpPr><p:cNvPr hidden="1"/></p:nvSpPr><a:p><a:r><a:t>Secret'
+    picture += "</a:t></a:r></a:p></p:sp>"
     hidden = f'<p:sld xmlns:p="p" xmlns:a="a" show="0">{shape(t("Secret."))}</p:sld>'
     document = pptx(picture, "", "", **{"ppt/slides/slide2.xml": hidden})
     assert text_of(document) == "[image: A seal]"
@@ -403,11 +407,11 @@ def test_paragraphs_with_bullets_or_numbers_are_lists_and_others_are_none() -> N
 
     letters = 'buAutoNum type="alphaLcParenR"'
     own = (t("Plain."), listed("one", 'buChar char="•"'), listed("two", letters, 1),
-           listed("three", letters, 1), listed("four", 'buAutoNum type="arabicPeriod"'),
+           listed("three", letters, 1), listed("four", 'buAutoNum type="arabicPeriod" startAt="4"'),
            listed("five", "buNone"))  # fmt: skip
     content = t("first"), listed("none", "buNone"), f'<a:pPr lvl="1"/>{t("second")}'
     assert text_of(pptx(shape(*own) + shape(*content, kind="obj"))) == (
-        "Plain.\n\n- one\n  a) two\n  b) three\n1. four\n\nfive\n\n- first\n\nnone\n\n  - second"
+        "Plain.\n\n- one\n  a) two\n  b) three\n4. four\n\nfive\n\n- first\n\nnone\n\n  - second"
     )
 
 
@@ -455,6 +459,7 @@ def test_each_value_of_a_chart_names_its_place(series: str, told: str) -> None:
         ("1234567.5", "#\\ ##0.00", "1234 567.50"), ("5", "#\\ ##0.00", "5.00"),
         ("45063.604166667", "dd.mm.yyyy hh:mm", "17.05.2023 14:30"),
         ("45063.604166667", "[$-407]d. mmmm yyyy h:mm", "2023-05-17 14:30"),
+        ("45063", "[$-409]d-mmm-yy", "2023-05-17"), ("8765", ";;;", ""), ("0", "d-m", "1899-12-30"),
         ("45063", "mmm yy", "2023-05"), ("59", "yyyy-mm-dd", "1900-02-28"), ("42", "@", "42"),
         ("1e400", "0.00", "1e400"), ("99999999999", "yyyy-mm-dd", "99999999999"), ("1", '"', "1"),
     ],
@@ -496,9 +501,11 @@ def test_a_sheet_loses_what_is_struck_and_what_is_read_aloud() -> None:
     document = xlsx(
         row(1, c("A1", "text"), c("C1", "more"), c("D1", "flow"), c("E1", "ok")),
         row(2, c("A2", 0, 0, "s"), c("C2", 7, 1), c("D2", 12), c("E2", 1, 0, "b")),
+        row(3, c("A3", 9, 0, "s")),
         **{"xl/sharedStrings.xml": f"<s><si>{struck}</si></s>"},
     )
     assert text_of(document) == "text: new | flow: 12 | ok: TRUE"
+    assert document.note == "read without what is hidden in it: 1 lost text"
 
 
 def test_what_nobody_sees_of_a_workbook_is_left_out_and_told() -> None:

@@ -140,6 +140,8 @@ def test_lists_are_numbered_and_indented_as_they_are_shown() -> None:
         "Bullets.",
         "- one\n- two",
     ]
+    head = f"<text:list-header>{p('Head')}</text:list-header>"
+    assert text_of(odt(listed(head, item(p("one")), style="L1"))).endswith("1. one")
 
 
 def cell(text: str, more: str = "") -> str:

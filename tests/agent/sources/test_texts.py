@@ -192,6 +192,7 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
         ("a.mbox", "From a\nSubject: One\n\nIt wore.\n\nFrom b\nSubject: Two\n\nFrom May.\n",
          "It wore.\nFrom May."),
         ("a.rtf", r"{\rtf1\ansi{\fonttbl{\f1\fcharset204 A;}}It is {\f1\'cd\'e0}.}", "It is На."),
+        ("a.rtf", r"{\rtf1{\shp{\*\shpinst{\sp{\sv 9}}{\shptxt In a box.\par}}}}", "In a box."),
         ("a.rst", ".. list-table::\n   :header-rows: 1\n\n   * - part\n     - hours\n   * - seal\n     - 9\n",
          "part: seal | hours: 9"),
         ("a.atom", "<feed xmlns='a'><entry><content type='xhtml'><div xmlns='x'>Was <b>41</b>.</div>"

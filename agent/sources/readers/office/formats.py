@@ -13,7 +13,7 @@ from functools import lru_cache
 
 _PART = re.compile(
     r'"(?P<text>[^"]*)"|\\(?P<sign>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<gone>[hms])+\]'
-    r"|\[[^\]]*\]|AM/PM|A/P|(?P<part>[ymdhse]+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)"
+    r"|\[[^\]]*\]|AM/PM|A/P|(?P<part>[ymdhs]+|e+(?![+-])|General|@|[#0?.,]+(?:[eE][+-][#0?]+)?|/)"
     r'|(?P<end>;)|"|(?P<other>.)',
     re.IGNORECASE | re.DOTALL,
 )
@@ -36,6 +36,8 @@ def show(value: str, code: str, *, since_1904: bool = False) -> str:
     """A number as its format shows it; as it is kept, where either is no such thing."""
     if code in ("", "General") and _PLAIN.fullmatch(value):
         return value
+    if code and not code.strip(";"):  # as what nobody is to see is set
+        return ""
     try:
         # As it is computed with: 15 digits of what may be kept with 17.
         number = Decimal(f"{float(value):.{_MOST_DIGITS}g}")

@@ -188,12 +188,13 @@ class _Reader:
         if level == 1 and element.get("continue-numbering") == "true":
             told.set("start", str(self._counts[style] + 1))
         elif level == 1:
-            self._counts[style] = 0
+            self._counts[style] = count_of(begin) - 1
         for item in element.iterchildren("list-item", "list-header"):
-            self._counts[style] += level == 1
-            line = etree.SubElement(told, "li")
+            line = etree.SubElement(told, "li" if item.tag == "list-item" else "div")
             if value := item.get("start-value"):
                 line.set("value", value)
+                self._counts[style] = count_of(value) - 1 if level == 1 else self._counts[style]
+            self._counts[style] += level == 1 and item.tag == "list-item"
             with self.page.within(line):
                 for child in item:
                     if child.tag == "list":

@@ -127,7 +127,8 @@ class _Sheet:
         if kind == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value, value)
         known = kind == "s" and value.isdecimal() and int(value) < len(book.strings)
-        return book.strings[int(value)] if known else value
+        book.hidden["lost text"] += kind == "s" and not known
+        return book.strings[int(value)] if known else value * (kind != "s")
 
     def _merge(self, cells: list[str], at: int) -> tables.Row:
         """The row with the values of merged cells repeated; a line if one covers the whole row."""

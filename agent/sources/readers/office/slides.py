@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from lxml import etree
 
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.office.drawing import add_parts, drawn_lines, drawn_runs
 from rubricem.agent.sources.readers.office.page import Page, count_of, without_hidden
 from rubricem.agent.sources.readers.packages import Package, Sections, package_reader
@@ -17,6 +18,8 @@ from rubricem.agent.sources.readers.tables import Cell
 _TITLES = ("title", "ctrTitle")
 _CONTENT = "obj"
 """placeholders whose paragraphs have bullets, unless it is said that they have none"""
+_UNSEEN = etree.XPath(names_of("slides")["unseen"])
+"""the same again for older programs, and what is hidden"""
 _FORMS = {"alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
 _NO_CONTENT = ("sldNum", "dt", "ftr", "sldImg", "hdr")
 """placeholders that are the same on each slide"""
@@ -54,8 +57,8 @@ def read_slides(package: Package) -> tuple[str, Sections, str]:
 def _shapes(root: etree._Element) -> Iterator[tuple[str, etree._Element]]:
     """(kind of its placeholder; shape, table or chart), in their order, those of groups too."""
     for element in root.iter("sp", "cxnSp", "tbl", "graphicData", "pic"):
-        if next(element.iterancestors("Fallback"), None) is not None:
-            continue  # the same again, for older programs
+        if _UNSEEN(element):
+            continue
         kind = next((e.get("type", _CONTENT) for e in element.iter("ph")), "")
         if element.tag != "graphicData" or next(element.iter("tbl"), None) is None:
             yield kind, element
@@ -87,7 +90,8 @@ def _add_paragraphs(page: Page, shape: etree._Element, *, bulleted: bool = False
         counts = {deep: count for deep, count in counts.items() if deep <= level}
         mark, form = "", signs.get("buAutoNum")
         if form is not None:
-            counts[level] = counts.get(level, 0) + 1
+            starts = (e.get("startAt", "") for e in paragraph.iterfind("pPr/buAutoNum"))
+            counts[level] = counts.get(level, count_of("".join(starts)) - 1) + 1
             mark = counted(counts[level], _FORMS.get(form[:7], ""))
             mark += ")" if "Paren" in form else "."
         else:

@@ -141,6 +141,8 @@ class _Body:
     def _paragraph(self, element: etree._Element) -> None:
         page, runs = self.page, self._runs(element)
         styles = self._based(value_of(element, "pPr/pStyle"))
+        if any(is_on(style.find("rPr"), "vanish") for style in styles):
+            return
         name = value_of(styles[0], "name").casefold() if styles else ""
         level = next(filter(None, map(_level, (element, *styles))), 0)
         if level == _TITLE:

@@ -30,6 +30,8 @@ DEEPEST = 3
 MOST_ATTACHED, MOST_MAILS = 100, 10_000
 """of a mail, and of a mailbox"""
 _BETWEEN_MAILS = re.compile(rb"^From [^\n]{1,500}\n(?=[!-9;-~]{1,99}:)", re.M)
+_UNNAMED = {"text/plain": ".txt", "text/html": ".html", "text/calendar": ".ics"}
+"""what parts are read as that have no name"""
 _TOLD = ("From", "To", "Cc", "Date")
 
 
@@ -93,13 +95,14 @@ class _Mail(Holder):
             else:
                 self.unread.append(title)
             return
-        given = Input.of_bytes(name, _bytes_of(part), _declared(part))
-        if given.suffix not in KINDS or not name:
+        called = name or f"part{_UNNAMED.get(part.get_content_type(), '')}"
+        given = Input.of_bytes(called, _bytes_of(part), _declared(part))
+        if given.suffix not in KINDS:
             # A picture in the text has no name of its own, or is told by the text around it.
             shown = part.get_content_disposition() == "inline" or part.get("Content-ID")
             self.unread += [name] * bool(name and not shown)
         else:
-            self.add(given, (*above, name))
+            self.add(given, (*above, called))
 
 
 def _message(given: Input) -> EmailMessage:

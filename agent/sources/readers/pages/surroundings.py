@@ -14,17 +14,11 @@ from lxml import etree
 
 from rubricem.agent.sources.readers.encoding import names_of
 
-_CANDIDATES = etree.XPath(
-    "descendant::*[self::nav or self::header or self::footer or self::aside or self::form or @role"
-    " or ((@class or @id) and (self::div or self::ul or self::ol or self::section or self::table"
-    " or self::td or self::p or self::span))]"
-)
+_CANDIDATES = etree.XPath(names_of("surroundings")["candidates"])
 _MAIN = etree.XPath("descendant::*[self::main or @role='main']")
 _MOST_LOOKED_AT = 30
 """times the text of a page that is measured, as its blocks can lie in each other"""
-_ROLES = frozenset(
-    ("navigation", "search", "contentinfo", "complementary", "dialog", "alertdialog")
-)
+_ROLES = frozenset(names_of("surroundings")["roles"])
 _NOTES = re.compile(
     r"footnote|endnote|references|admonition|callout|note\b|warning|tip\b|important"
 )

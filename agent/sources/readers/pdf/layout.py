@@ -97,9 +97,7 @@ def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
         yield over
 
 
-def _sides(
-    lines: list[Line], gutter: float
-) -> tuple[list[Line], list[Line], list[Line], list[Line]]:
+def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], ...]:
     """What is left and what is right of it; what is above both, and what below and drawn after."""
     right = [*filter(None, ([part for part in line if part.x0 >= gutter] for line in lines))]
     left, above, below = list[Line](), list[Line](), list[Line]()
@@ -154,8 +152,8 @@ def _gutter(lines: list[Line]) -> float | None:
         *rank, at = max(ranks)
         like = [n for *other, n in ranks if other == rank and at - n < 40]
         gutter = low + width * like[len(like) // 2]
-        bands = (band for free, band in _bands(lines, gutter) if free)
-        held = (band for band in bands if _is_columnar(*_sides(band, gutter)[:2]))
+        parted = ((band, *_sides(band, gutter)) for free, band in _bands(lines, gutter) if free)
+        held = (band for band, left, right, *_ in parted if _is_columnar(left, right))
         best = max(best, (sum(map(len, held)), gutter), key=lambda each: each[0])
         ranks = [rank for rank in ranks if not like[0] - 2 < rank[2] < like[-1] + 2]
     return best[1] if best[0] else None

@@ -127,6 +127,8 @@ class _Rtf:
             self._above.append(self._line)
             self._line = []
             self._set(note=True, skipped=False)
+        elif word in ("shptxt", "result"):  # what a box and an object show
+            self._set(skipped=False)
         elif word == "intbl":
             self._in_table = True
         elif word == "trowd":

@@ -163,9 +163,9 @@ class _Tex:
             return self._formula("\\)" if sign == "(" else "\\]", display=sign == "[")
         if sign in _ACCENTS:
             return self._accented(_ACCENTS[sign])
-        if sign == "\\" and self._tables:
+        if sign == "\\":
             self._option()
-            return _ROW
+            return _ROW if self._tables else " "
         return " " if sign in "\\,; \n:" else "" if sign in "-/@!" else plain(sign)
 
     def _word(self, word: str) -> str:
