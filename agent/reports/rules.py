@@ -142,8 +142,8 @@ def numbers(text: str) -> frozenset[str]:
     )
 
 
-def missing_numbers(claim: str, text: str) -> list[str]:
-    """Numbers of the claim, with their units, that the text lacks.
+def missing_numbers(claim: str, text: str, *around: str) -> list[str]:
+    """Numbers of the claim, with their units, that the text lacks; what it stands in is `around`.
 
     One that is rounded, or converted into another unit, is there; so is what "both" counts.
     """
@@ -151,17 +151,17 @@ def missing_numbers(claim: str, text: str) -> list[str]:
     held |= {_Number(str(_FEW[word])) for word in _FEW.keys() & {*WORD.findall(text.lower())}}
     return [
         said
-        for said, readings in _numbers_in(claim)
+        for said, readings in _numbers_in(claim, *around)
         if not any(number.is_in(each) for number in readings for each in held)
     ]
 
 
-def _numbers_in(text: str) -> Iterator[tuple[str, tuple[_Number, ...]]]:
+def _numbers_in(text: str, *around: str) -> Iterator[tuple[str, tuple[_Number, ...]]]:
     """Each number as it is written, and as what it may be meant: a fifth is the 5th, or 0.2.
 
     Elsewhere a comma stands before the fraction and a point or a space between thousands.
     """
-    elsewhere = is_foreign(text)
+    elsewhere = is_foreign(text, *around)
     for match in _NUMBER.finditer(plain_letters(text)):
         digits, word = match["digits"] or "", (match["word"] or "").lower()
         value = _WORDS[word] if word else _plain(digits.replace(" ", ""))
@@ -456,6 +456,7 @@ class Pair:
     def missing(self, source: Source) -> list[tuple[str, str]]:
         """What of the claim the source lacks, by kind; numbers must be near a word of it."""
         claim, text = _write_out_dates(self.claim), _write_out_dates(source.text)
+        told = self.context, self.asked
         everywhere = "\n".join((source.title, source.place, source.location, text))
         counted = _NUMBER.search(claim) is not None
         # A cell that is little but a number is about what its row and column are about.
@@ -464,13 +465,13 @@ class Pair:
         parts = source.place.split(BELOW)
         above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
         where = (source.title, source.location, *above)
-        beside = [text] if apart(self.claim, text) else _beside_words(about, text)
+        beside = [text] if apart(claim, text, *told) else _beside_words(about, text)
         near = "\n".join((*where, *beside)) if counted else ""
         stated = claim
         for name, number in _versions(self.asked):
             stated = stated.replace(f"{name} {number}", name)
         return [
-            *(("number", number) for number in missing_numbers(stated, near)),
+            *(("number", number) for number in missing_numbers(stated, near, *told)),
             *(("quotation", quoted) for quoted in missing_quotations(claim, text)),
             *(("name", name) for name in missing_names(claim, everywhere)),
         ]
@@ -616,7 +617,7 @@ def clauses(claim: str) -> list[str]:
     return found or [claim]
 
 
-def apart(claim: str, text: str) -> bool:
+def apart(claim: str, text: str, *around: str) -> bool:
     """Whether they differ in script or language, as far as both can be told."""
-    codes = {language_of(claim), language_of(text)}
+    codes = {language_with(claim, *around), language_of(text)}
     return len(codes - {""}) > 1 or (len(codes) > 1 and codes.isdisjoint(("en", *LATIN)))

@@ -223,7 +223,7 @@ class ChatChecker:
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
             quote = verbatim(one.quote, pair.source.text)
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason, quote)
-            told = quote or apart(pair.claim, pair.source.text)
+            told = quote or apart(pair.claim, pair.source.text, pair.context, pair.asked)
             if said.verdict == "supported" and pair.beside and not told and _idle(pair):
                 some = any(shares_of_clauses(pair))
                 said = ClaimFinding("partial", FEW) if some else ClaimFinding("unsupported", IDLE)

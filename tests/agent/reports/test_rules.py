@@ -49,6 +49,7 @@ def test_numbers_are_the_same_however_they_are_written():
         "12%",
     }
     assert missing_numbers("Fifty years, 4.2 million boxes.", "50 years; 4,200,000 boxes") == []
+    assert not Pair("3.480 €", source("Now €3,480."), (), "", "Was kostet der Speicher?").fault()
 
 
 @pytest.mark.parametrize(
