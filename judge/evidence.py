@@ -200,7 +200,6 @@ def _referring(run: Trajectory, names: Mapping[str, str]) -> Trajectory:
             return found[0]
         name = names.get(source.text)
         origin = _origin(source)
-        # Its origin stands above the passage.
         told = f"passage {name}" if name else f"{origin} (left out: nobody cites it)"
         return f'<snippet id="{source.id}">{told}</snippet>'
 

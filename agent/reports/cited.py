@@ -596,7 +596,7 @@ def _of_cell(text: str, first: int, start: int) -> str:
 
 def _of_sentence(line: str, start: int, end: int) -> str:
     """The sentence of a line with what lies between two places, after the one before it."""
-    parts = list(_sentence_spans(line, 0))
+    parts = _spans_in(line)
     at = next((n for n, (_, last) in enumerate(parts) if last >= end), None)
     if at is None or parts[at][0] > start:
         return line
@@ -612,6 +612,9 @@ def _sentence_spans(line: str, at: int) -> Iterator[tuple[int, int]]:
         if not any(first < at < last for first, last in code):
             yield begun, at
             begun = -1
+
+
+_spans_in = lru_cache(8)(lambda line: [*_sentence_spans(line, 0)])  # for each of its claims
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report

@@ -246,7 +246,6 @@ async def test_a_reply_of_no_use_is_not_taken_for_not_met(bad: str):
 
 
 async def test_what_all_answers_share_stands_before_them():
-    """Servers keep the beginning that calls share."""
     model = ScriptedChat(by_words)
     for text in ("LRU.", "FIFO."):
         await ChatItemScorer(model).score(answered(text), {Stage.ANSWER: ITEMS})

@@ -35,6 +35,17 @@ def test_ids_that_were_never_retrieved_are_dropped_and_counted(written: str):
     assert answer.dropped == 1
 
 
+def test_a_line_of_four_times_as_many_claims_does_not_take_sixteen_times_as_long():
+    def seconds(count: int) -> float:
+        said = (f"Of its parts number {count + n} was given to somebody." for n in range(count))
+        answer = trajectory(" ".join(f'<cite id="S1">{claim}</cite>' for claim in said))
+        begun = time.process_time()
+        assert len(cited_answer(answer).citations) == count
+        return time.process_time() - begun
+
+    assert seconds(1200) < 9 * seconds(300)
+
+
 SEVERAL = tuple(source(number, f"It is {number}.") for number in range(1, 5))
 
 
