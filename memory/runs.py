@@ -337,7 +337,7 @@ class RunStore:
         return datetime.fromtimestamp(status.st_mtime, UTC)
 
     def running(self, thread: str) -> bool:
-        return in_use(self.folder_of(thread) / "journal.jsonl")
+        return any(in_use(self.folder_of(thread) / n) for n in ("journal.jsonl", "request.json"))
 
     def is_restored(self, thread: str) -> bool:
         """Whether it, or the run that it is a part of, came with a copy.

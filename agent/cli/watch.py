@@ -141,8 +141,11 @@ class Watched:
             since = _local(store.asked_at(earlier))
             told = f"## What changed since {since}\n\n{changes_shown(changes)}\n\n"
         text = f"{title}\n\n{told}{report}"
-        if self.out:
-            write_atomically(self.out.resolve(), text)
+        if out := self.out and self.out.resolve():
+            if out.exists():
+                older = out.replace(out.with_suffix(".before.md"))
+                click.echo(printable(f"The report before: {older}"), err=True)
+            write_atomically(out, text)
         if changes or not self.quiet:
             click.echo(printable(told), nl=False)
         if changes or not earlier:

@@ -32,7 +32,7 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
 from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
 from rubricem.memory.parts import parts_of
-from rubricem.memory.runs import RunStore
+from rubricem.memory.runs import RunStore, hold_lock
 from rubricem.memory.schema import Decoding, Embedder, Reflection, Sampling, SearchTool, Trajectory
 
 SOON = 0.5
@@ -258,6 +258,8 @@ async def ask_once(
     known = await asyncio.to_thread(store.holds, thread)
     ask = await asyncio.to_thread(reserve, setup, thread, question)
     async with AsyncExitStack() as stack:
+        busy = SettingsError(f"the run {thread!r} goes on elsewhere", "Wait until it has ended.")
+        stack.enter_context(hold_lock(store.folder_of(thread) / "request.json", busy))
         try:
             researcher = await stack.enter_async_context(open_researcher(setup, tell))
         except Exception:

@@ -264,7 +264,7 @@ def kept_sources(settings: Settings, *names: str) -> set[str]:
 def shown_name(name: str) -> str:
     """The name of a source without the folders that contain it, or its password."""
     if is_folder(name):
-        return Path(os.path.abspath(os.path.expanduser(name))).name
+        return choice.label_of(os.path.abspath(os.path.expanduser(name)))
     return kept_name(name)
 
 

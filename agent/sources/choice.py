@@ -263,9 +263,7 @@ def open_source(
             on_progress(0, 0, "fetching the repository")
         folder = fetch_repository(name.removeprefix(GIT), cache_dir.parent / "repositories")
     if name and folder.is_dir():
-        way = _parts(name)
-        label = "/".join(way[-_telling(way) :])
-        return Folder(folder, cache_dir, on_progress, label=label, below=below)
+        return Folder(folder, cache_dir, on_progress, label=label_of(name), below=below)
     raise _unknown(name)
 
 
@@ -287,6 +285,12 @@ def _parts(name: str) -> tuple[str, ...]:
         return tuple(address.replace(":", "/").split("/"))
     path = Path(name).expanduser().absolute()
     return path.parts[1:] or (str(path),)
+
+
+def label_of(name: str) -> str:
+    """What a folder or repository is called: its last name, and one before that says what of."""
+    way = _parts(name)
+    return "/".join(way[-_telling(way) :])
 
 
 _TELL_NOTHING = frozenset(

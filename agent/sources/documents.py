@@ -468,6 +468,8 @@ class Folder(Indexed):
         files = found.files
         if self._index is None or found != self._found:
             failed = self._documents.read(files, self._on_progress)
+            if self._on_progress:
+                self._on_progress(0, 0, "indexing what was read")
             well = [file for file in files if file.location not in failed]
             copies = self._documents.copies(well)
             lexical = self._lexical([file for file in well if file.location not in copies])

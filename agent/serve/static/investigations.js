@@ -98,6 +98,11 @@ export class InvestigationTree {
     }
   }
 
+  /** Searches and pages so far, of all of them. */
+  get calls() {
+    return [...this.rows.values()].reduce((sum, { part }) => sum + (part.calls ?? 0), 0);
+  }
+
   clear() {
     this.rows.clear();
     this.remarks({ said: [], heard: 0 });

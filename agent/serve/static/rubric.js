@@ -39,18 +39,21 @@ export class RubricPanel {
   }
 }
 
-const numbered = (note, numbers) => note.replace(
-  /\bS\d+\b/g,
-  (id) => (numbers.has(id) ? `[${numbers.get(id)}]` : id),
-);
+/** The sources as the report numbers them; those that it does not cite have no number. */
+function numbered(note, numbers) {
+  if (!numbers.size) return note;
+  const cited = note.match(/\bS\d+\b/g)?.filter((id) => numbers.has(id)) ?? [];
+  return cited.map((id) => `[${numbers.get(id)}]`).join(", ");
+}
 
 function row({ text, state, note }, numbers) {
   const [drawn, said] = STATES[state] ?? STATES.unmarked;
+  const sources = numbered(note ?? "", numbers);
   const judged = el(
     "p",
     { class: "small soft", dir: "auto" },
     el("span", { class: "state" }, said),
-    note ? ` · ${numbered(note, numbers)}` : "",
+    sources ? ` · ${sources}` : "",
   );
   const words = el("div", {}, el("p", { dir: "auto" }, text), said && judged);
   return el(

@@ -159,11 +159,10 @@ class RunView {
     const beside = { class: "run-aside stack", "aria-label": t("Rubric and limits") };
     this.told = el("div", { class: "small" }, notifying());
     const aside = el("aside", beside, this.rubric.element, this.remains, this.limits, this.told);
-    const parts = [
-      this.failed, this.lost, this.tree.element, this.feed.element, this.report, this.still,
-    ];
+    const first = el("div", { class: "run-first" }, this.failed, this.lost, this.tree.element);
+    const parts = [this.feed.element, this.report, this.still];
     const main = el("div", { class: "run-main stack" }, parts);
-    this.grid = el("div", { class: "run-grid" }, aside, main);
+    this.grid = el("div", { class: "run-grid" }, first, aside, main);
     this.element = el("div", { class: "run-view" }, this.head.element, this.tabs, this.grid);
   }
 
@@ -212,6 +211,7 @@ class RunView {
   on_investigation(part) {
     this.researches();
     this.tree.take(part);
+    this.tellUsage();
   }
 
   on_remarks(remarks) {
@@ -219,8 +219,15 @@ class RunView {
   }
 
   on_usage(usage) {
-    this.head.tell(usage);
+    this.usage = usage;
+    this.tellUsage();
     if (usage.left) this.left = { at: usage.t ?? 0, ...usage.left, priced: usage.cost != null };
+  }
+
+  /** What was spent; of deep research the searches are those of its parts. */
+  tellUsage() {
+    const calls = this.tree.calls || this.usage?.tool_calls;
+    this.head.tell({ ...this.usage, tool_calls: calls });
   }
 
   /** What waits for a person stands where the reading has got to. */

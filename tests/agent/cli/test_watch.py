@@ -90,6 +90,7 @@ def test_a_question_is_asked_when_it_is_due_and_what_changed_is_delivered(
     world.age(days=1)
     world.claims = ["It never evicts anything", "It has evicted since version 4"]
     world.watch(*ways)
+    assert "Nothing changed." in out.with_suffix(".before.md").read_text()
     told = out.read_text().partition("## What changed since")[2]
     assert "### New\n\n- It has evicted since version 4 " in told and "No longer said" not in told
     assert mailed.read_text().endswith(out.read_text()), "the same is mailed"

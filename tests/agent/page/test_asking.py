@@ -135,6 +135,10 @@ def test_deep_research_is_watched_part_by_part_and_each_part_is_read(page: Page,
     parts = tree.get_by_role("listitem")
     expect(parts).to_have_count(2)
     expect(tree.get_by_text("Working").first).to_be_visible()
+    expect(page.locator("[data-count=searches]")).not_to_have_text("0")
+    page.set_viewport_size(pages.PHONE)
+    box, rubric = tree.bounding_box(), page.locator(".rubric-card").bounding_box()
+    assert box and rubric and box["y"] < rubric["y"], "on a phone the work stands above its rubric"
     expect(parts.first.get_by_text("Reads what it found on")).to_contain_text("maxsize None bound")
     page.reload()
     expect(parts).to_have_text([re.compile(re.escape(part)) for part in pages.PARTS])

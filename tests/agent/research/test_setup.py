@@ -17,11 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.research.setup import Answers, Setup, reserve, settle
+from rubricem.agent.research.setup import Answers, Setup, ask_once, reserve, settle
 from rubricem.agent.serve.desk import Researchers
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.sources.choice import web_answers
+from rubricem.agent.transcript.events import Event
 from rubricem.agent.transcript.question import Budgets
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.runs import RunStore
@@ -73,6 +74,21 @@ async def test_sources_that_get_ready_late_hold_up_neither_their_budget_nor_othe
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await researchers.retire()
+
+
+async def test_a_run_that_gets_ready_is_at_work_for_other_processes(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("Bees dance.")
+    store, heard = RunStore(tmp_path), dict[str, bool]()
+
+    def hear(event: Event) -> None:
+        heard[str(getattr(event, "message", ""))] = store.running("t")
+
+    with ScriptedServer(RUN) as server:
+        flags: dict[str, Any] = {"base_url": server.base_url, "model": "m", "data_dir": tmp_path}
+        setup = setup_of(load_settings({**flags, "source": (str(tmp_path / "docs"),)}))
+        await ask_once(setup, "Do bees dance?", "t", hear)
+    assert heard["indexing what was read"] and not store.running("t")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,8 @@ async def test_users_are_shown_a_source_without_its_password_and_may_ask_it(tmp_
             told = (await here.http.get("/api/status")).json()
             wanted = {"question": QUESTION, "source": [told["sources"][1]]}
             begun = await here.http.post("/api/runs", json=wanted)
-    assert told["source"] == told["sources"][:2] == ["documents", "searxng:http://127.0.0.1:9"]
+    shown = [f"{tmp_path.name}/documents", "searxng:http://127.0.0.1:9"]  # "documents" says nothing
+    assert told["source"] == told["sources"][:2] == shown
     assert begun.status_code == 201
 
 
