@@ -176,7 +176,9 @@ def test_a_csv_that_changes_its_encoding_is_read_line_by_line() -> None:
 def test_a_quotation_mark_that_nothing_closes_swallows_no_rows() -> None:
     rows = "".join(f"{n},new\n" for n in range(1, 5000))
     document = of_csv(f'trial,state\n0,"worn\n{rows}')
-    assert document.sections[0].text.startswith("trial: 0 | state: worn\ntrial: 1 | state: new")
+    assert document.sections[0].text.startswith('trial: 0 | state: "worn\ntrial: 1 | state: new')
+    told = Input.of_bytes("a.tsv", b'part\tnote\n1\t"open\n2\tit is "so"\n')
+    assert read(told).sections[0].text == 'part: 1 | note: "open\npart: 2 | note: it is "so"'
     assert document.sections[-1].heading == "rows 4962-5001"
     assert document.note != ""
 

@@ -203,7 +203,7 @@ def test_of_a_long_mailbox_the_first_mails_are_told(monkeypatch: pytest.MonkeyPa
         ("a.adoc", "[%header,format=csv]\n|===\na,b\n1,2\n|===\n", "a: 1 | b: 2"),
         ("a.md", "```math\n\\frac{p}{q}\n```\nSo \\(x^{2}\\) \\(or so\\) ![a view](x.png).",
          "(p)/(q)\n\nSo x^2 (or so) [image: a view] ."),
-        ("b.md", "`[[a]]` costs $5 and $6.", "[[a]] costs $5 and $6."),  # no formula, nor a link
+        ("b.md", "`[[a]]` costs $5 at 10$^{-3}$ m, $6.", "[[a]] costs $5 at 10^-3 m, $6."),  # no formula, nor a link
         ("a.html", "seen <dialog>not</dialog><dialog style='top: 0'>nor</dialog><img alt='a view'>"
                    "<a href='x'><img alt='a link'></a>", "seen [image: a view]"),
     ],

@@ -48,7 +48,7 @@ def read_csv(given: Input) -> Document:
         try:
             blocks, said = _told(given, _rows(lines, sample, quoted=quoted))
             break
-        except _Unclosed:
+        except (_Unclosed, csv.Error):
             note = note or "read with a quotation mark that nothing closes"
         except UnicodeDecodeError:
             # Not what its first special characters look like; what of it is, is told of the whole.
@@ -92,14 +92,14 @@ def _told(given: Input, rows: Iterable[list[str]]) -> tuple[list[Block], str]:
 
 
 def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator[list[str]]:
-    """Raises _Unclosed where a cell has too many lines."""
+    """Raises _Unclosed where a cell has too many lines, csv.Error for a quotation mark in a tsv."""
     named = re.match(r"\ufeff?sep=(.)\r?\n", sample)
     lines = islice(lines, 1 if named else 0, None)
     delimiter = named[1] if named else _delimiter(sample)
-    how: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    for row in csv.reader(lines, delimiter=delimiter, quoting=how, skipinitialspace=True):
+    how: Any = {"strict": delimiter == "\t", **({} if quoted else {"quoting": csv.QUOTE_NONE})}
+    for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True, **how):
         if not quoted:
-            row = [cell.strip('" ') for cell in row]
+            row = [re.sub(r'\A"(.*)"\Z', r"\1", cell.strip(), flags=re.S) for cell in row]
         elif max(map(len, row), default=0) > _MOST_BREAKS < max(c.count("\n") for c in row):
             raise _Unclosed
         yield row

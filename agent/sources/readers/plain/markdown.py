@@ -194,6 +194,7 @@ def _without_marks(text: str) -> str:
     if "[[" in text:
         text = _WIKI.sub(lambda m: m[2] or m[1], text)
     text = TEX_BETWEEN.sub(_between_dollars, text) if "\\" in text else text
+    text = re.sub(r"(?<=\d)\$\^\{?([-+\u2212\d]{1,9})\}?\$", r"<sup>\1</sup>", text)
     markup = defs.tags.union(re.findall(r"</([\w-]{1,60})>", text.lower()))
     text = _LITERAL.sub(
         lambda m: m[0] if m[1] and m[1].lower() in markup else m[0].translate(_KEPT), text
