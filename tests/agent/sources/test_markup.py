@@ -37,6 +37,7 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
         ("one  \n two&nbsp;three", "one two three"),
         ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
         ("she said <q>no</q>.", "she said “no”."),
+        ("<svg><defs><text>no</defs><text>a<tspan dy=1>b</text></svg>", "[drawing: a b]"),
         ("so \\(x^2\\) and $$y^2$$", "so \\(x^2\\) and $$y^2$$"),
         ('so <span class="math inline">$\\frac{1}{x}$</span> is', "so (1)/(x) is"),
         ("<script src='MathJax.js'></script>so \\(x^{n+1}\\) and $$y_1$$", "so x^(n+1) and y_1"),

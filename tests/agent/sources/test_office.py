@@ -383,8 +383,7 @@ def test_slides_are_read_in_the_order_of_their_list_each_with_its_notes() -> Non
 
 def test_a_slide_that_is_not_shown_is_told_of_and_a_picture_by_its_description() -> None:
     picture = '<p:pic><p:cNvPr descr="A seal"/></p:pic>'
-    picture += '<p:sp><p:nvSpPr><p:cNvPr hidden="1"/></p:nvSpPr><a:p><a:r><a:t>Secret'
-    picture += "</a:t></a:r></a:p></p:sp>"
+    picture += shape('<p:cNvPr hidden="1"/>' + t("Secret."))
     hidden = f'<p:sld xmlns:p="p" xmlns:a="a" show="0">{shape(t("Secret."))}</p:sld>'
     document = pptx(picture, "", "", **{"ppt/slides/slide2.xml": hidden})
     assert text_of(document) == "[image: A seal]"

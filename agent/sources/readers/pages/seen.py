@@ -124,17 +124,17 @@ def visible(text: str, *, tex: bool = False, sheets: bool = True) -> etree._Elem
 def _tell_drawings(tree: etree._Element) -> None:
     """Leave what is written in drawings (SVG), in their place."""
     for drawing in [*tree.iter("svg")]:
-        labels = filter(None, (" ".join(text_of(e).split()) for e in drawing.iter("text")))
-        if told := ", ".join(labels):
+        texts = drawing.xpath("descendant::text[not(ancestor::defs)]")
+        # Parts of a text that have places of their own are lines.
+        labels = ((" " * bool(e.xpath("tspan[@x or @dy]"))).join(e.itertext()) for e in texts)
+        if told := ", ".join(filter(None, (" ".join(label.split()) for label in labels))):
             drawing.clear(keep_tail=True)
             drawing.tag, drawing.text = "span", f" [drawing: {told}] "
 
 
 def _apply_sheets(tree: etree._Element) -> None:
     """Set in each element what the page's style sheets say of its looks, the weightiest last."""
-    sheets = (
-        e.text or "" for e in tree.iter("style") if e.get("media", "all") in ("all", "screen")
-    )
+    sheets = tree.xpath("//style[not(@media) or @media='all' or @media='screen']/text()")
     names = {name for each in tree.xpath("//@class | //@id") for name in each.split()}
     rules = list[tuple[tuple[int, ...], int, CSSSelector, str]]()
     for chosen, told in _RULE.findall(_ASIDE.sub("", "\n".join(sheets))):
