@@ -115,18 +115,21 @@ class ProgressLines:
                     self._console.print(Text(line), soft_wrap=True)
 
     def _tell_progress(self, line: str) -> None:
+        self._go_on(line)
         said = re.sub(r"\d+", "", line)
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, description=line)
-        elif said != self._said:
+        if said != self._said:
             self._console.print(Text(line), soft_wrap=True)
         self._said = said
+
+    def _go_on(self, line: str) -> None:
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, description=line)
 
     def _stage_line(self, event: events.Event) -> str:
         match event:
             case events.StageStarted(stage) if stage is not self._stage:
                 self._stage = stage
-                self._tell_progress(stage.value) if self._bar else None
+                self._go_on(stage.value)
                 return f"{stage.value}\n{self._rubric()}".rstrip("\n")
             case events.ToolCalled():
                 self._calls.append(event)
@@ -201,7 +204,8 @@ class _Part:
 
 
 def _call_line(called: events.ToolCalled, returned: events.ToolReturned) -> str:
-    doing = {OPEN_PAGE: "page", INVESTIGATE: "report"}.get(called.name, "search")
+    own = called.name if "." in called.name else "search"  # only tools of servers have a dot
+    doing = {OPEN_PAGE: "page", INVESTIGATE: "report"}.get(called.name, own)
     return f"{doing} {called.number}: {one_line(called.query)} ({_outcome(returned)})"
 
 

@@ -31,13 +31,14 @@ FOUND = (source(1, BOUND), source(2, BOUND))
 RUN: tuple[Event, ...] = (
     SourceProgress("indexing 1/200"),
     SourceProgress("indexing 2/200"),
+    SourceProgress("The wiki is away."),
     StageStarted(Stage.PLAN),
     TextWritten(Stage.PLAN, PLAN),
     StageStarted(Stage.RESEARCH),
     ToolCalled("search", "lru [bold]evict[/bold] \x1b[31mnow", 1),
     ToolReturned(FOUND, 0.12),
     StageStarted(Stage.RESEARCH),
-    ToolCalled("search", "maxsize", 2),
+    ToolCalled("wiki.page", "maxsize", 2),
     ToolReturned((), 0.5, "no connection"),
     TurnRetried("there is no </answer>"),
     StageStarted(Stage.REVIEW),
@@ -64,12 +65,13 @@ def test_lines_are_one_for_each_stage_rubric_item_and_search():
         listen(event)
     assert written(console).splitlines() == [
         "indexing 1/200",
+        "The wiki is away.",
         "plan",
         "research",
         "  - Names the rule",
         "  - Names the default",
         "search 1: lru [bold]evict[/bold] now (2 passages, 0.1 s)",
-        "search 2: maxsize (failed: no connection)",
+        "wiki.page 2: maxsize (failed: no connection)",
         "asked again: there is no </answer>",
         "review",
         "finished: 1,200 new tokens read, 80 written, 1 min 5 s",
@@ -112,6 +114,7 @@ def test_a_pipe_gets_plain_lines_a_terminal_what_goes_on_too_and_the_quiet_nothi
             listener(PersonAsked(True))
             listener(PersonAsked(False))
     assert "\x1b" not in written(piped) and "indexing 2/200" not in written(piped)
+    assert "The wiki is away.\n" in written(tty), "a line that stays"
     assert "\u280b" in written(tty) and "\x1b[31mnow" not in written(tty)
     with live_view("How?", quiet=True, console=quiet) as listener:
         assert listener is ignore
