@@ -155,7 +155,7 @@ def continuous(path: Path, clock: Clock, count: int, tell: Callable[..., None]) 
 
     model = load_base(path, DTYPE).to(clock.device)
     model.set_attn_implementation("paged|sdpa")
-    told = GenerationConfig(  # type: ignore[no-untyped-call]
+    told = GenerationConfig(
         max_new_tokens=WRITTEN, do_sample=True, temperature=1.0, top_k=0, eos_token_id=-1,
         pad_token_id=0,
     )  # fmt: skip

@@ -151,7 +151,7 @@ class SentenceEmbedder:
             from sentence_transformers import SentenceTransformer
             from transformers.utils.logging import disable_progress_bar
 
-            disable_progress_bar()  # type: ignore[no-untyped-call]
+            disable_progress_bar()
             return SentenceTransformer(
                 str(self._folder),
                 device="cpu",

@@ -199,7 +199,7 @@ def _read_whole(path: Path, dtype: torch.dtype) -> Any:
     import transformers
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     place, more = path, {**HERE, "use_safetensors": True, "dtype": dtype}
     if path.is_file():
         place, more = path.parent, {"gguf_file": path.name, "dtype": torch.float32}
@@ -333,7 +333,7 @@ class MemoryNeed:
         with _reading(path.name), redirect_stderr(StringIO()):
             whole = config_in(path)
             with torch.device("meta"):
-                model: Any = AutoModelForCausalLM.from_config(whole)  # type: ignore[no-untyped-call]
+                model: Any = AutoModelForCausalLM.from_config(whole)
         told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4
         parameters, hidden = sum(p.numel() for p in model.parameters()), told.hidden_size
         if config.adaptation == "full":

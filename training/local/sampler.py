@@ -77,7 +77,7 @@ class Vocabulary:
         words = [word.decode(errors="replace") for word in told["tokens"]]
         kinds = array("i", told.get("token_type", b""))
         control = {number for number, kind in enumerate(kinds) if kind == CONTROL}
-        told_by = bytes_to_unicode()  # type: ignore[no-untyped-call]
+        told_by = bytes_to_unicode()
         bytes_of = {letter: byte for byte, letter in told_by.items()}
         ends = {int.from_bytes(told[n], "little") for n in names[3:] if n in told}
         return cls(
@@ -95,11 +95,11 @@ READ_AT_ONCE = 32_768
 """tokens that a GPU reads in a pass, at most, with their padding"""
 
 
-class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
+class _Layer(DynamicLayer):  # type: ignore[misc]
     """One block's part of what the rows have read."""
 
     def __init__(self, told: "RowCache", number: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._told, self._number = told, number
 
     def update(
