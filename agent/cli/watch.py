@@ -143,8 +143,7 @@ class Watched:
         text = f"{title}\n\n{told}{report}"
         if out := self.out and self.out.resolve():
             if out.exists():
-                older = out.replace(out.with_suffix(".before.md"))
-                click.echo(printable(f"The report before: {older}"), err=True)
+                click.echo(f"Before: {out.replace(out.with_suffix('.before.md'))}", err=True)
             write_atomically(out, text)
         if changes or not self.quiet:
             click.echo(printable(told), nl=False)

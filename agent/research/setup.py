@@ -28,6 +28,7 @@ from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
+from rubricem.memory import errors
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
 from rubricem.memory.errors import SettingsError, SourceError, WeightsError, import_extra
@@ -258,7 +259,7 @@ async def ask_once(
     known = await asyncio.to_thread(store.holds, thread)
     ask = await asyncio.to_thread(reserve, setup, thread, question)
     async with AsyncExitStack() as stack:
-        busy = SettingsError(f"the run {thread!r} goes on elsewhere", "Wait until it has ended.")
+        busy = errors.StoreError(f"{thread} belongs to a run that goes on.", "Wait for its end.")
         stack.enter_context(hold_lock(store.folder_of(thread) / "request.json", busy))
         try:
             researcher = await stack.enter_async_context(open_researcher(setup, tell))
