@@ -382,12 +382,16 @@ def check_report_path(path: Path) -> None:
 
 
 _PAPER = """
+<style>
 @page { size: A4; margin: 18mm 16mm; @bottom-right { content: counter(page); font-size: 8pt } }
-h1 { font-size: 20pt } .table-wrap table { width: auto } .figures { display: table }
+@page wide { size: A4 landscape }
+h1 { font-size: 20pt } .figures { display: table } .table-wrap table { width: auto }
+.table-wrap:has(tr > :nth-child(7)) { page: wide; font-size: 8pt }
+.table-wrap :is(th, td) { max-width: none; padding: 2pt 3pt; overflow-wrap: anywhere }
 pre { white-space: pre-wrap }
 .numbers { grid-template-columns: 1fr 1fr 1fr } .sources details > :not(summary) { display: none }
 .sources summary, [aria-labelledby="stages-title"] { display: none }
-"""
+</style></head>"""
 """in print nothing scrolls or unfolds, and passages are quoted rather than shown whole"""
 
 
@@ -396,9 +400,9 @@ def pdf(trajectory: Trajectory) -> bytes:
     weasyprint = _weasyprint()
     fetcher = _refusing()
     with boundary(StoreError, "making the PDF"):
-        html = weasyprint.HTML(string=page(trajectory, maths=as_source), url_fetcher=fetcher)
-        style = weasyprint.CSS(string=_PAPER, url_fetcher=fetcher)
-        made: bytes = html.write_pdf(stylesheets=[style])
+        # Behind the page's own style, which wins over what weasyprint is given beside it.
+        html = page(trajectory, maths=as_source).replace("</head>", _PAPER, 1)
+        made: bytes = weasyprint.HTML(string=html, url_fetcher=fetcher).write_pdf()
     return made
 
 

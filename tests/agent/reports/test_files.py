@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pypdf
+import pypdfium2
 import pytest
 
 from rubricem.agent.reports.page import _refusing, check_report_path, pdf, render, write_report
@@ -67,6 +68,17 @@ def test_on_paper_stand_the_question_the_answer_and_the_numbers():
     assert "How does lru_cache evict?" in words
     assert "The least recently used entry goes first." in words
     assert "Passages found" in words and "Look up lru_cache." not in words
+
+
+@pytest.mark.parametrize("columns", [4, 7, 12])
+def test_no_table_is_cut_off_at_the_edge_of_the_paper(columns: int):
+    cells = ["autovacuum_vacuum_insert_scale_factor", "A sentence of several words.", "12,345.67"]
+    row = "|".join(cells[n % 3] for n in range(columns))
+    table = f"|{'|'.join(map(str, range(columns)))}|\n|{'-|' * columns}\n|{row}|"
+    for sheet in pypdfium2.PdfDocument(pdf(trajectory(f"{CITED}\n\n{table}\n"))):
+        text = sheet.get_textpage()
+        boxes = [text.get_charbox(n) for n in range(text.count_chars())]
+        assert max(right for _, _, right, _ in boxes) <= sheet.get_width() - 40
 
 
 @pytest.mark.parametrize(
