@@ -52,10 +52,10 @@ class Offer:
     def line(self) -> str:
         """Its line in the prompt."""
         defined = self.schema.get("$defs") or self.schema.get("definitions")
-        takes = {"properties": self.properties, "required": self.required}
-        shape = _shape(takes, defined if isinstance(defined, Mapping) else {})
+        takes: Any = {"properties": self.properties, "required": self.required}
+        takes = _shape(takes, defined if isinstance(defined, Mapping) else {})
         told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
-        takes = neutralise(one_line(shape, LONGEST_ARGUMENTS)).replace('"', "'")
+        takes = neutralise(one_line(takes, LONGEST_ARGUMENTS)).replace('"', "'")
         return f'{self.name} {takes} - "{told}"'
 
     def definition(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
-def _shape(schema: object, defined: Mapping[str, Any], depth: int = 5) -> str:
+def _shape(schema: Any, defined: Mapping[str, Any], depth: int = 5) -> str:
     """What a schema admits, as a type is written; "any" where it says nothing or lies deeper."""
 
     def inner(part: object) -> str:

@@ -109,7 +109,7 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
         chat.expect("research")
-        while len(server.requests) < 6:
+        while len(server.requests) < 5:
             chat._more(0.1)
         chat.type(terminal.CTRL_C)
         chat.expect("Ending with what was found", "Ended early", "/resume", "3>")
@@ -127,7 +127,7 @@ def test_after_a_kill_the_conversation_is_there_and_nothing_finished_is_asked_ag
             chat.ask(terminal.QUESTION, 1)
             chat.expect("unbounded cache [1].")
             chat.ask(terminal.FOLLOW_UP, 2)
-            while len(server.requests) < 6:
+            while len(server.requests) < 5:
                 chat._more(0.1)
             chat.kill()
         before = len(server.requests)
