@@ -71,7 +71,7 @@ def test_a_run_of_a_copy_names_no_server_and_no_source(
             monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
             monkeypatch.setenv("RUBRICEM_MODEL", "scripted")
             refused = rubricem("ask", of_a_copy, "one", code=1).output
-            assert f"searched '{documents.name}'" in refused and "in the settings" in refused
+            assert f"/{documents.name}', which this" in refused and "in the settings" in refused
             monkeypatch.setenv("RUBRICEM_SOURCE", str(documents))
             assert not rubricem("ask", of_a_copy, "one", "--quiet").stderr
         else:

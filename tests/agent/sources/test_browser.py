@@ -50,7 +50,7 @@ async def test_a_page_that_a_script_draws_is_read_and_reaches_nothing_else(
             asked = [path for _, path in site.asked]
             assert await reader.read(site.address("/")) == passages, "it is kept"
             assert other.asked == []
-    assert (passages[0].title, passages[0].place) == ("Rotors", "Rotors")
+    assert passages[0].title == "Rotors"
     assert "A rotor costs 412 euros." in passages[0].text and "0 came" in passages[0].text
     assert sorted(asked) == ["/", "/", "/app.js", "/data.json"]
 
