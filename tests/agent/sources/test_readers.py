@@ -80,6 +80,7 @@ def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
         ("blank.md", "a\n" + "\u00a0\n" * 40_000 + "b " * 200),
         ("scripts.html", f"<body>{'<script></script>x' * 60_000}"),
         ("paragraphs.html", f"<div>{'<p>x' * 60_000}"),
+        ("picture.html", f"<style>.a{{b:url({'A1b2' * 500_000})}} {'/*' * 99_999}</style><p>x"),
     ],
 )
 def test_what_never_closes_is_read_in_time_that_grows_with_it(name: str, content: str) -> None:

@@ -30,7 +30,6 @@ _PAGE_ENDS = "descendant::*[@role='doc-pagebreak' or @*[name()='epub:type']='pag
 """which number the pages of the printed book"""
 _ASIDE = re.compile(_NAMES["aside"], re.S)
 """in a sheet: comments, and rules for print, for other windows and for what moves"""
-_RULE = re.compile(r"([^{}@;]{1,999})\{([^{}]{0,9999})\}")
 _WEIGHTS = ("#", r"[.:\[]", r"(?:^|[\s>+~])\w")
 """of a selector's parts: ids, then classes and the like, then names of elements"""
 _NO_NAME = re.compile(r"\([^()]*\)|\[[^\]]*\]")
@@ -137,7 +136,10 @@ def _apply_sheets(tree: etree._Element) -> None:
     sheets = tree.xpath("//style[not(@media) or @media='all' or @media='screen']/text()")
     names = {name for each in tree.xpath("//@class | //@id") for name in each.split()}
     rules = list[tuple[tuple[int, ...], int, CSSSelector, str]]()
-    for chosen, told in _RULE.findall(_ASIDE.sub("", "\n".join(sheets))):
+    # Split, not searched for: pictures and fonts may stand in a sheet as megabytes of letters.
+    for rule in _ASIDE.sub("", "\n".join(sheets)).split("}"):
+        begun, _, told = rule.rpartition("{")
+        chosen = re.split("[{;]", begun)[-1]
         for one in chosen.split(",") if _look(told).keys() & _FOLLOWED else ():
             if names.issuperset(re.findall(r"[.#]([\w-]+)", _NO_NAME.sub("", one))):
                 weight = (len(re.findall(kind, one)) for kind in _WEIGHTS)
@@ -180,9 +182,9 @@ def _follow_styles(tree: etree._Element) -> None:
 def _look(style: str) -> dict[str, str]:
     """The properties that a style sets, of several values for one the weightiest."""
     told: dict[str, str] = {}
-    for name, value in re.findall(r"([a-z-]+)\s*:\s*([^;]*)", style.lower()):
-        if "!" in value or "!" not in told.get(name, ""):
-            told[name] = value.strip()
+    for name, _, value in (each.partition(":") for each in style.lower().split(";")):
+        if "!" in value or "!" not in told.get(name.strip(), ""):
+            told[name.strip()] = value.strip()
     return {name: value.partition("!")[0].strip() for name, value in told.items()}
 
 
