@@ -523,8 +523,10 @@ async def rewrite(run: Run) -> str:
     if not (run.background.turns and needed):
         return question
     bank = run.recaller if isinstance(run.recaller, BankRecaller) else None
-    if run.decoding is Decoding.FREE and bank and not await bank.reads_in_full():
-        return question
+    if run.decoding is Decoding.FREE and bank:
+        kept = await run.once("in full", {"value": await bank.reads_in_full()})
+        if not kept["value"]:
+            return question
     asked = with_conversation(neutralise(question), run.background)
     try:
         line = await _line_of(run, "alone", f"{asked}\n\nThe question in full:", REWRITE_TOKENS)
