@@ -271,9 +271,13 @@ def terms(*texts: str) -> frozenset[str]:
 
     Also `[S1]` marks of a text with the word before them: quoting such a text cites nothing.
     """
-    plain = (term for text in texts for term in _TERM.findall(text))
-    marked = (_with_lead(text, m.start(), m[0]) for text in texts for m in _MARKED.finditer(text))
-    return frozenset((*plain, *marked))
+    return frozenset().union(*map(_terms_of, texts))
+
+
+@lru_cache(2048)  # a run's sources are looked through for each reading of its answer
+def _terms_of(text: str) -> frozenset[str]:
+    marked = (_with_lead(text, mark.start(), mark[0]) for mark in _MARKED.finditer(text))
+    return frozenset((*_TERM.findall(text), *marked))
 
 
 def _with_lead(text: str, at: int, mark: str) -> str:

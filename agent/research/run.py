@@ -633,12 +633,12 @@ class Run:
             wide = self.decoding is Decoding.FREE
             most = (WIDE * limit if wide else limit) * (1 + place.number) + len(seen)
             found = await tool.search(query, most)
-            if wide:
-                shown = self.evidence.shown({*self.sources} if all_seen else seen)
-                found = unshown(found, shown) or found
-                found = await around(tool, found, self.passage_words, shown)
             await place.reached.wait()
             seen_now = {*self.sources} if all_seen else seen
+            if wide:
+                shown = self.evidence.shown(seen_now)
+                found = (unshown(found, shown) or found)[: WIDE * limit]
+                found = await around(tool, found, self.passage_words, shown)
             return reply_of(self.evidence.choose(found, limit, seen_now))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)

@@ -19,13 +19,12 @@ import socket
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from itertools import chain
 from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
@@ -33,6 +32,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from rubricem.agent.sources.index import (
+    IndexSegment,
     LexicalIndex,
     SegmentInMemory,
     widened,
@@ -450,15 +450,22 @@ class Outward:
     ) -> None:
         """`pages`: what reads its hits, None if they are no pages; `most`: of one search."""
         self._tool, self._private, self._pages, self._most = tool, private_hosts, pages, most
-        self.name, self.prepare, self.services = tool.name, tool.prepare, (tool.name,)
+        self.name, self.services = tool.name, (tool.name,)
         self._hosts: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(OF_A_HOST)
         )
         self._at_once = asyncio.Semaphore(READ_AT_ONCE)
-        self._read: dict[str, list[Passage]] = {}
+        self._each = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        """by the address of a page, which several searches find"""
+        self._read: dict[str, SegmentInMemory] = {}
         """by the address of a passage: the passages of its page"""
-        self._failed: dict[str, float] = {}
-        """when a page could not be read in time, by its address"""
+        self._tried: dict[str, float] = {}
+        """when a page was read, or could not be, by its address"""
+
+    async def prepare(self) -> tuple[str, ...]:
+        if self._pages is not None:
+            readers().warm()  # which takes as long as a model needs to plan
+        return await self._tool.prepare()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         [query] = leave(self.name, query)
@@ -466,9 +473,9 @@ class Outward:
             return self._told(await self._tool.search(query, limit))
         hits = self._told(await self._tool.search(query, max(limit, self._most)))
         read = await asyncio.gather(*(self._open(hit, self._pages) for hit in hits[: self._most]))
-        rest = (self._read.get(hit.location, [hit]) for hit in hits[self._most :])
-        found = [*chain(*read, *rest)]
-        return await asyncio.to_thread(rank_passages, found, read_query(query).text, limit)
+        rest = (self._read.get(h.location) or SegmentInMemory([h]) for h in hits[self._most :])
+        text = read_query(query).text
+        return await asyncio.to_thread(rank_passages, [*read, *rest], text, limit)
 
     async def around(
         self, passages: Sequence[Passage], words: int, shown: ShownTexts = NOT_SHOWN
@@ -479,46 +486,65 @@ class Outward:
         if self._pages is None or not normal(location):
             return []
         reader = OutwardPages(self._pages, self._private, self.name)
-        return self._read.get(location) or await reader.read(location)
+        read = self._read.get(location)
+        return [*read.passages] if read else await reader.read(location)
 
     def _told(self, passages: Sequence[Passage]) -> list[Passage]:
         return [replace(p, public=is_public(p.location, self._private)) for p in passages]
 
     def _stands(self, passage: Passage) -> tuple[Sequence[Passage], int] | None:
-        page = self._read.get(passage.location, [])
+        read = self._read.get(passage.location)
+        page = read.passages if read else ()
         return (page, page.index(passage)) if passage in page else None
 
-    async def _open(self, hit: Passage, pages: PageReader) -> list[Passage]:
+    async def _open(self, hit: Passage, pages: PageReader) -> SegmentInMemory:
         """The passages of a hit's page, with the date that the search told of it."""
+        if (known := self._known(hit)) is not None:
+            return known
         host = normal(hit.location) and _host(hit.location)
         try:
-            async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
-                if time.monotonic() - self._failed.get(hit.location, -math.inf) < REST_SECONDS:
-                    return [hit]
-                found = self._told(await pages.read(hit.location))
+            async with (
+                self._each[hit.location],
+                self._at_once,
+                self._hosts[host],
+                asyncio.timeout(HIT_SECONDS),
+            ):
+                if (known := self._known(hit)) is None:  # another search may have read it
+                    self._keep(hit, self._told(await pages.read(hit.location)))
         except (SourceError, TimeoutError):
-            self._failed[hit.location] = time.monotonic()
-            return [hit]
+            self._tried[hit.location] = time.monotonic()
+        return known or self._read.get(hit.location) or SegmentInMemory([hit])
+
+    def _keep(self, hit: Passage, found: Sequence[Passage]) -> None:
+        self._tried[hit.location] = time.monotonic()
+        if not found:
+            return
         # A title that stands in the address is only a file's name.
-        named = bool(found) and found[0].title in unquote(hit.location)
+        named = found[0].title in unquote(hit.location)
         found = [replace(p, date=hit.place, title=hit.title if named else p.title) for p in found]
-        self._read |= {passage.location: found for passage in found[:1]}
+        read = SegmentInMemory(found)
+        self._read |= {hit.location: read, found[0].location: read}
         while len(self._read) > MOST_REMEMBERED:
             self._read.pop(next(iter(self._read)))
-        return found or [hit]
+
+    def _known(self, hit: Passage) -> SegmentInMemory | None:
+        """What was read of a hit, or that it could not be read; None: it is to be tried."""
+        read = self._read.get(hit.location)
+        ago = time.monotonic() - self._tried.get(hit.location, -math.inf)
+        if ago < (KEPT_SECONDS if read else REST_SECONDS):
+            return read or SegmentInMemory([hit])
+        return None
 
 
 MOST_REMEMBERED = 200
 """pages of which it is known what stands around a passage"""
 
 
-def rank_passages(passages: Sequence[Passage], query: str, limit: int) -> list[Passage]:
-    """Those that match a query by words, best first, by an index of them alone."""
-    if not passages:
-        return []
-    found = LexicalIndex(SegmentInMemory(passages)).search(query, limit)
+def rank_passages(pages: Iterable[IndexSegment], query: str, limit: int) -> list[Passage]:
+    """The passages of pages that match a query by words, best first, by an index of them alone."""
+    index = LexicalIndex(*dict.fromkeys(pages))
     # What shares no word with the query was found by another engine for a reason.
-    return found or without_near_duplicates(passages, limit)
+    return index.search(query, limit) or without_near_duplicates(index.passages, limit)
 
 
 LetOut = Callable[..., tuple[str, str]]

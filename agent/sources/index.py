@@ -531,15 +531,15 @@ def _exact_names(names: Iterable[str]) -> list[str]:
 
 
 class SegmentInMemory(IndexSegment):
-    """The passages of one search, and the postings of their words."""
+    """The passages of one page, and the postings of their words."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        self._passages = passages
+        self.passages = passages
         self._arrays, self.notes = _arrays_of(passages)
         self.rows = self._arrays.rows
 
     def passage(self, row: int) -> Passage:
-        return self._passages[row]
+        return self.passages[row]
 
 
 def _write_segment(passages: Sequence[Passage], folder: Path, notes: Sequence[str]) -> None:

@@ -8,11 +8,11 @@ smallest hashes of each. Source: Broder (1997), On the resemblance and containme
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import nsmallest
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 
 from rubricem.agent.sources.fetch import normal
 from rubricem.memory.language import apart
@@ -28,25 +28,28 @@ SKETCH = 128
 
 _WORD = re.compile(r"\w+")
 
-Shingles = frozenset[tuple[str, ...]]
+Shingles = frozenset[int]
+"""their hashes in this process"""
 Sketch = Sequence[int]
 
 
 @lru_cache(64)  # a text is compared with others, and then kept to be compared with
 def shingles(text: str) -> Shingles:
+    return frozenset(map(hash, _runs(text)))
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
     words = _WORD.findall(apart(text.casefold()))
-    return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
-
-
-def _is_within(copy: Shingles, other: Shingles, share: float = CONTAINED) -> bool:
-    return len(copy) >= LEAST and len(copy & other) >= share * len(copy)
+    return zip(*(words[i:] for i in range(SHINGLE)), strict=False)
 
 
 class Excerpts:
     """The texts seen so far in a run, by the id of their source."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[str, str, Passage, Shingles]] = []
+        self._seen: list[tuple[str, str, Passage]] = []
+        self._holders = defaultdict[int, list[int]](list)
+        """of each shingle: which of those seen have it"""
 
     def original(self, passage: Passage, *, whole: bool = False) -> str:
         """The id of the source that already has this text, or "".
@@ -56,20 +59,24 @@ class Excerpts:
         the page itself.
         """
         address, found = normal(passage.location), shingles(passage.text)
-        for identifier, at, other, seen in self._seen:
+        shared = Counter(chain.from_iterable(self._holders.get(each, ()) for each in found))
+        least = (NEARLY if whole else CONTAINED) * len(found)
+        long = len(found) >= LEAST
+        for number in sorted(n for n, count in shared.items() if long and count >= least):
+            identifier, at, other = self._seen[number]
             here = (at or other.location) == (address or passage.location)
             if here and (whole or not address):
                 continue
-            share = NEARLY if whole else CONTAINED
-            if other.public == passage.public and _is_within(found, seen, share):
+            if other.public == passage.public:
                 own = figures if at and address and not here else _words
                 if own(passage.text) <= _words(other.text):
                     return identifier
         return ""
 
     def add(self, identifier: str, passage: Passage) -> None:
-        address = normal(passage.location)
-        self._seen.append((identifier, address, passage, shingles(passage.text)))
+        for each in shingles(passage.text):
+            self._holders[each].append(len(self._seen))
+        self._seen.append((identifier, normal(passage.location), passage))
 
 
 # Copies of a document: one text in several formats
@@ -87,7 +94,7 @@ _MOST_ALIKE = 50
 
 def print_of(text: str) -> Sketch:
     """What finds the copies of a document: the smallest hashes of its beginning, in order."""
-    found = shingles(text[:_PRINTED])
+    found = {*_runs(text[:_PRINTED])}
     hashes = (blake2b(" ".join(words).encode(), digest_size=6).digest() for words in found)
     return nsmallest(SKETCH, (int.from_bytes(digest) for digest in hashes))
 

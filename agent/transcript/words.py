@@ -211,8 +211,10 @@ def cut_words(text: str, words: int) -> str:
     spaces is cut by length.
     """
     shown = beginning(text, words)
-    written = (at for at, letter in enumerate(shown) if not letter.isspace())
-    shown = shown[: next(islice(written, words * CHARACTERS_A_WORD, None), None)].rstrip()
+    if len(shown) > (most := words * CHARACTERS_A_WORD):
+        written = (at for at, letter in enumerate(shown) if not letter.isspace())
+        shown = shown[: next(islice(written, most, None), None)]
+    shown = shown.rstrip()
     return shown + CUT if len(shown) < len(text.rstrip()) else text
 
 

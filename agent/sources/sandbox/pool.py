@@ -251,6 +251,12 @@ class Pool:
             self._news.notify_all()
         return done
 
+    def warm(self) -> None:
+        """Begin the processes, and have them import what reads a page."""
+        asked = {"address": "", "declared": "", "packing": "", "most": 100}
+        for _ in range(self.size):
+            self.submit(Job("page", "A page", asked, b"<p>Nothing."))
+
     async def read(self, job: Job) -> Any:
         """What a job gives, from JSON. Raises SourceError."""
         reply = await asyncio.wrap_future(self.submit(job))

@@ -254,8 +254,10 @@ class Pages:
         self.reading: list[str] = []
         self.most = self.most_of_host = 0
         self.late = ""
+        self.asked = list[str]()
 
     async def read(self, address: str) -> list[Passage]:
+        self.asked.append(address)
         self.reading.append(address)
         hosts = [each.split("/")[2] for each in self.reading]
         self.most = max(self.most, len(hosts))
@@ -313,6 +315,7 @@ async def test_no_search_waits_again_for_a_page_or_shows_an_excerpt_of_one_that_
     web.passages[:0] = [hit("https://c.org/1", "Nothing"), hit("https://c.org/2", "Of it")]
     again = await tool.search("rotor", 4)
     assert {p.text for p in again} == {"The rotor lasts 900 hours.", "Rotors"}
+    assert pages.asked.count(a) == 1, "what is known is neither waited for nor indexed again"
 
 
 async def test_hits_are_read_at_once_though_few_of_one_host():
