@@ -164,22 +164,28 @@ def _numbers_in(text: str, *around: str) -> Iterator[tuple[str, tuple[_Number, .
     elsewhere = is_foreign(text, *around)
     for match in _NUMBER.finditer(plain_letters(text)):
         digits, word = match["digits"] or "", (match["word"] or "").lower()
+        scale = _SCALES.get((match["scale"] or "").lower(), 1.0)
         value = _WORDS[word] if word else _plain(digits.replace(" ", ""))
-        if match["scale"]:
-            value = f"{float(value.replace(',', '')) * _SCALES[match['scale'].lower()]:.0f}"
         unit = (match["unit"] or "").lower().replace(" ", "")
         measure, factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"), ("", 1.0))
-        readings = [_Number(value, measure, factor)]
+        readings = [_Number(_scaled(value, scale), measure, factor)]
         others = digits.split(" ") if " " in digits else []
         if elsewhere or math.isnan(readings[0].amount):
             others.append(digits.replace(" ", "").translate(_ELSEWHERE))
-        readings += [_Number(_plain(each), measure, factor) for each in others if each]
+        plain = (_scaled(_plain(each), scale) for each in others if each)
+        readings += [_Number(each, measure, factor) for each in plain]
         if word in _TABLE["fractions"].split():
             readings.append(_Number(f"{1 / int(value):g}".lstrip("0"), "share"))
         yield match[0].strip(), tuple(readings)
 
 
 _ELSEWHERE = str.maketrans(".,", ",.")
+
+
+def _scaled(value: str, scale: float) -> str:
+    """So many times a number in plain digits; what is none, such as a version, has no scale."""
+    amount = _Number(value).amount * scale
+    return value if scale == 1 or not math.isfinite(amount) else f"{amount:.0f}"
 
 
 def _plain(digits: str) -> str:

@@ -88,6 +88,8 @@ def test_numbers_are_the_same_however_they_are_written():
         ("code 40P01", "of no code", []),
         ("It costs €4,290, at 9 kWh.", "Price: €4,290.00, 9.0 kWh", []),
         ("12,000 cycles", "after 12 000 cycles", []),
+        ("1.2.3 million", "since 1.2.3 million", []),
+        ("1,5 million d'euros", "Le prix est de 1 500 000 euros.", []),
         ("€4,149, 4.2 kW", "UVP 4.290,00 € 4.149,00 €, 4,2 kW", []),
         ("1,112 kWh at 2,500 W", "Elle a restitué 1 112 kWh pour une charge de 2.500 W.", []),
         ("Er lädt mit 4,2 kW und nicht mit 2.500 W.", "at 4.2 kW, not 2,500 W", []),
