@@ -155,7 +155,7 @@ class OpenAIClient(LLMClient, _Counting):
         temperature: float = 0.0,
         max_tokens: int = MOST_TOKENS,
     ) -> None:
-        from openai import AsyncOpenAI, DefaultAioHttpClient
+        from openai import AsyncOpenAI
 
         super().__init__(endpoint, port)
         self.model = model
@@ -163,9 +163,7 @@ class OpenAIClient(LLMClient, _Counting):
         self.temperature = temperature
         self.max_tokens = max_tokens
         key = "not-needed" if api_key is None else api_key
-        self._server = AsyncOpenAI(
-            base_url=f"{self.base_url}/v1", api_key=key, http_client=DefaultAioHttpClient()
-        )
+        self._server = AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key)
 
     @property
     def identity(self) -> str:

@@ -1,5 +1,7 @@
 """A rubric that asks a model: its prompt, how its reply is read, and what it is asked through."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -97,3 +99,9 @@ async def test_a_server_that_fails_is_a_judge_error_and_counted():
             await judge("a", "o")
         await client.aclose()
     assert (client.usage.calls, judge.last_score) == (1, None)
+
+
+def test_a_client_needs_no_package_that_an_installation_may_lack():
+    code = "import sys; sys.modules['aiohttp'] = None; from rubricem.judge import rubrics; "
+    code += "rubrics.OpenAIClient('http://localhost', 1, 'm')"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
