@@ -79,10 +79,11 @@ class Journal:
         """
         self.path = path
         self._replies: dict[str, dict[CallKey, Reply]] = {}
-        self._writing, self._closed = threading.Lock(), False
+        self._writing, self._closed = threading.Lock(), True
         with writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._closed = False
         try:
             if not _try_lock(self._fd):
                 raise StoreError(
@@ -91,8 +92,12 @@ class Journal:
                 )
             self._load(hear, wanted)
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
+
+    def __del__(self) -> None:
+        # One that a cancelled task was about to get is nobody's, and would stay locked.
+        self.close()
 
     def find(self, key: CallKey) -> Reply | None:
         """The reply of a finished call, or None if it is not finished."""
@@ -630,15 +635,17 @@ def set_labels(
 ) -> Labels:
     """Name a run, or set its tags; None leaves them. SettingsError for an unknown run."""
     store.request(thread)
-    kept = labels_of(store, thread)
+    named: dict[str, object] = {}
     if title is not None:
-        kept = kept.model_copy(update={"title": storable(one_line(title, LONGEST_NAME))})
+        named["title"] = storable(one_line(title, LONGEST_NAME))
     if tags is not None:
         wanted = {tag.casefold(): tag for tag in map(_tag, tags)}
         if len(wanted) > MOST_TAGS:
             raise SettingsError(f"A run has at most {MOST_TAGS} tags.", "Take some away first.")
-        kept = kept.model_copy(update={"tags": tuple(wanted.values())})
-    write_atomically(store.folder_of(thread) / LABELS_FILE, kept.model_dump_json())
+        named["tags"] = tuple(wanted.values())
+    with folder_locked(store.folder_of(thread)):
+        kept = labels_of(store, thread).model_copy(update=named)
+        write_atomically(store.folder_of(thread) / LABELS_FILE, kept.model_dump_json())
     return kept
 
 

@@ -11,7 +11,7 @@ run is a trajectory that says why, saved like any other; its journal lets it be 
 import asyncio
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -364,29 +364,32 @@ class Researcher:
         self, thread: str, ask: Ask, listener: Listener, stop: asyncio.Event | None = None
     ) -> Run:
         """Store what is asked, and open a run for it."""
-        # Shared by all researchers of the event loop: each `research()` makes its own.
-        places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
-        async with places:
-            await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-            run = await self._open(thread, ask, listener)
-        run.spending.stop = stop
-        # A model in this process costs no money.
-        limits = ask.limits(self.policy.priced if self.policy.reader is None else None)
-        usual = None
-        if listener is not ignore and self.journal is None and not ask.whole:  # somebody reads it
-            usual = await asyncio.to_thread(usual_cost, self.store, self.choices, ask)
-        listener(BudgetSet(limits, ask.budgets, usual))
-        return run
-
-    async def _open(self, thread: str, ask: Ask, listener: Listener) -> Run:
         if thread in self._runs:
             raise StoreError(
                 f"the thread {thread!r} is being answered already",
                 "Wait until it has ended, or ask under another thread name.",
             )
-        journal = self.journal
-        if journal is None:
-            journal = await asyncio.to_thread(self.store.journal, thread)
+        # Shared by all researchers of the event loop: each `research()` makes its own.
+        places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
+        with ExitStack() as failing:
+            async with places:
+                await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
+                journal = self.journal or await asyncio.to_thread(self.store.journal, thread)
+                if journal is not self.journal:
+                    failing.callback(journal.close)
+                run = await self._open(thread, ask, listener, journal)
+            run.spending.stop = stop
+            # A model in this process costs no money.
+            limits = ask.limits(self.policy.priced if self.policy.reader is None else None)
+            usual = None
+            if listener is not ignore and self.journal is None and not ask.whole:  # somebody reads
+                usual = await asyncio.to_thread(usual_cost, self.store, self.choices, ask)
+            listener(BudgetSet(limits, ask.budgets, usual))
+            failing.pop_all()
+        self._runs[thread] = run
+        return run
+
+    async def _open(self, thread: str, ask: Ask, listener: Listener, journal: Journal) -> Run:
         background = NOTHING
         if isinstance(self.store, RunStore):  # what is collected follows nothing
             background = await asyncio.to_thread(
@@ -414,7 +417,6 @@ class Researcher:
             private = "; ".join(about(of_kind(self.search_tool, PRIVATE)))
             told = f"what is read in {private} is kept out of queries to public services"
             listener(SourceProgress(f"private and public sources: {told}"))
-        self._runs[thread] = run
         return run
 
     def _save(self, trajectory: Trajectory) -> Trajectory:

@@ -151,6 +151,11 @@ async def test_a_second_process_is_refused(tmp_path: Path):
     journal.close()
 
 
+def test_a_journal_that_nobody_holds_any_more_is_free(tmp_path: Path):
+    Journal(tmp_path / "j.jsonl")  # as where the task that opened it was cancelled meanwhile
+    Journal(tmp_path / "j.jsonl").close()
+
+
 @pytest.mark.parametrize("started", [False, True], ids=["before", "in"])
 def test_a_journal_whose_loop_ended_before_or_in_a_write_is_closed_and_whole(
     started: bool, tmp_path: Path

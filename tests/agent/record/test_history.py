@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.record.history import FILE_NAME, History, remove, usual_cost
 from rubricem.agent.transcript.question import Ask, Effort, UsualCost
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import RunStore, labels_of, set_labels
+from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Status, Usage
 from tests.support.values import trajectory
 
@@ -93,6 +94,17 @@ def test_names_and_tags_stand_in_the_runs_folder_and_are_found(store: RunStore):
             set_labels(store, "de", tags=wrong)
     with pytest.raises(SettingsError, match="no run is called"):
         set_labels(store, "nobody", title="x")
+
+
+def test_a_name_and_tags_that_are_given_at_once_are_both_kept(tmp_path: Path):
+    store = RunStore(tmp_path)
+    store.create("t", {"ask": {"question": "Which?"}})
+    with ThreadPoolExecutor() as threads:
+        for n in range(40):
+            titled = threads.submit(set_labels, store, "t", title=f"{n}")
+            tagged = threads.submit(set_labels, store, "t", tags=[f"{n}"])
+            titled.result(), tagged.result()
+            assert labels_of(store, "t") == Labels(title=f"{n}", tags=(f"{n}",))
 
 
 def test_the_index_is_made_again_where_it_is_damaged_and_counts_nothing_twice(store: RunStore):

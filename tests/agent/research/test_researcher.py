@@ -13,8 +13,10 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.research.researcher import STARTING
 from rubricem.agent.transcript.events import (
+    BudgetSet,
     Event,
     RunFinished,
+    SourceProgress,
     StageStarted,
     ToolCalled,
     TurnRetried,
@@ -130,6 +132,23 @@ async def test_runs_that_cannot_begin_hold_up_no_other(tmp_path: Path):
                     await researcher.ask(Ask(QUESTION), "bad")
             async with asyncio.timeout(PATIENCE):
                 assert (await researcher.ask(Ask(QUESTION), "t")).status is Status.FINISHED
+
+
+@pytest.mark.parametrize("kind", [SourceProgress, BudgetSet])
+async def test_a_run_that_broke_off_while_it_began_can_be_asked_again(
+    kind: type[Event], tmp_path: Path
+):
+    def hear(event: Event) -> None:
+        if isinstance(event, kind):
+            raise asyncio.CancelledError
+
+    (tmp_path / "runs" / "old" / "trajectory.json").mkdir(parents=True)
+    ask = Ask(QUESTION, earlier=("old",))
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            with pytest.raises(asyncio.CancelledError) as kept:  # with all that its frames hold
+                await researcher.ask(ask, "t", hear)
+            assert (await researcher.ask(ask, "t")).status is Status.FINISHED, kept
 
 
 @pytest.mark.parametrize("question", ["", " \n", "x" * (LONGEST_QUESTION + 1)])
