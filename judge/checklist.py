@@ -145,8 +145,9 @@ class ChatChecklistMaker:
         self, question: str, stages: Sequence[Stage] = ALL, found: Sequence[Source] = ()
     ) -> Proposed:
         """Items of the answer, whatever the stages."""
-        room = CHARACTERS // 2
-        asked = fence({"request": cut(question, QUESTION_CHARACTERS)}), found_text(found, room)
+        request = cut(question, min(QUESTION_CHARACTERS, sight_of(self._model) // QUESTION_SHARE))
+        room = (sight_of(self._model) - len(request)) // 2
+        asked = fence({"request": request}), found_text(found, room)
         with Bill() as bill:
             answer, bill.usage = await self._write_answer(asked)
             good = fence({"a good reply": cut(answer, room)})
@@ -265,7 +266,6 @@ class ChatItemScorer:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
-        self._room = sight_of(model)
 
     async def score(self, trajectory: Trajectory, standard: Standard, group: Runs = ()) -> Scored:
         """One call for all items; those without a usable verdict have none."""
@@ -276,7 +276,8 @@ class ChatItemScorer:
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(said, start=1))
         # What all runs of the question share comes first: servers keep a common beginning.
         asked = (fence({"request": request}), f"Items:\n{without_markers(listed)}")
-        shown = (fence({"reply": cut(reply, self._room)}), evidence_of(trajectory, self._room))
+        room = max(sight_of(self._model, reply) - len(request + listed), 1)
+        shown = (fence({"reply": cut(reply, room)}), evidence_of(trajectory, room))
         last = f"Now say of items 1 to {len(items)} whether they hold of the reply."
         messages = instruct("checklist_check", *asked, *shown, last)
         names = [str(number) for number in range(1, len(items) + 1)]

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from rubricem.judge.base import CHARACTERS, instruct, outcome, render_run, render_stage
+from rubricem.judge.base import instruct, outcome, render_run, render_stage, sight_of
 from rubricem.judge.evidence import without_repeats
 from rubricem.judge.readers import ChoiceSeries, Score, on_scale, scale_of
 from rubricem.memory.asking import ReplyForm, Valid, ask_entries
@@ -156,9 +156,10 @@ class ChatReflectionJudge(ReflectionJudge):
     async def _read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         order = random.Random(seed).sample(range(len(candidates)), len(candidates))
         names = [str(number) for number in range(1, len(order) + 1)]
-        parts = [material(known, CHARACTERS)]
-        parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
-        messages = instruct("reflection", "\n\n".join(parts))
+        reviews = [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
+        run = known.trajectory.transcript()
+        room = max(sight_of(self._model, run) - sum(map(len, reviews)), 1)
+        messages = instruct("reflection", material(known, room), *reviews)
         given = await ask_entries(self._model, messages, GivenReviews, names, check=_scale)
         scale = _scale(given.found)
         scores = {

@@ -26,7 +26,16 @@ from rubricem.memory.schema import (
     Verdict,
 )
 from tests.support.judges import PAID, FixedReader, ScriptedChat
-from tests.support.values import QUESTION, WHOLE, ScriptedProposer, group_of, item, run_of, varied
+from tests.support.values import (
+    QUESTION,
+    SOURCE,
+    WHOLE,
+    ScriptedProposer,
+    group_of,
+    item,
+    run_of,
+    varied,
+)
 
 
 def worded(text: str, points: float) -> Criterion:
@@ -296,3 +305,16 @@ async def test_items_that_cannot_be_read_are_unparsed_and_what_was_read_is_paid(
     checked = await scored_by(ChoiceItemScorer(FixedReader(rule)), answered("a"), NAMED)
     assert (checked.verdicts, checked.usage.calls) == ({}, 1)
     assert checked.fault == "no option has a probability."
+
+
+async def test_a_judge_with_a_small_context_is_shown_what_fits_it():
+    made = {"rubrics": [{"criterion": f"Says {n}.", "points": 1} for n in range(5)]}
+    marked = marks((1, True), (2, True), (3, True))
+    model = ScriptedChat(["word " * 40_000, json.dumps(made), marked])
+    model.context_tokens = 8192
+    found = [SOURCE.model_copy(update={"text": f"{n} " * 5000}) for n in range(9)]
+    await ChatChecklistMaker(model).from_question("Which? " * 5000, found=found)
+    await ChatItemScorer(model).score(
+        answered("word " * 40_000, "Which? " * 5000), {Stage.ANSWER: tuple(SAYS)}
+    )
+    assert [sum(len(m.content) for m in asked) < 8192 * 3.5 for asked in model.asked] == [True] * 3

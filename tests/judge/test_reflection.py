@@ -21,7 +21,7 @@ from rubricem.memory.schema import (
     StageScore,
     Verdict,
 )
-from tests.support.judges import FixedReader
+from tests.support.judges import FixedReader, ScriptedChat
 from tests.support.policies import client, contents
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import trajectory
@@ -228,3 +228,11 @@ def test_a_judge_who_gives_way_still_brings_no_plea_into_the_bank():
 def by_judge(one: ReflectionCandidate) -> ReflectionCandidate:
     parts = dict.fromkeys(("diagnostic_accuracy", "specificity", "scope_and_balance"), 1.0)
     return ReflectionCandidate.model_validate({**one.model_dump(), "score": parts})
+
+
+async def test_a_judge_with_a_small_context_is_shown_what_fits_it():
+    model = ScriptedChat(lambda text: "{}")
+    model.context_tokens = 8192
+    long = trajectory("word " * 40_000)
+    await reflection_judge(model).score(long, JUDGEMENT, [candidate("worth 0.5")])
+    assert sum(len(message.content) for message in model.asked[0]) < 8192 * 3

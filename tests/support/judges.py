@@ -66,6 +66,7 @@ class ScriptedChat:
     """A chat model that replies by list or by function; a None is a server that is down."""
 
     name = "scripted"
+    context_tokens: int | None = None
 
     def __init__(
         self,
