@@ -334,14 +334,14 @@ class Tries:
                         return await attempt(), spent
                 except AttemptError as failed:
                     spent += usage_of_failure(failed)
-                    wait = self._wait(failed, tried, waited, spent)
+                    wait = self._wait(failed, tried, waited)
                 await asyncio.sleep(wait)
                 waited += wait
-        except asyncio.CancelledError as cut:
-            note_spent(cut, spent + usage_of_failure(cut))
+        except (PolicyError, asyncio.CancelledError) as end:
+            note_spent(end, spent + usage_of_failure(end))
             raise
 
-    def _wait(self, failed: AttemptError, tried: int, waited: float, spent: Usage) -> float:
+    def _wait(self, failed: AttemptError, tried: int, waited: float) -> float:
         """Seconds until the next try; raises PolicyError if there is none."""
         wait = self._retry.wait(tried, failed.asked, random.random())
         # A pause that no caller has the patience for would only hold them all up.
@@ -349,7 +349,7 @@ class Tries:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
             times = f", after {tried} tries" if tried > 1 else ""
-            last = PolicyError(f"{failed}{times}", failed.remedy, spent)
+            last = PolicyError(f"{failed}{times}", failed.remedy)
             last.away, last.kind = failed.away, failed.kind
             raise last from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)

@@ -1,20 +1,25 @@
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from rubricem.agent.models.limits import (
+    PAYER,
     PERSON,
+    AttemptError,
     Endpoint,
     Limiter,
     Places,
     Price,
     Retry,
+    Tries,
     cost,
     parse_wait,
     shared_limiter,
 )
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Usage
 
 
@@ -132,3 +137,28 @@ async def test_places_go_in_turns_by_person_and_no_user_has_more_than_half() -> 
         await waits
     async with asyncio.timeout(1):
         await places.acquire()
+
+
+async def test_what_failed_tries_cost_is_told_where_nothing_is_left_for_another() -> None:
+    async def fail() -> None:
+        failed = AttemptError("broken")
+        failed.again, failed.usage = True, USAGE
+        raise failed
+
+    class Broke:
+        left = 1
+
+        @asynccontextmanager
+        async def call(self, most: Usage) -> AsyncIterator[None]:
+            self.left -= 1
+            if self.left < 0:
+                raise PolicyError("nothing is left")
+            yield
+
+        def pay(self, usage: Usage) -> None: ...
+
+    token = PAYER.set(Broke())
+    with pytest.raises(PolicyError, match="nothing is left") as end:
+        await Tries(Limiter(1), Retry(first=0.0)).call(fail, USAGE)
+    PAYER.reset(token)
+    assert end.value.usage == USAGE
