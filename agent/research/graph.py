@@ -372,7 +372,9 @@ async def _open_page(run: Run, wanted: str) -> Found:
             notes += [f"The nearest of all stands above: {', '.join(above)}."] * bool(above)
             note = " ".join(notes)
         else:
-            first = _behind(source, passages) if number is None else number - 1
+            first = _behind(source, passages) if number is None else max(number, 1) - 1
+            if first >= len(passages):
+                raise SourceError(f"Its last passage is number {len(passages)}.")
             shown, last = read_on(passages, first, run.passage_words)
             note = f"Passages {first + 1} to {last} of {len(passages)}."
             if last < len(passages):

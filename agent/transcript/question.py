@@ -402,9 +402,9 @@ def check_question(question: str) -> str:
 OPEN_PAGE, READ = "open_page", "read"
 """the tool that opens a source, and what models call it as well"""
 INVESTIGATE = "investigate"
+"""the tool of a lead: a question that a run of its own answers"""
 KINDS = PRIVATE, PUBLIC = "private", "public"
 """of sources: an investigation is over those of one kind, where a question is over both"""
-"""the tool of a lead: a question that a run of its own answers"""
 NEXT_CALL = "\x1e"
 """between the actions of one turn"""
 

@@ -226,13 +226,15 @@ async def test_a_document_is_read_on_from_where_a_snippet_breaks_off(tmp_path: P
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "pump.md").write_text(f"# Pump\n\n{text}")
     folder = Folder(tmp_path / "documents", tmp_path / "indexes")
-    script = [plan("trial 3 bench"), opening("S1"), opening("S1 from 9"), answer()]
+    numbered = [opening(f"S1 from {number}") for number in (9, 0, 17)]
+    script = [plan("trial 3 bench"), opening("S1"), *numbered, answer()]
     run = await browsed(tmp_path / "runs", script, [], None, source=folder, passages=1)
-    first, second, third = tool_texts(run)
+    first, second, third, zeroth, beyond = tool_texts(run)
     assert "pump.md, Pump > Trial 3" in first and "Trial 3: It was held" in first
     assert "Passages 7 to 14 of 16. It goes on: open_page S1 from 15" in second
     assert "Trial 4:" in second and "Trial 7:" in second and "Trial 3:" not in second
     assert "Passages 9 to 16 of 16." in third and "Trial 8:" in third and "goes on" not in third
+    assert "Passages 1 to 8 of 16." in zeroth and "Its last passage is number 16." in beyond
 
 
 async def test_a_file_of_a_folder_is_opened_by_its_name_and_no_other_file_is(tmp_path: Path):
