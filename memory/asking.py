@@ -66,12 +66,11 @@ async def ask_json(
     form: type[Form],
     *,
     check: Callable[[Form], None] = lambda reply: None,
-    failure: type[RubricemError] = JudgeError,
 ) -> tuple[Form, Usage]:
     """The model's reply as a value of `form`, and the cost of all calls for it.
 
     `check` examines the whole reply: the model is told the ValueError that it raises. Raises
-    `failure` after `TRIES` of them, PolicyError if the server gave no reply at all; both carry the
+    JudgeError after `TRIES` of them, PolicyError if the server gave no reply at all; both carry the
     usage of the calls that were paid for.
     """
 
@@ -87,7 +86,7 @@ async def ask_json(
         Sampling(temperature=0.0, json_schema=unbounded_schema(form)),
     )
     if value is None:
-        raise failure(
+        raise JudgeError(
             f"{model.name} gave no usable JSON in {TRIES} tries: {fault}",
             "Use a stronger model for it.",
             used,

@@ -82,11 +82,6 @@ def cut(text: str, characters: int | None) -> str:
     return f"{text[: room - tail]}{LEFT_OUT}{text[-tail:]}"
 
 
-def in_proportion(characters: int, share: float) -> int:
-    """The next length to try, if `share` of the last one may stay."""
-    return int(characters * min(0.85, share))
-
-
 async def fit(
     ids_of: Callable[[int], Awaitable[Ids]],
     most: int,
@@ -94,7 +89,6 @@ async def fit(
     failure: RubricemError,
     *,
     least: int = 200,
-    shrink: Callable[[int, float], int] = in_proportion,
 ) -> tuple[int, Ids]:
     """The most characters of a text, from this many down, with which a prompt fits `most` tokens.
 
@@ -107,7 +101,7 @@ async def fit(
             return characters, ids
         if characters <= least:
             raise failure
-        characters = shrink(characters, most / len(ids))
+        characters = int(characters * min(0.85, most / len(ids)))
 
 
 _FIELD = re.compile(r"\{\{(\w+)\}\}")

@@ -267,7 +267,6 @@ async def _prompt(
             "Raise context_tokens.",
         ),
         least=room // _CHARACTERS_A_TOKEN - 1,
-        shrink=lambda characters, share: characters * 4 // 5,
     )
     text = message(trajectory, characters, beside)
     return Segment(author=Author.PROMPT, text=text, token_ids=ids)

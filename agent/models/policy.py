@@ -214,6 +214,18 @@ async def learn_markers(rendered: str, encode: Callable[[str], Awaitable[Sequenc
 
 
 _COMPLETION = TypeAdapter(Completion)
+
+
+def dump_completion(said: Completion) -> dict[str, Any]:
+    """What a model wrote, as journals keep it."""
+    said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
+    return dict(_COMPLETION.dump_python(said, mode="json"))
+
+
+def read_completion(reply: dict[str, Any]) -> Completion:
+    return _COMPLETION.validate_python(reply)
+
+
 _scope: ContextVar[tuple[str, Counter[str]]] = ContextVar("scope")
 """its name, and how often each call was made in it"""
 
@@ -233,21 +245,16 @@ def call_scope(name: str) -> Iterator[None]:
 
 MakeCall = Callable[[], Awaitable[dict[str, Any]]]
 Ask = Callable[[], Awaitable[Completion]]
-Read = Callable[[], Awaitable[tuple[float, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A call of a model."""
+def name_of_call(
+    kind: Literal["write", "chat", "complete", "weigh"], model: str, *asked: object
+) -> str:
+    """A call's name in journals, which does not change if its server moves.
 
-    kind: Literal["write", "chat", "complete", "weigh"]
-    model: str
-    asked: tuple[Any, ...]
-    """the model's version, if it has one, then the arguments"""
-
-    def __str__(self) -> str:
-        """The call's name in journals, which does not change if its server moves."""
-        return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
+    `asked`: the model's version, if it has one, then the arguments.
+    """
+    return "\0".join([kind, identity(model), *map(str, asked)])
 
 
 @dataclass(eq=False)
@@ -277,21 +284,13 @@ class JournaledCalls:
             return reply
         return await (self.gate(ask_and_store) if self.gate else ask_and_store())
 
-    async def completion(self, call: ModelCall, ask: Ask) -> Completion:
-        async def dump_reply() -> dict[str, Any]:
-            dumped: dict[str, Any] = _COMPLETION.dump_python(await ask(), mode="json")
-            return dumped
+    async def completion(self, call: str, ask: Ask) -> Completion:
+        async def reply() -> dict[str, Any]:
+            return dump_completion(await ask())
 
-        return _COMPLETION.validate_python(await self.once(str(call), dump_reply))
+        return read_completion(await self.once(call, reply))
 
-    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
-        async def dump_reply() -> dict[str, Any]:
-            used = read_usage(call.asked[-1])
-            return {"weights": await read(), "usage": used.model_dump(mode="json")}
-
-        return tuple((await self.once(str(call), dump_reply))["weights"])
-
-    async def drop(self, call: ModelCall) -> None:
+    async def drop(self, call: str) -> None:
         """Note that a reply was unusable: asking again is another call with its own key anyway."""
 
 
@@ -311,8 +310,8 @@ class KeptCalls(JournaledCalls):
             await asyncio.to_thread(self._store.save, call, reply)
         return reply
 
-    async def drop(self, call: ModelCall) -> None:
-        await asyncio.to_thread(self._store.forget, str(call))
+    async def drop(self, call: str) -> None:
+        await asyncio.to_thread(self._store.forget, call)
 
 
 class JournaledPolicy(BesidePolicy):
@@ -334,7 +333,7 @@ class JournaledPolicy(BesidePolicy):
     ) -> Completion:
         said = "\0".join(segment.text for segment in transcript)
         return await self._calls.completion(
-            ModelCall("write", self.name, (self.version, sampling, system, said)),
+            name_of_call("write", self.name, self.version, sampling, system, said),
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
         )
 
@@ -363,8 +362,8 @@ class JournaledChat:
     async def forget(self, messages: Sequence[Message], sampling: Sampling) -> None:
         await self._calls.drop(self._call(messages, sampling))
 
-    def _call(self, messages: Sequence[Message], sampling: Sampling) -> ModelCall:
-        return ModelCall("chat", self.name, (sampling, list(messages)))
+    def _call(self, messages: Sequence[Message], sampling: Sampling) -> str:
+        return name_of_call("chat", self.name, sampling, list(messages))
 
 
 class JournaledReader:
@@ -381,10 +380,12 @@ class JournaledReader:
         return self._model.version
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
-        return await self._calls.weights(
-            ModelCall("weigh", self.name, (self.version, list(options), list(prefix))),
-            lambda: self._model.weigh(prefix, options),
-        )
+        async def ask() -> dict[str, Any]:
+            used = read_usage(prefix).model_dump(mode="json")
+            return {"weights": await self._model.weigh(prefix, options), "usage": used}
+
+        call = name_of_call("weigh", self.name, self.version, list(options), list(prefix))
+        return tuple((await self._calls.once(call, ask))["weights"])
 
     async def complete(
         self,
@@ -394,7 +395,7 @@ class JournaledReader:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            ModelCall("complete", self.name, (self.version, sampling, list(prefix))),
+            name_of_call("complete", self.name, self.version, sampling, list(prefix)),
             lambda: self._model.complete(prefix, sampling, stop, on_text),
         )
 

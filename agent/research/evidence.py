@@ -16,11 +16,10 @@ from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.sources.likeness import Excerpts
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
 from rubricem.agent.transcript.words import fold
+from rubricem.memory.runs import Reply
 from rubricem.memory.schema import Passage, ShownTexts, Source, ToolUse
 from rubricem.memory.text import storable
 
-Reply = dict[str, Any]
-"""of a call, as the journal keeps it"""
 SOURCE_ID = re.compile(r"\bS\d{1,4}\b")
 _FIELDS = tuple(each.name for each in fields(Passage))  # `asdict` takes a hundred times as long
 

@@ -135,13 +135,8 @@ class Researcher:
     """None: citations are not checked"""
     outlet: Outlet | None = None
     """of an investigation: what it knows from its lead"""
-
-    def __post_init__(self) -> None:
-        self._runs: dict[str, Run] = {}
-
-    def share_runs(self, other: "Researcher") -> None:
-        """Go on with runs that another one has begun, as after a person's answer."""
-        self._runs = other._runs
+    runs: dict[str, Run] = field(default_factory=dict, init=False, repr=False)
+    """those that go on, by their names"""
 
     async def ask(
         self,
@@ -228,7 +223,7 @@ class Researcher:
 
         async def way(state: Position) -> Any:
             # Async, since LangGraph runs a plain function in another thread.
-            after, run = following(name, state.get("query")), self._runs.get(state["run"])
+            after, run = following(name, state.get("query")), self.runs.get(state["run"])
             if name == "consent" and run is not None and run.asking:
                 return name
             done = run is None or run.answered or run.cut_in is not None
@@ -322,12 +317,12 @@ class Researcher:
         return node
 
     def _held(self, key: str) -> Run:
-        if key not in self._runs:
+        if key not in self.runs:
             raise StoreError(
                 f"The run {key!r} is not open in this process.",
                 f"Go on with it by: rubricem ask --resume {key}",
             )
-        return self._runs[key]
+        return self.runs[key]
 
     async def finish(self, run: Run) -> Trajectory:
         """Save the ended run in the data directory and release its resources."""
@@ -364,7 +359,7 @@ class Researcher:
         self, thread: str, ask: Ask, listener: Listener, stop: asyncio.Event | None = None
     ) -> Run:
         """Store what is asked, and open a run for it."""
-        if thread in self._runs:
+        if thread in self.runs:
             raise StoreError(
                 f"the thread {thread!r} is being answered already",
                 "Wait until it has ended, or ask under another thread name.",
@@ -386,7 +381,7 @@ class Researcher:
                 usual = await asyncio.to_thread(usual_cost, self.store, self.choices, ask)
             listener(BudgetSet(limits, ask.budgets, usual))
             failing.pop_all()
-        self._runs[thread] = run
+        self.runs[thread] = run
         return run
 
     async def _open(self, thread: str, ask: Ask, listener: Listener, journal: Journal) -> Run:
@@ -432,8 +427,8 @@ class Researcher:
         return trajectory
 
     def _release(self, run: Run) -> None:
-        if self._runs.get(run.thread) is run:
-            del self._runs[run.thread]
+        if self.runs.get(run.thread) is run:
+            del self.runs[run.thread]
             if run.journal is not self.journal:
                 run.journal.close()
 

@@ -20,13 +20,11 @@ from datetime import UTC, date, datetime
 from itertools import takewhile
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from rubricem.agent.models.policy import Policy
+from rubricem.agent.models.policy import Policy, dump_completion, read_completion
 from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.parts import Inquiries
-from rubricem.agent.research.evidence import Evidence, Reply, reply_of, unshown
+from rubricem.agent.research.evidence import Evidence, reply_of, unshown
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.outlet import Consents, Outlet
 from rubricem.agent.research.recall import Recall, Recaller
@@ -55,7 +53,7 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
-from rubricem.memory.runs import CallKey, Journal, identity
+from rubricem.memory.runs import CallKey, Journal, Reply, identity
 from rubricem.memory.schema import (
     NO_USAGE,
     Author,
@@ -119,7 +117,6 @@ class CallsBeside:
             self.spending.count(usage, 0.0)
 
 
-_COMPLETION = TypeAdapter(Completion)
 LEFT_OUT = "\n<tool_output>\nLeft out for lack of room.\n</tool_output>\n"
 KEYED_TOKENS = 4096
 """in the place of a server's limit, in the names of its calls: so many every turn had once"""
@@ -131,12 +128,6 @@ GROWN = 1.15
 """times the size of the prompt before, from which it must have more tokens"""
 LEAST_COMPARED = 8000
 """bytes of a prompt that are worth a comparison"""
-
-
-def _dump(said: Completion) -> Reply:
-    said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
-    written: Reply = _COMPLETION.dump_python(said, mode="json")
-    return written
 
 
 SHARE_OF_A_SEARCH, TOKENS_A_WORD, LEAST_WORDS = 1 / 16, 1.5, 160
@@ -399,7 +390,8 @@ class Run:
             # Not in the key: the tokens left differ in a resume under a larger budget.
             room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
             chosen = replace(sampling, max_tokens=room, seed=seed)
-            return _dump(await self.policy.write(self.system, sent, chosen, stop, hear))
+            written = await self.policy.write(self.system, sent, chosen, stop, hear)
+            return dump_completion(written)
 
         try:
             reply = await self.call(key, stage, call, heard, of_policy=True)
@@ -419,7 +411,7 @@ class Run:
 
     def _said(self, reply: Reply, slot: str) -> Completion:
         """What the policy replied, which is counted."""
-        said = _COMPLETION.validate_python(reply)
+        said = read_completion(reply)
         self.count(said.usage, reply.get("took", 0.0), slot)
         return said
 
@@ -476,13 +468,9 @@ class Run:
 
         async def call() -> Reply:
             chosen = replace(sampling, max_tokens=self.spending.room(sampling.max_tokens))
-            if (reader := self.policy.reader) is not None:
-                said = await reader.complete(await reader.render(messages), chosen)
-            else:
-                ids = await self.policy.render(system, asked)
-                head = Segment(author=Author.PROMPT, text=asked, token_ids=ids)
-                said = await self.policy.write(system, [head], chosen, None, None)
-            return _dump(said)
+            ids = await self.policy.render(system, asked)
+            head = Segment(author=Author.PROMPT, text=asked, token_ids=ids)
+            return dump_completion(await self.policy.write(system, [head], chosen, None, None))
 
         return self._said(await self.call(key, stage, call, of_policy=True), slot)
 

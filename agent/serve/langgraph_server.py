@@ -42,5 +42,5 @@ async def research(config: dict[str, Any]) -> Any:
         template=replace(setup.template, budgets=setup.budgets),
         choices={**setup.choices, "source": first.choices["source"]},
     )
-    made.share_runs(first)
+    made.runs = first.runs  # one goes on after a person's answer, whoever drives the graph then
     return made.graph()

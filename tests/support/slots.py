@@ -6,6 +6,7 @@ A library that is searched by the names of its pages, and a run from its plan to
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from rubricem.memory.schema import (
     OnText,
     Passage,
     Sampling,
+    Segment,
     StopPredicate,
     Usage,
 )
@@ -111,7 +113,14 @@ class SmallModel(ScriptedPolicy):
     def __init__(self, filling: Filling | None = None, context_tokens: int | None = None) -> None:
         self.filling = filling or Filling()
         super().__init__(lambda before, sampling: self.filling.plan, context_tokens)
-        self.reader = Beside(self.filling)  # type: ignore[assignment]
+        self.beside = Beside(self.filling)
+        self.reader = self.beside  # type: ignore[assignment]
+
+    async def write(self, system: str, transcript: Sequence[Segment], *how: Any) -> Completion:
+        if len(transcript) > 1:
+            return await super().write(system, transcript, *how)
+        asked = [Message("system", system), Message("user", transcript[0].text)]
+        return await self.beside.complete(await self.beside.render(asked), *how)
 
 
 class Library(FixedSearch):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rubricem.agent.reports.cited import NO_SOURCE, Cited, Uncited, cited_answer
-from rubricem.agent.research.evidence import Reply, reply_of
+from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.transcript.events import (
     Event,
     InvestigationAsked,
@@ -39,7 +39,7 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.scaffold import parse, rubric_items
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.runs import CallKey, Journal
+from rubricem.memory.runs import CallKey, Journal, Reply
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
