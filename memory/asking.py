@@ -249,9 +249,9 @@ async def chat_once(
     return reply, before + reply.usage
 
 
-def usage_of_error(error: RubricemError) -> Usage:
-    """The cost of the calls before the error."""
-    return error.usage or NO_USAGE
+def usage_of_error(error: BaseException) -> Usage:
+    """The cost of the calls before the error, as far as it was noted on it."""
+    return getattr(error, "usage", None) or NO_USAGE
 
 
 @dataclass

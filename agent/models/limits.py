@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 import httpx2
 
 from rubricem.agent.models.replies import Reading
+from rubricem.memory.asking import usage_of_error
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Usage
 from rubricem.memory.text import one_line
@@ -116,12 +117,6 @@ class AttemptError(PolicyError):
 def note_spent(failed: BaseException, usage: Usage) -> None:
     """Record on an exception what the call had cost nevertheless."""
     failed.usage = usage  # type: ignore[attr-defined]
-
-
-def usage_of_failure(failed: BaseException) -> Usage:
-    """The cost of a call that this exception ended, as far as it was recorded."""
-    usage = getattr(failed, "usage", None)
-    return usage if isinstance(usage, Usage) else NO_USAGE
 
 
 def is_transient(status: int) -> bool:
@@ -333,12 +328,12 @@ class Tries:
                     async with paying(most), self._limiter.slot():
                         return await attempt(), spent
                 except AttemptError as failed:
-                    spent += usage_of_failure(failed)
+                    spent += usage_of_error(failed)
                     wait = self._wait(failed, tried, waited)
                 await asyncio.sleep(wait)
                 waited += wait
         except (PolicyError, asyncio.CancelledError) as end:
-            note_spent(end, spent + usage_of_failure(end))
+            note_spent(end, spent + usage_of_error(end))
             raise
 
     def _wait(self, failed: AttemptError, tried: int, waited: float) -> float:

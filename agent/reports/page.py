@@ -371,7 +371,7 @@ def check_report_path(path: Path) -> None:
             f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
         )
     if path.suffix.lower() == ".pdf":
-        check_pdf()
+        _weasyprint()
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory", "Name a file inside it.")
     folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
@@ -396,7 +396,10 @@ pre { white-space: pre-wrap }
 
 
 def pdf(trajectory: Trajectory) -> bytes:
-    """The document as bytes. Blocks for about a second; raises what `check_pdf` raises."""
+    """The document as bytes. Blocks for about a second.
+
+    Raises SettingsError if no PDF can be made on this machine.
+    """
     weasyprint = _weasyprint()
     fetcher = _refusing()
     with boundary(StoreError, "making the PDF"):
@@ -404,11 +407,6 @@ def pdf(trajectory: Trajectory) -> bytes:
         html = page(trajectory, maths=as_source).replace("</head>", _PAPER, 1)
         made: bytes = weasyprint.HTML(string=html, url_fetcher=fetcher).write_pdf()
     return made
-
-
-def check_pdf() -> None:
-    """Raise SettingsError if no PDF can be made on this machine."""
-    _weasyprint()
 
 
 def _weasyprint() -> Any:

@@ -369,8 +369,8 @@ class Researcher:
         with ExitStack() as failing:
             async with places:
                 await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-                journal = self.journal or await asyncio.to_thread(self.store.journal, thread)
-                if journal is not self.journal:
+                if (journal := self.journal) is None:
+                    journal = await asyncio.to_thread(self.store.journal, thread)
                     failing.callback(journal.close)
                 run = await self._open(thread, ask, listener, journal)
             run.spending.stop = stop

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rubricem.agent.models.limits import usage_of_failure
 from rubricem.agent.models.policy import (
     BesidePolicy,
     JournaledCalls,
@@ -25,6 +24,7 @@ from rubricem.agent.models.policy import (
     Policy,
     journal_calls,
 )
+from rubricem.memory.asking import usage_of_error
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.runs import CallKey, Journal
 from rubricem.memory.schema import (
@@ -278,7 +278,7 @@ class RunGate:
         try:
             made = await make()
         except (RubricemError, asyncio.CancelledError) as error:
-            if (spent := usage_of_failure(error)).calls:
+            if (spent := usage_of_error(error)).calls:
                 self.meter.count(spent)
                 # The journal keeps what a call had cost that failed in the end, or was cut off.
                 key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
