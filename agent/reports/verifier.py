@@ -206,17 +206,24 @@ class ChatChecker:
         return self._model.name
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
+        faults = [""] * len(pairs)
+        if self._ruled:
+            faults = await asyncio.to_thread(lambda: [p.must_occur(names=False) for p in pairs])
+        open_ = [pair for pair, wrong in zip(pairs, faults, strict=True) if not wrong]
+        asked = await self._ask(open_) if open_ else Findings(())
+        said = iter(asked.each)
+        each = (ClaimFinding("unsupported", wrong) if wrong else next(said) for wrong in faults)
+        return Findings(tuple(each), asked.usage)
+
+    async def _ask(self, pairs: Sequence[Pair]) -> Findings:
         system = template("verify") + self._today
         messages = [Message("system", system), Message("user", list_pairs(pairs))]
         claims = list(dict.fromkeys(map(_asked, pairs)))
         names = [str(number) for number in range(1, len(claims) + 1)]
         form = Verdicts[GivenClaimVerdict]
         read = await ask_entries(self._model, messages, form, names, failure=PolicyError)
-        faults = [""] * len(pairs)
-        if self._ruled:
-            faults = await asyncio.to_thread(lambda: [p.must_occur(names=False) for p in pairs])
         found, given = list[ClaimFinding](), dict(zip(claims, read.found, strict=True))
-        for pair, wrong in zip(pairs, faults, strict=True):
+        for pair in pairs:
             if (one := given[_asked(pair)]) is None:
                 found.append(ClaimFinding("unchecked", read.fault))
                 continue
@@ -227,7 +234,7 @@ class ChatChecker:
             if said.verdict == "supported" and pair.beside and not told and _idle(pair):
                 some = any(shares_of_clauses(pair))
                 said = ClaimFinding("partial", FEW) if some else ClaimFinding("unsupported", IDLE)
-            found.append(ClaimFinding("unsupported", wrong) if wrong else said)
+            found.append(said)
         return Findings(tuple(found), read.usage)
 
 
