@@ -274,6 +274,8 @@ class Source(Value):
     """other addresses with nearly the same text"""
     public: bool = False
     """whether a public service or an installed library told it; unknown of older runs: not"""
+    date: str = ""
+    """of its page, as a search told it; the place ends with it"""
 
 
 class ToolUse(Value):
@@ -843,7 +845,7 @@ class Passage:
     public: bool = False
     """whether a public service or an installed library told it: what it says may leave"""
     date: str = ""
-    """of its page, as a search told it: part of the place as soon as it is shown"""
+    """of its page, as a search told it: the end of the place as soon as it is shown"""
 
 
 ShownTexts = Mapping[str, Sequence[str]]

@@ -34,8 +34,8 @@ def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
 
 
 def _dated(passage: Passage) -> Passage:
-    place = ", ".join(filter(None, (passage.place, passage.date)))
-    return replace(passage, place=place, date="")
+    told = () if passage.place.endswith(passage.date) else (passage.date,)
+    return replace(passage, place=", ".join(filter(None, (passage.place, *told))))
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Evidence:
         elif identifier not in self.sources:
             self._highest += 1
             self._excerpts.add(identifier, passage)
-            told = {name: getattr(passage, name) for name in _FIELDS if name != "date"}
+            told = {name: getattr(passage, name) for name in _FIELDS}
             self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
         return self.sources[identifier]
 

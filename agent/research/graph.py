@@ -394,6 +394,8 @@ async def _open_page(run: Run, wanted: str) -> Found:
             said = f"{place} cannot be opened: what was found of it was shown."
             raise SourceError(refusal or said)
         place = opened
+        date = _date_of(run, web)
+        passages = [replace(p, date=p.date or date) for p in passages]
         # In a thread: ranking takes a moment if the page is a book.
         return await asyncio.to_thread(look_over, passages)
 
@@ -401,6 +403,12 @@ async def _open_page(run: Run, wanted: str) -> Found:
     asked = " ".join([place or name, *(sought.split() or behind)])
     failed = "The page was not opened."
     return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
+
+
+def _date_of(run: Run, web: str) -> str:
+    """What a search told of the date of a page of the web."""
+    known = (s for s in run.sources.values() if web in map(normal, (s.location, *s.copies)))
+    return next((s.date for s in known if web and s.date), "")
 
 
 def _behind(source: Source | None, passages: Sequence[Passage]) -> int:

@@ -521,7 +521,7 @@ class Outward:
             return
         # A title that stands in the address is only a file's name.
         named = found[0].title in unquote(hit.location)
-        found = [replace(p, date=hit.place, title=hit.title if named else p.title) for p in found]
+        found = [replace(p, date=hit.date, title=hit.title if named else p.title) for p in found]
         read = SegmentInMemory(found)
         self._read |= {hit.location: read, found[0].location: read}
         while len(self._read) > MOST_REMEMBERED:

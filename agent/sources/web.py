@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal
 
@@ -388,7 +388,7 @@ def _results(reply: Any, text: str, date: str) -> list[Passage]:
     for each in _objects_in(reply, "results"):
         told = each.get(date)
         note = f"published {told[:10]}" if isinstance(told, str) and told else ""
-        found.append(row(each.get("title"), each.get("url"), each.get(text), note))
+        found.append(replace(row(each.get("title"), each.get("url"), each.get(text)), date=note))
     return found
 
 

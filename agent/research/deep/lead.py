@@ -161,7 +161,7 @@ class LeadDecoder(FreeDecoder):
             else:
                 raise text
         report = "\n\n".join(texts)
-        if cut is None and len(sections) > 1:
+        if cut is None:
             report = await self._edited(run, report)
         await run.keep_edited(Stage.ANSWER, f"\n<answer>\n{report}\n</answer>\n")
         if cut is not None:
@@ -243,7 +243,8 @@ def _output(found: Found) -> str:
     note = f"{one_line(found.asked)}:\n{found.note}".strip() + "\n"
     places: dict[str, list[str]] = {}
     for source in found.sources:
-        places.setdefault(f"{source.title} ({source.location})", []).append(source.id)
+        where = ", ".join(filter(None, (source.location, source.date)))
+        places.setdefault(f"{source.title} ({where})", []).append(source.id)
     listed = "\n".join(f"- {where}: {', '.join(ids)}" for where, ids in places.items())
     said = f"{note}{_report(found.claims)}\n\nIts sources:\n{listed or '- none'}"
     return f"<tool_output>\n{neutralise(said)}\n</tool_output>\n"

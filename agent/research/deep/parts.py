@@ -345,7 +345,7 @@ def reply_of_part(part: Inquiry) -> Reply:
             pieces.append((piece.text + lacking, ids))
     cited = answer.sources
     passages = [
-        Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on, s.public)
+        Passage(s.title, s.location, s.place, s.text, s.begun_before, s.goes_on, s.public, s.date)
         for s in cited
     ]
     ended = "" if trajectory.status is Status.FINISHED else trajectory.reason

@@ -49,7 +49,10 @@ class Facts:
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         found = [name for name in FACTS if all(word in query.lower() for word in name.split())]
-        return [Passage(name, f"{name}.md", "", FACTS[name]) for name in found][:limit]
+        told = {"ada age": "published 2024-05-01"}
+        return [
+            Passage(name, f"{name}.md", "", FACTS[name], date=told.get(name, "")) for name in found
+        ][:limit]
 
 
 def investigate(*asked: str) -> str:
@@ -169,6 +172,7 @@ async def test_the_parts_of_a_question_are_investigated_and_written_by_section(t
     assert store.load("t.1").tool_calls == 2 and store.threads() == ["t"]
     lead = [r for r in server.requests if kind_of(r.body["messages"]) == "lead"]
     assert len(lead) == 2 and "<snippet" not in str(lead[-1].body["messages"])
+    assert "- ada age (ada age.md, published 2024-05-01): S2\\n" in str(lead[-1].body["messages"])
     parts = [str(r.body["messages"][1]) for r in server.requests]
     assert any("old is Ada?" in asked and "- both figures of Ada" in asked for asked in parts)
     assert run.usage.calls == len(server.requests), "what the parts spent is the lead's"
@@ -322,6 +326,14 @@ async def test_a_section_that_is_empty_or_cut_is_told(
     run, _ = await ask_deeply(script, tmp_path)
     assert (run.status, run.ended_by) == (Status.PARTIAL, by) and "'Bela'" in run.reason
     assert told in cited_answer(run).text()
+
+
+async def test_a_report_of_one_section_is_edited_and_begins_with_its_summary_too(tmp_path: Path):
+    def script(who: str, said: str, turns: int) -> Reply | None:
+        return REVIEW.replace("## Bela\n", "") if who == "lead" and turns else None
+
+    run, _ = await ask_deeply(script, tmp_path)
+    assert cited_answer(run).text().startswith("Ada weighs 41 kilograms in winter [1].\n\n## Ada")
 
 
 async def test_an_edit_that_fails_leaves_the_report_as_it_was_written(tmp_path: Path):

@@ -3,6 +3,7 @@
 `open_page` in a run: what may be opened, what is shown, counted, repeated and resumed.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,7 @@ async def test_a_source_s_page_is_opened_read_and_cited(tmp_path: Path):
         run = await browsed(
             tmp_path,
             turns(opening("S1"), last='It was <cite id="S2">12.5 million dollars</cite>.'),
-            [result(address)],
+            [replace(result(address), date="published 2024-05-01")],
             reader,
         )
         assert [path for _, path in site.asked] == ["/results"]
@@ -171,6 +172,8 @@ async def test_a_source_s_page_is_opened_read_and_cited(tmp_path: Path):
     page = run.sources[1]
     assert (page.id, page.tool, page.location) == ("S2", "open_page", address)
     assert "12.5 million" in page.text and "12.5 million" in tool_texts(run)[1]
+    assert f"{address}, published 2024-05-01" in tool_texts(run)[1]
+    assert run.sources[0].place == "published 2024-05-01", "told once"
     assert run.tool_calls == 2
 
 

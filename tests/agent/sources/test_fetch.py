@@ -270,8 +270,8 @@ class Pages:
         return [Passage(title, address, *piece) for piece in self.texts[address]]
 
 
-def hit(address: str, text: str, place: str = "") -> Passage:
-    return Passage("Hit", address, place, text)
+def hit(address: str, text: str, date: str = "") -> Passage:
+    return Passage("Hit", address, "", text, date=date)
 
 
 async def test_a_search_reads_its_hits_and_ranks_what_their_pages_say():

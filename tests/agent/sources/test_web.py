@@ -137,7 +137,7 @@ async def test_rows_become_passages_with_address_and_date() -> None:
         (asked,) = site.asked
     assert (asked.path, asked.params) == ("/search", {"q": "bee dance", "format": "json"})
     assert [p.location for p in found] == [ROW["url"], "https://bees.example/"]
-    assert [p.place for p in found] == ["published 2019-05-01", ""]
+    assert [p.date for p in found] == ["published 2019-05-01", ""]
     assert found[0].text == "A term used in beekeeping for a figure-eight dance."
 
 
@@ -255,7 +255,7 @@ async def test_what_tavily_finds_and_what_it_is_sent() -> None:
         found = await Tavily("sk-secret", site.url).search("bee dance year:2019", 5)
         (asked,) = site.asked
     assert found == [
-        Passage("Waggle dance", DANCE, "published 2019-05-01", "A figure-eight dance.")
+        Passage("Waggle dance", DANCE, "", "A figure-eight dance.", date="published 2019-05-01")
     ]
     assert (asked.path, asked.body) == ("/search", {"query": "bee dance", "max_results": 5})
     assert asked.headers["authorization"] == "Bearer sk-secret"
