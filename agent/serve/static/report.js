@@ -46,6 +46,7 @@ export function drawReport(run, report) {
     verdicts(report, sheet),
     article,
     sources(report),
+    report.end_notes.length > 0 && section(t("Notes"), listed(report.end_notes)),
     repaired(report),
     recalled(report),
     report.answered && foot(run, report),
@@ -70,10 +71,8 @@ const COUNTED = {
 
 /** How many citations hold, and what else a reader should know first; doubts are a press away. */
 function verdicts({ citations, html, notes, reason }, sheet) {
-  const said = notes.filter(
-    (note) => !reason || !note.includes(reason)
-  ).map((note) => el("li", { dir: "auto" }, note));
-  const below = said.length > 0 && el("ul", { class: "small soft" }, said);
+  const said = notes.filter((note) => !reason || !note.includes(reason));
+  const below = said.length > 0 && listed(said);
   if (!citations.length) return below;
   const counts = Object.keys(VERDICTS).map(
     (name) => [name, citations.filter((one) => one.verdict === name).length]
@@ -102,6 +101,10 @@ function verdicts({ citations, html, notes, reason }, sheet) {
     row,
     below,
   );
+}
+
+function listed(notes) {
+  return el("ul", { class: "small soft" }, notes.map((note) => el("li", { dir: "auto" }, note)));
 }
 
 function sources({ sources: found, citations }) {

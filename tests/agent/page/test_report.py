@@ -65,6 +65,11 @@ def test_citations_open_doubts_are_counted_and_found_sources_are_listed_and_it_i
     expect(sources.first).to_contain_text("functools.lru_cache")
     sources.nth(1).get_by_text("Passage").click()
     expect(sources.nth(1)).to_contain_text("82 percent of the hits")
+    # What is uncited, and what was read, stands behind the sources: the answer is seen first.
+    headings = report.get_by_role("heading", level=2).all_inner_texts()
+    assert headings.index("Sources") < headings.index("Notes")
+    expect(report.locator(".part", has_text="Notes").first).to_contain_text("2 sentences state")
+    expect(checked).not_to_contain_text("2 sentences state")
     report.get_by_role("button", name="Rate").click()
     expect(report.get_by_text("Choose a number")).to_be_visible()
     report.get_by_role("radio", name="4").check(force=True)
