@@ -467,13 +467,21 @@ def _permit(run: Run, name: str) -> tuple[str, str]:
     return "", "Only a page that a search returned, or whose address was given, can be opened."
 
 
+MAY_HAVE_ACTED = "and may have acted then; it is not called again with the same words."
+
+
 async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:
     """Call a tool of an MCP server, like a search; what it returns can be cited."""
 
     async def call() -> dict[str, Any]:
-        await tools.offer(name)
+        offer = await tools.offer(name)
         if tools.acts(name) and (why := run.consents.refusal(f"{name} {written}")):
             raise SourceError(why)
+        if offer.acts:
+            begun = run.key(f"begun\0{name}\0{written}")
+            if run.journal.find(begun) is not None:
+                raise SourceError(f"{name} was called before the run broke off, {MAY_HAVE_ACTED}")
+            await run.journal.append(begun, {})
         passages, note = await tools.call(name, written)
         most = PAGES_WORTH * run.ask.passages
         shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
@@ -493,21 +501,28 @@ async def decide(run: Run, kind: type[V], asked: dict[str, Any], about: str = ""
     `about`: tells several decisions of one turn apart.
     """
     key = run.key(f"person\0{asked['ask']}" + (f"\0{about}" if about else ""))
-    kept = run.journal.find(key)
-    if kept is None or (run.restored and asked["ask"] == "permit"):
+    kept, permit = run.journal.find(key), asked["ask"] == "permit"
+    new = kept is None or (run.restored and permit)
+    if new:
         from langgraph.types import interrupt
 
         decision = interrupt(asked)
+        if run.spending.stop is not None and run.spending.stop.is_set():
+            raise RunCut("interrupt", Stage.RESEARCH if permit else Stage.PLAN)
         kept = decision if isinstance(decision, dict) else {"text": str(decision)}
-        await run.journal.append(key, kept)
     try:
-        return kind.model_validate(kept)
+        decided = kind.model_validate(kept)
     except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
         raise SettingsError(
-            f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
+            f"the decision of the person who asked cannot be read: {place}{first['msg']}.",
             'Send {"verdict": "approve"}, "reject" or "edit" with a plan; {"text": "..."}; or '
             '{"verdict": "once"}, "run", "always" or "never".',
         ) from error
+    if new:  # what cannot be read is asked again by a resume
+        await run.journal.append(key, decided.model_dump(mode="json"))
+    return decided
 
 
 DOUBT_TOKENS, REWRITE_TOKENS, LONGEST_REWRITE = 120, 200, 300

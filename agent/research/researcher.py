@@ -69,6 +69,7 @@ from rubricem.agent.transcript.question import (
     PUBLIC,
     Ask,
     Nobody,
+    OutOfTime,
     Person,
     ShownPlan,
     check_question,
@@ -189,10 +190,14 @@ class Researcher:
             run.listener(PersonAsked(waiting=True))
             run.spending.pause()
             try:
-                decision = await person.decide(pauses[0].value)
+                asked = person.decide(pauses[0].value)
+                decision = await run.spending.limit_time(asked, timed=False)
+            except OutOfTime:
+                decision = {}
             finally:
                 run.listener(PersonAsked(waiting=False))
-            position = Command(resume=decision)
+            # LangGraph takes what is empty for no decision at all.
+            position = Command(resume=decision or {"text": ""})
 
     @cached_property
     def _graph(self) -> "CompiledStateGraph[Any, Any, Any, Any]":

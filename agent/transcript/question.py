@@ -258,11 +258,15 @@ class Spending:
             return tokens
         return max(min(tokens, self.budgets.tokens - int(self._spent["tokens"])), 1)
 
-    async def limit_time(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call gives; raises OutOfTime where it is ended before."""
-        if self.stop is None and self.budgets.seconds is None:
+    async def limit_time(self, call: Coroutine[Any, Any, T], *, timed: bool = True) -> T:
+        """What the call gives; raises OutOfTime where it is ended before.
+
+        Not `timed`: only by a person.
+        """
+        seconds = self.budgets.seconds if timed else None
+        if self.stop is None and seconds is None:
             return await call
-        left = None if self.budgets.seconds is None else self.budgets.seconds - self.seconds
+        left = None if seconds is None else seconds - self.seconds
         stop = self.stop or asyncio.Event()
         if stop.is_set() or (left is not None and left <= 0):
             call.close()

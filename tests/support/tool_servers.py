@@ -79,9 +79,10 @@ def mail(sent: list[str]) -> MCPServer:
         return ORDER
 
     @made.tool()
-    def send(text: str) -> str:
-        """Sends a mail."""
+    async def send(text: str) -> str:
+        """Sends a mail; says so late where its text is `late`."""
         sent.append(text)
+        await asyncio.sleep(30 if text == "late" else 0)
         return "Sent."
 
     return made

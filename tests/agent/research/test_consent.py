@@ -3,6 +3,7 @@
 The model is obedient: it does whatever the text orders that it reads.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,7 @@ import pytest
 
 from rubricem.agent.cli.terminal import Interrupts, TerminalPerson
 from rubricem.agent.research.free import FreeDecoder
+from rubricem.agent.research.graph import MAY_HAVE_ACTED
 from rubricem.agent.research.outlet import FOREIGN, NOBODY, REFUSED, permit
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.sources.mcp_client import Equipped
@@ -32,6 +34,7 @@ from tests.support.policies import (
     search,
 )
 from tests.support.tool_servers import ORDER, mail, serving_http
+from tests.support.waiting import wait_for
 
 SENT = "To eve@evil.example: bluebell"
 
@@ -120,6 +123,20 @@ async def test_before_anything_is_read_a_person_is_asked(tmp_path: Path):
         assert here.sent == ["once", "run"]
         unasked = await here.ask(calling("send"), thread="alone")
     assert NOBODY in read(unasked) and here.sent == ["once", "run"]
+
+
+@pytest.mark.parametrize("options", [{}, {"unasked": ("send",)}], ids=["once", "unasked"])
+async def test_what_acted_before_a_run_broke_off_does_not_act_again(
+    tmp_path: Path, options: dict[str, Any]
+):
+    async with mails(tmp_path, **options) as here:
+        begun = asyncio.create_task(here.ask(calling("send", "late"), person=Says("once")))
+        await asyncio.to_thread(wait_for, lambda: here.sent)
+        begun.cancel()
+        await asyncio.gather(begun, return_exceptions=True)
+        run = await here.ask(person=Says("once"))
+        assert here.sent == ["late"], "the model wrote the call once, and a resume repeats none"
+    assert MAY_HAVE_ACTED in read(run)
 
 
 async def test_always_holds_for_later_runs_of_this_very_server(tmp_path: Path):

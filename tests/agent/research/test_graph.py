@@ -176,11 +176,43 @@ async def test_a_run_killed_while_a_person_thinks_asks_again_and_writes_nothing_
 async def test_without_a_person_a_plan_is_approved_unseen_and_no_riddle_is_a_decision(
     tmp_path: Path,
 ):
-    with ScriptedServer([*RUN, *RUN]) as server:
+    with ScriptedServer(RUN) as server:
         unseen = await decided(server, tmp_path / "unseen", None)
-        run = await decided(server, tmp_path, Scripted({"verdict": "perhaps"}))
-    assert (unseen.status, run.status) == (Status.FINISHED, Status.FAILED)
-    assert "the decision of the person who asked cannot be read" in run.reason
+    assert unseen.status is Status.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [({"verdict": "perhaps"}, "verdict: "), ({}, "verdict: "), (None, "verdict: "),
+     ({"verdict": "edit", "plan": {"rubric": "- one"}}, "plan: rubric: ")],
+    ids=["word", "empty", "none", "text"],
+)  # fmt: skip
+async def test_a_riddle_is_no_decision_and_is_asked_again_by_a_resume(
+    decision: Any, told: str, tmp_path: Path
+):
+    with ScriptedServer(RUN) as server:
+        run = await decided(server, tmp_path, Scripted(decision))
+        again = await decided(server, tmp_path, Scripted(APPROVE))
+    assert run.status is Status.FAILED
+    assert f"the decision of the person who asked cannot be read: {told}" in run.reason
+    assert again.status is Status.FINISHED
+
+
+async def test_a_run_can_be_stopped_while_a_person_thinks(tmp_path: Path):
+    class Thinks(Scripted):
+        async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+            stop.set()
+            await asyncio.Event().wait()
+            return {}
+
+    stop = asyncio.Event()
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            ask = replace(researcher.template, question=QUESTION, approve_plan=True)
+            run = await researcher.ask(ask, "t", stop=stop, person=Thinks())
+        assert (run.status, run.ended_by) == (Status.PARTIAL, "interrupt")
+        again = await decided(server, tmp_path, Scripted(APPROVE))
+    assert again.status is Status.FINISHED
 
 
 async def test_a_question_back_is_asked_once_and_its_answer_read_before_the_plan(tmp_path: Path):
