@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,16 @@ MOST_BYTES = 4_000_000
 """of a reply over HTTP, which the SDK parses in this process"""
 
 
+class _Link:
+    """A connection that is open, or opens."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.closing = asyncio.Event()
+        self.uses = 0
+        self.task: asyncio.Task[None]
+
+
 class Connection:
     """One server, by its name in the settings."""
 
@@ -110,15 +120,14 @@ class Connection:
         self._name = name
         self._server = server
         self._lock = asyncio.Lock()
-        self._client: Client | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
+        self._held: _Link | None = None
+        self._kept = list[_Link]()
+        """it, and those before it on which calls are under way"""
 
     async def offers(self) -> list[Offer]:
         """The allowed tools of the server. Raises SourceError."""
-        client = await self._connect()
         found: list[Offer] = []
-        async with self._limit_time("list its tools"):
+        async with self._client("list its tools") as client:
             cursor = None
             for _ in range(MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
@@ -133,8 +142,7 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         """The `CallToolResult` of one call. Raises SourceError, also for an error of the tool."""
-        client = await self._connect()
-        async with self._limit_time(f"answer the call of {tool}"):
+        async with self._client(f"answer the call of {tool}") as client:
             result = await client.call_tool(tool, arguments)
         if result.is_error:
             said = " ".join(b.text for b in result.content if b.type == "text")
@@ -144,40 +152,64 @@ class Connection:
         return result
 
     async def aclose(self) -> None:
-        """End the connection, and the program if it is one."""
-        task, self._task, self._client = self._task, None, None
-        if task is not None:
-            self._closing.set()
+        """End the connection, and the program if it is one; also those that a call still uses."""
+        self._held = None
+        ending, self._kept = self._kept, []
+        for held in ending:
+            held.closing.set()
+        if tasks := [held.task for held in ending]:
             # What goes wrong while a server is left is of no use to anybody.
-            await asyncio.wait([task], timeout=LEAVING)
+            await asyncio.wait(tasks, timeout=LEAVING)
+        for task in tasks:
             task.cancel()
 
-    async def _connect(self) -> "Client":
-        async with self._lock:
-            if self._client is None or self._task is None or self._task.done():
-                await self.aclose()
-                opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-                self._closing = asyncio.Event()
-                # The one task that may close the client keeps it open.
-                self._task = asyncio.create_task(self._hold(opened, self._closing))
-                async with self._limit_time("answer when it was connected to"):
-                    try:
-                        self._client = await opened
-                    except BaseException:
-                        self._task.cancel()
-                        raise
-            return self._client
+    @asynccontextmanager
+    async def _client(self, doing: str) -> "AsyncIterator[Client]":
+        """The client for one use within the server's time limit. Raises SourceError.
 
-    async def _hold(self, opened: "asyncio.Future[Client]", closing: asyncio.Event) -> None:
+        After a failure the next use connects anew, as this connection may be dead, or blocked; it
+        is left once nothing else is under way on it.
+        """
+        async with self._lock:
+            if self._held is None or self._held.task.done():
+                self._kept = [each for each in self._kept if not each.task.done()]
+                self._held = _Link()
+                self._held.task = asyncio.create_task(self._hold(self._held))
+                self._kept.append(self._held)
+            held = self._held
+            with self._retiring(held):
+                async with self._limit_time("answer when it was connected to"):
+                    client = await asyncio.shield(held.opened)
+        with self._retiring(held):
+            async with self._limit_time(doing):
+                yield client
+
+    @contextmanager
+    def _retiring(self, held: "_Link") -> Iterator[None]:
+        """A use of a connection, which is used no more after one that failed."""
+        held.uses += 1
+        try:
+            yield
+        except SourceError:
+            self._held = None if self._held is held else self._held
+            raise
+        finally:
+            held.uses -= 1
+            if self._held is not held and not held.uses:
+                held.closing.set()
+                if not held.opened.done():
+                    held.task.cancel()
+
+    async def _hold(self, held: "_Link") -> None:
+        """The one task that may close the client keeps it open."""
         try:
             async with open_client(self._name, self._server) as client:
-                if not opened.done():
-                    opened.set_result(client)
-                await closing.wait()
+                held.opened.set_result(client)
+                await held.closing.wait()
         except Exception as error:
             # A broken connection shows in the call that needs it.
-            if not opened.done():
-                opened.set_exception(error)
+            if not held.opened.done():
+                held.opened.set_exception(error)
 
     @asynccontextmanager
     async def _limit_time(self, doing: str) -> AsyncIterator[None]:
@@ -189,11 +221,9 @@ class Connection:
         except RubricemError:
             raise
         except TimeoutError as cause:
-            self._break()
             late = f"{place} did not {doing} within {self._server.seconds:g} s."
             raise SourceError(late) from cause
         except Exception as cause:
-            self._break()
             first: BaseException = cause
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
@@ -201,11 +231,6 @@ class Connection:
             if not words or words.startswith("<"):  # nothing but a value of the library's
                 words = type(first).__name__
             raise SourceError(f"{place} could not {doing}: {words}.") from cause
-
-    def _break(self) -> None:
-        """Connect anew before the next call: this connection may be dead, or blocked."""
-        self._closing.set()
-        self._client = None
 
 
 PASSAGE_WORDS = 160

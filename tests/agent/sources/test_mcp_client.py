@@ -167,6 +167,24 @@ async def test_a_server_that_dies_is_started_again_and_a_cancelled_call_leaves_n
     assert not programs()
 
 
+@pytest.mark.parametrize("over", ["pipes", "http"])
+async def test_a_call_that_takes_too_long_ends_no_other_on_its_server(over: str) -> None:
+    with serving_http(server().streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=TOOLS, seconds=60)
+        wiki = (program() if over == "pipes" else wiki).model_copy(update={"seconds": 8.0})
+        async with equipped(wiki=wiki) as (tools, _):
+            await tools.call("wiki.page", "lru_cache")
+            hanging = asyncio.create_task(tools.call("wiki.hang", "x"))
+            await asyncio.sleep(4)
+            slow = asyncio.create_task(tools.call("wiki.slow", '{"seconds": 6}'))
+            with pytest.raises(SourceError, match="did not answer the call of hang within 8 s"):
+                await hanging
+            found, _ = await tools.call("wiki.page", "lru_cache")
+            assert found[0].text == PAGES["lru_cache"], "over a connection of its own"
+            assert (await slow)[0][0].text == "after 6 s"
+    assert not programs()
+
+
 async def test_a_server_that_cannot_be_had_is_a_sentence_and_searches_go_on() -> None:
     asleep = ("-c", "import time; time.sleep(3600)")
     bad = {
