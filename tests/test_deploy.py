@@ -182,6 +182,9 @@ def answers(address: str) -> bool:
     return False
 
 
+WAITS = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
+
 @pytest.mark.parametrize("file", ["rounds.sbatch", "rounds.yaml"])
 def test_rounds_on_several_machines_are_started_as_torchrun_and_the_command_read_it(file: str):
     """Their own parsers take every argument; nothing is started."""
@@ -192,12 +195,17 @@ def test_rounds_on_several_machines_are_started_as_torchrun_and_the_command_read
         assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
         container = job["spec"]["template"]["spec"]["containers"][0]
         arguments = [*container["command"], *container["args"]]
+        waits = next(e["value"] for e in container["env"] if e["name"] == WAITS)
+        granted = job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     else:
         assert subprocess.run(["bash", "-n", str(path)]).returncode == 0
         text = path.read_text().replace("\\\n", " ").partition("exec srun ")[2]
         values = {"SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_ID": "7",
                   "HEAD": "node1", "CONFIG": "rounds.toml"}  # fmt: skip
         arguments = shlex.split(re.sub(r"\$(\w+)", lambda name: values[name[1]], text))
+        (waits,) = re.findall(rf"^export {WAITS}=(\d+)$", path.read_text(), re.M)
+        (granted,) = re.findall(r"--signal=TERM@(\d+)", path.read_text())
+    assert 240 < int(waits) < int(granted), "an update that is under way is saved before the end"
     assert arguments.pop(0) == "torchrun"
     told = run.get_args_parser().parse_args(arguments)
     assert (told.nnodes, told.nproc_per_node, told.no_python) == ("2", "8", True)

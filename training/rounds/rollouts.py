@@ -24,6 +24,7 @@ from typing import Any
 import httpx2
 
 from rubricem.agent.learning.scoring import resolve_judge
+from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import OpenPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings
@@ -114,9 +115,11 @@ class VllmServer:
     """
 
     def __init__(self, address: str, out: Path, key: str | None, tell: Tell) -> None:
-        """`address` ends in /v1."""
-        self._root, self._out, self._tell = address.removesuffix("/v1"), out, tell
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        """`address`: of the interface, as a rule ending in /v1."""
+        place = Endpoint.parse(address)
+        self._root, self._out, self._tell = place.url.removesuffix("/v1"), out, tell
+        told = f"Bearer {key}" if key else place.basic
+        self._headers = {"Authorization": told} if told else {}
         self._users: dict[str, int] = {}
         """who samples from each version"""
         # A round and held-out questions begin with one checkpoint at once, and end with it.
