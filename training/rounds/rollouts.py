@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from rubricem.agent.learning.scoring import resolve_judge
-from rubricem.agent.models.limits import Endpoint
+from rubricem.agent.models.limits import AttemptError, Endpoint, Server
+from rubricem.agent.models.model_server import ModelServer
 from rubricem.agent.models.opening import OpenPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings
@@ -34,7 +33,6 @@ from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
-from rubricem.memory.text import one_line
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
@@ -115,11 +113,8 @@ class VllmServer:
     """
 
     def __init__(self, address: str, out: Path, key: str | None, tell: Tell) -> None:
-        """`address`: of the interface, as a rule ending in /v1."""
-        place = Endpoint.parse(address)
-        self._root, self._out, self._tell = place.url.removesuffix("/v1"), out, tell
-        told = f"Bearer {key}" if key else place.basic
-        self._headers = {"Authorization": told} if told else {}
+        self._server = ModelServer(Server(Endpoint.parse(address), "", key or ""))
+        self._out, self._tell = out, tell
         self._users: dict[str, int] = {}
         """who samples from each version"""
         # A round and held-out questions begin with one checkpoint at once, and end with it.
@@ -138,39 +133,25 @@ class VllmServer:
             async with self._changing:
                 if not place.exists():  # it outlives its round's
                     await asyncio.to_thread(copy_files, checkpoint, place)
-                if not await self._has(version):
-                    told = {"lora_name": version, "lora_path": str(place)}
-                    await self._call("POST", "/v1/load_lora_adapter", json=told)
-                    self._tell(f"the server has {version} after {time.monotonic() - began:.1f} s")
+                try:
+                    if version not in await self._server.model_names():
+                        await self._change("load", lora_name=version, lora_path=str(place))
+                        took = time.monotonic() - began
+                        self._tell(f"the server has {version} after {took:.1f} s")
+                except AttemptError as error:
+                    raise _not_refreshed(str(error)) from error
             yield version
         finally:
             self._users[version] -= 1
             async with self._changing:
                 if not self._users[version]:
-                    with suppress(PolicyError):  # it is away, or has forgotten it
-                        told = {"lora_name": version}
-                        await self._call("POST", "/v1/unload_lora_adapter", json=told)
+                    with suppress(AttemptError):  # it is away, or has forgotten it
+                        await self._change("unload", lora_name=version)
                     await asyncio.to_thread(shutil.rmtree, place, True)
 
-    async def _has(self, version: str) -> bool:
-        reply = await self._call("GET", "/v1/models")
-        try:
-            return any(model["id"] == version for model in reply.json()["data"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise _not_refreshed(f"{self._root} is no server of vLLM") from error
-
-    async def _call(self, method: str, path: str, **body: Any) -> httpx2.Response:
-        try:
-            async with httpx2.AsyncClient(
-                base_url=self._root, headers=self._headers, timeout=LOADED_IN, trust_env=False
-            ) as client:
-                reply = await client.request(method, path, **body)
-        except httpx2.HTTPError as error:
-            raise _not_refreshed(f"{self._root} did not answer ({type(error).__name__})") from error
-        if reply.is_error:
-            said = one_line(reply.text, 200)
-            raise _not_refreshed(f"{self._root}{path} said {reply.status_code}: {said}")
-        return reply
+    async def _change(self, what: str, **told: str) -> None:
+        path = f"{self._server.root}/v1/{what}_lora_adapter"
+        await (await self._server.send(path, told, LOADED_IN)).aclose()
 
 
 @dataclass(slots=True)
