@@ -59,9 +59,8 @@ def read_config(
     config = check_table(values, CollectConfig, "the collecting run")
     if not is_file:
         return config
-    beside: dict[str, Any] = {"questions": str(questions.parent / config.questions)}
-    beside["out"] = given.get("out") or questions.parent / config.out
-    return config.model_copy(update=beside)
+    out = given.get("out") or questions.parent / config.out.expanduser()
+    return config.beside(questions.parent).model_copy(update={"out": out})
 
 
 @click.command()

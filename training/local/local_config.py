@@ -89,6 +89,22 @@ class GroupsConfig(JudgedConfig, SpendingConfig):
     """Ray's workers, which write rollouts, each with a core and a model of its own, on this machine
     or at RAY_ADDRESS; 0: this process does"""
 
+    def beside(self, folder: Path) -> Self:
+        """The same with its paths relative to the folder of the file that names them."""
+        return self.model_copy(
+            update={
+                "questions": str(folder / Path(self.questions).expanduser()),
+                "rubric": self.rubric and folder / self.rubric.expanduser(),
+                "judge_model": self.judge_model and folder_or_name(self.judge_model, folder),
+            }
+        )
+
+
+def folder_or_name(name: str, beside: Path) -> str:
+    """The path of a folder, of documents or of a checkpoint; another name stays as it is."""
+    path = beside / Path(name).expanduser()
+    return str(path) if path.is_dir() else name
+
 
 class SampledConfig(TableConfig):
     """Rounds of samples and updates, and what samples them."""

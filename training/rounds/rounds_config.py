@@ -29,6 +29,7 @@ from rubricem.training.local.local_config import (
     check_config,
     check_sampled,
     check_table,
+    folder_or_name,
     read_toml,
 )
 from rubricem.training.rows.compile import SWITCHED, compile_rows, write_rows
@@ -89,28 +90,12 @@ class RoundsConfig(GroupsConfig, SampledConfig):
         progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
         return ScaffoldRule(progress=min(progress, 1.0)) if self.scaffold else None
 
-
-def build_rounds(values: Any, folder: Path) -> RoundsConfig:
-    """The table's configuration. Raises SettingsError with every fault in a sentence."""
-    config = check_table(values, RoundsConfig, f"[{TABLE}]")
-
-    def beside(name: str) -> str:
-        return str(folder / Path(name).expanduser())
-
-    def source(name: str) -> str:
-        """A folder, of documents or of a checkpoint, is beside the file; other names stay."""
-        path = folder / Path(name).expanduser()
-        return str(path) if path.is_dir() else name
-
-    return config.model_copy(
-        update={
-            "questions": beside(config.questions),
-            "held_out": config.held_out and beside(config.held_out),
-            "rubric": config.rubric and folder / config.rubric.expanduser(),
-            "judge_model": config.judge_model and source(config.judge_model),
-            "source": tuple(source(name) for name in config.source),
+    def beside(self, folder: Path) -> Self:
+        own = {
+            "held_out": self.held_out and str(folder / Path(self.held_out).expanduser()),
+            "source": tuple(folder_or_name(name, folder) for name in self.source),
         }
-    )
+        return super().beside(folder).model_copy(update=own)
 
 
 CREDIT, RULES = "credit", "rules"
@@ -188,7 +173,8 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
         raise SettingsError(
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
-    engine, rounds = check_config(values, folder, EngineConfig), build_rounds(table, folder)
+    engine = check_config(values, folder, EngineConfig)
+    rounds = check_table(table, RoundsConfig, f"[{TABLE}]").beside(folder)
     check_sampled(engine, rounds, TABLE)
     if rounds.scaffold is not None and engine.objective.importance == "bypass":
         raise SettingsError(

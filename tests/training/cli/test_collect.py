@@ -25,6 +25,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
+from rubricem.training.cli.collect import read_config
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
@@ -131,6 +132,17 @@ def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: 
     manifest = RunDirectory(folder / "plan" / "run").manifest()
     assert (manifest.group_size, manifest.seed, manifest.tool_calls) == (1, 3, 2)
     assert rubricem("collect", "questions.txt", code=2).stderr.startswith("error: A collecting run")
+
+
+def test_what_a_file_names_lies_beside_it(tmp_path: Path):
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "run.toml").write_text(
+        'questions = "q.txt"\nout = "run"\nrubric = "standards.md"\njudge_model = "trained"\n'
+    )
+    config = read_config(tmp_path / "run.toml", (), {}, {})
+    assert config.rubric == tmp_path / "standards.md"
+    assert config.judge_model == str(tmp_path / "trained")
+    assert (config.questions, config.out) == (str(tmp_path / "q.txt"), tmp_path / "run")
 
 
 def test_a_collection_of_ec15fe0e_is_shown_exported_and_goes_on(folder: Path):

@@ -18,7 +18,7 @@ from rubricem.memory.schema import (
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import criteria_shown
-from rubricem.training.local.local_config import TrainConfig
+from rubricem.training.local.local_config import TrainConfig, check_table
 from rubricem.training.local.session import vocabulary_of
 from rubricem.training.rounds import rollouts
 from rubricem.training.rounds.fit import read_rows, train
@@ -26,7 +26,6 @@ from rubricem.training.rounds.rounds_config import (
     RoundsConfig,
     TrainingJob,
     build_job,
-    build_rounds,
 )
 from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.credit import RowRule
@@ -44,7 +43,7 @@ ROUNDS = {"questions": "q.jsonl", "rounds": 2}
 
 
 def rounds_of(folder: Path, **changed: Any) -> RoundsConfig:
-    return build_rounds({**ROUNDS, **changed}, folder)
+    return check_table({**ROUNDS, **changed}, RoundsConfig, "[rounds]").beside(folder)
 
 
 @pytest.mark.parametrize(
