@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from rubricem.agent.cli.ask import ask
 from rubricem.agent.settings import PREFIX, Settings
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.training.cli.collect import CollectConfig
+from rubricem.training.collect.collect_config import CollectConfig
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig

@@ -37,10 +37,11 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import AnswerFormat
+from rubricem.training.collect.collect_config import CollectConfig
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.collect.setup import open_collector
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import train
@@ -256,8 +257,15 @@ class Phases:
     async def _collect(self, run: RunDirectory, teacher: str) -> None:
         plan, end = self.plan, asyncio.Event()
         settings = load_settings({**plan.tracing(), "base_url": teacher})
-        options = CollectOptions(
-            group_size=1, step_size=1, judge="none", reflections=0, teacher=True, **plan.shape()
+        options = CollectConfig(
+            questions="",
+            out=run.folder,
+            group_size=1,
+            step_size=1,
+            judge="none",
+            reflections=0,
+            teacher=True,
+            **plan.shape(),
         )
 
         def tell(line: str) -> None:

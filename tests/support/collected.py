@@ -52,6 +52,7 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
+from rubricem.training.collect.collect_config import CollectConfig
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
@@ -222,6 +223,11 @@ class ManyReflections(FixedReflections):
         found = await super().__call__(trajectory, judgement, seed, beside)
         worse = candidate(trajectory, 0.2).model_copy(update={"accepted": False})
         return found.model_copy(update={"candidates": (*found.candidates, worse)})
+
+
+def collecting(**told: Any) -> CollectConfig:
+    """A configuration whose questions and folder a test gives apart."""
+    return CollectConfig(questions="", out=Path("run"), **told)
 
 
 class ListMemory:

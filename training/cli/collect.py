@@ -8,33 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import Field
 
 from rubricem.agent.cli.options import QUIET, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.training.cli.train import OVERRIDES, run, tell
-from rubricem.training.local.local_config import GroupsConfig, check_table, read_toml
-
-
-class CollectConfig(GroupsConfig):
-    """What is collected, and how."""
-
-    out: Path
-    """the run's folder; the same command resumes it"""
-    column: str = "question"
-    """what holds the question"""
-    limit: int | None = Field(default=None, ge=1)
-    """questions at most; None: all"""
-    held_out: float = Field(default=0.0, ge=0, lt=1)
-    """share of the questions that is never collected, by the hash of their text"""
-    step_size: int = Field(default=4, ge=1, le=4096)
-    """questions in a step; rubrics and bank change between steps"""
-    teacher: bool = False
-    """the model writes traces for imitation, in place of the policy"""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """settings of every answer, such as `tool_calls`, in place of the user's own; `decoding` is
-    `free`, as reinforcement learning needs it, or `forced`, for traces of imitation"""
+from rubricem.training.collect.collect_config import CollectConfig
+from rubricem.training.tables import check_table, read_toml
 
 
 def read_config(
@@ -98,6 +78,7 @@ def collect(
     told, as docs/configuration.md lists it; KEY=VALUE sets one of these, as step_size=8 or
     settings.tool_calls=5. The same command goes on with an interrupted run.
     """
+    from rubricem.agent.settings import load_settings
     from rubricem.memory.text import printable
     from rubricem.training.collect.directory import RunDirectory
     from rubricem.training.collect.questions import select_questions
@@ -106,7 +87,7 @@ def collect(
 
     given = {"out": out, "judge": judge, "group_size": group_size, "limit": limit}
     config = read_config(questions, overrides, given, flags)
-    settings, options = _options(config)
+    settings = load_settings({"decoding": "free", **config.settings})
     asked = select_questions(config.questions, config.column, config.held_out, config.limit)
     folder = RunDirectory(config.out)
 
@@ -116,7 +97,7 @@ def collect(
                 tell(line)
 
         say(asked.told)
-        async with open_collector(settings, options, folder, asked, say) as collector:
+        async with open_collector(settings, config, folder, asked, say) as collector:
             with interrupts.running() as stop:
                 await collector.collect(stop)
 
@@ -124,19 +105,3 @@ def collect(
     for line in run_numbers(folder).lines():
         click.echo(printable(line))
     click.echo(f"in {config.out}")
-
-
-def _options(config: CollectConfig) -> tuple[Any, Any]:
-    """The settings of every answer, and the `CollectOptions`."""
-    from rubricem.agent.learning.scoring import resolve_judge
-    from rubricem.agent.settings import load_settings
-    from rubricem.training.collect.scaffolding import ScaffoldRule
-    from rubricem.training.collect.setup import CollectOptions
-
-    settings = load_settings({"decoding": "free", **config.settings})
-    options = CollectOptions.of(
-        config,
-        rule=ScaffoldRule() if config.scaffold else None,  # as at a training's beginning
-        judging=resolve_judge("relative", config.rubric, settings.data_dir, settings.seed),
-    )
-    return settings, options

@@ -112,7 +112,7 @@ def judge(config: Path, overrides: tuple[str, ...], rows_only: bool, as_json: bo
     one redoes, who is shown the right verdict. [grpo]: the judge learns from its own verdicts on
     such pairs, round by round. The same command goes on after an interruption.
     """
-    from rubricem.training.local.local_config import read_toml
+    from rubricem.training.tables import read_toml
 
     if "grpo" in read_toml(config, overrides):
         _train_by_verdicts(config, overrides, as_json)

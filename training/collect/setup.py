@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.learning.reflect import Reflector
-from rubricem.agent.learning.scoring import Support, bound_by_support, gate_scores
+from rubricem.agent.learning.scoring import (
+    Support,
+    bound_by_support,
+    gate_scores,
+    resolve_judge,
+)
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, in_tokens
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import BankRecaller
@@ -37,6 +42,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
+from rubricem.training.collect.collect_config import CollectConfig, GroupsConfig
 from rubricem.training.collect.collector import TELL_EVERY, Collector
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
@@ -72,95 +78,75 @@ class BankMemory:
         return await self.bank.put(learnt) if self.setup.memory == "on" else False
 
 
-PLAIN = Wanted()
 SHAPING = ("answer_format", "max_tokens", "context_tokens")
 SHOWN = ("passages", "passage_words", "system_prompt")
 """what shapes a run beside the settings that are kept with every answer"""
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectOptions:
-    group_size: int = 4
-    step_size: int = 4
-    judge: str = "stage"
-    judge_model: str | None = None
-    judge_base_url: str | None = None
-    judging: Wanted = PLAIN
-    gated: bool = False
-    support: Support = "rules"
-    reflections: int = 8
-    rule: ScaffoldRule | None = None
-    """of the scaffold"""
-    windows: int = 0
-    max_run_cost: float | None = None
-    teacher: bool = False
-    system_prompt: str = "full"
-    passages: int | None = None
-    passage_words: int | None = None
-    ray_workers: int = 0
-    """0: this process writes all rollouts"""
-    buffers: Path | None = None
-    """the folder of the rubrics that the judge makes; None: that of the data directory"""
+def check_config(setup: Setup, config: GroupsConfig) -> Wanted:
+    """The judge that is wanted; a file of standards is read.
 
-    @classmethod
-    def of(cls, config: Any, **more: Any) -> "CollectOptions":
-        """What a `GroupsConfig` says of it, and more."""
-        alike = cls.__dataclass_fields__.keys() & type(config).model_fields.keys()
-        return cls(**{**{name: getattr(config, name) for name in alike}, **more})
-
-
-def check_options(setup: Setup, options: CollectOptions) -> None:
-    """Raises SettingsError for an unknown judge, and for options that exclude one another."""
-    identify_judge(options.judge)
-    replace(options.judging, kind=kind_of(options.judge)).check()
-    taught = setup.memory == "on" and options.judge != NONE and options.reflections
-    if options.windows and not taught:
+    Raises SettingsError for an unknown judge, and for options that exclude one another.
+    """
+    identify_judge(config.judge)
+    stores, seed = setup.stores, setup.template.seed
+    wanted = resolve_judge(kind_of(config.judge), config.rubric, stores.data_dir, seed)
+    wanted.check()
+    taught = setup.memory == "on" and config.judge != NONE and config.reflections
+    if config.windows and not taught:
         # A question that comes again has learnt something only where its reflection was kept.
         raise SettingsError(
             "`windows` asks questions again with what they taught, and nothing is to be kept.",
             "Use memory, a judge, and at least one reflection; or leave out `windows`.",
         )
+    return wanted
 
 
 @asynccontextmanager
 async def open_collector(
-    settings: Settings, options: CollectOptions, run: RunDirectory, asked: Selected, tell: Tell,
-    purse: Purse | None = None, policy: OpenPolicy | None = None,
+    settings: Settings, config: CollectConfig, run: RunDirectory, asked: Selected, tell: Tell,
+    purse: Purse | None = None, policy: OpenPolicy | None = None, *,
+    progress: float = 0.0, buffers: Path | None = None,
 ) -> AsyncIterator[Collector]:  # fmt: skip
-    """A collector that begins or continues a run; `policy`: as for `open_researcher`.
+    """A collector that begins or continues a run.
+
+    `policy`: as for `open_researcher`. `progress`: of the training that it is a round of, 0 to 1.
+    `buffers`: the folder of the rubrics that the judge makes; None: that of the data directory.
 
     Raises SettingsError if the folder contains another run, or for sampling that shifts ratios;
     StoreError if another process is collecting into it.
     """
     quietly = without_repeats(tell)
-    setup = shape(await asyncio.to_thread(setup_of, settings), options, settings)
-    check_options(setup, options)
+    setup = shape(await asyncio.to_thread(setup_of, settings), config, settings)
+    wanted = await asyncio.to_thread(check_config, setup, config)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     setup = await settle(setup.over_whole_sources(), tell=quietly)
-    judged_by = judge_choice(settings, setup, options)
+    judged_by = judge_choice(settings, setup, config)
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_researcher(setup, quietly, policy=policy))
         meter = Meter()
         journal = stack.enter_context(closing(_open_journal(run, meter)))
-        gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
+        gate = RunGate(journal, meter, purse or Purse(config.max_run_cost), tell=tell)
         writing, store = GatedPolicy(opened.policy, gate), run.store
         rules = AnswerVerifier("mark", None)
         researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=rules)
         model = None
-        if options.judge != NONE:
+        if config.judge != NONE:
             shared = opened.policy.reader if judged_by is setup.model else None
             model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
-        manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
+        judge = model.name if model else ""
+        rule = ScaffoldRule(progress=progress) if config.scaffold else None
+        manifest = _manifest(setup, config, wanted, researcher, judge, rule, asked)
         run.begin(manifest, asked.questions, asked.held_out, (*CHOICES, *SHAPING, *SHOWN))
         # As many groups as could fill the judge's server; None: they share the rollouts' places.
-        size = 1 if judged_by.embedded else options.group_size
+        size = 1 if judged_by.embedded else config.group_size
         groups = None if setup.model.embedded else math.ceil(judged_by.at_once / size)
         collector = Collector(
             run=run, rollouts=researcher, gate=gate, tell=tell,
-            buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
+            buffers=BufferStore(buffers or setup.stores.data_dir / "buffers"),
             at_once=setup.model.at_once,
             prices=(getattr(getattr(opened.policy, "model", None), "price", None),
                     getattr(model, "price", None)),
@@ -170,18 +156,18 @@ async def open_collector(
             bank = setup.stores.open_bank(quietly)
             collector.memory = BankMemory(setup, researcher, quietly, bank)
         if model is not None:
-            own = replace(options.judging, chain=judged_by.chain, seed=setup.template.seed)
+            own = replace(wanted, chain=judged_by.chain)
             judging = gate.with_journal(model)
             collector.judge = supported_judge(
-                options.judge, judging, own, options.gated, options.support
+                config.judge, judging, own, config.gated, config.support
             )
-            if options.reflections:
+            if config.reflections:
                 collector.reflecting = Reflector(
                     gate.with_journal(opened.policy), reflection_judge(judging),
-                    setup.reflection_tokens, options.reflections,
+                    setup.reflection_tokens, config.reflections,
                 )  # fmt: skip
-        if options.ray_workers:
-            workers = open_workers(options.ray_workers, setup, collector, researcher)
+        if config.ray_workers:
+            workers = open_workers(config.ray_workers, setup, collector, researcher)
             collector.elsewhere = await stack.enter_async_context(workers)
         yield collector
 
@@ -192,12 +178,12 @@ TOOL_CALLS = 10
 """of a rollout (RubricEM, arXiv:2605.10899)"""
 
 
-def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
+def shape(setup: Setup, config: CollectConfig, settings: Settings) -> Setup:
     """The setup of rollouts: a turn is tried once, and free ones are sampled in token ids."""
     model = setup.model
-    shown = {"passages": options.passages, "passage_words": options.passage_words}
+    shown = {"passages": config.passages, "passage_words": config.passage_words}
     given: dict[str, Any] = {name: value for name, value in shown.items() if value is not None}
-    if setup.decoding is Decoding.FREE and not options.teacher:
+    if setup.decoding is Decoding.FREE and not config.teacher:
         sent = settings.extra_body
         if shaped := [name for name, whole in WHOLE.items() if sent.get(name, whole) != whole]:
             raise SettingsError(
@@ -213,7 +199,7 @@ def shape(setup: Setup, options: CollectOptions, settings: Settings) -> Setup:
             "Leave effort out of the settings.",
         )
     calls = TOOL_CALLS if settings.tool_calls is None else settings.tool_calls
-    short = options.system_prompt == "short"
+    short = config.system_prompt == "short"
     template = replace(setup.template, **given, tool_calls=calls, length=0)
     return replace(
         setup, model=model, attempts=1, short=short, template=template,
@@ -254,19 +240,20 @@ def without_repeats(tell: Tell, clock: Callable[[], float] = time.monotonic) -> 
     return report
 
 
-def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
+def judge_choice(settings: Settings, setup: Setup, config: CollectConfig) -> PolicyChoice:
     """The judge's model: the policy's, unless another one is named and needed."""
-    same = options.judge_model in (None, settings.model)
-    same = same and options.judge_base_url in (None, settings.base_url)
-    own = options.judge.startswith(RUBRIC) and not options.reflections
+    same = config.judge_model in (None, settings.model)
+    same = same and config.judge_base_url in (None, settings.base_url)
+    own = config.judge.startswith(RUBRIC) and not config.reflections
     # User-defined rubrics may score every stage without a model.
-    if same or (own and set(compositions_of(options.judge)) == set(Stage)):
+    if same or (own and set(compositions_of(config.judge)) == set(Stage)):
         return setup.model
-    return model_of(judging(settings, options.judge_model, options.judge_base_url))
+    return model_of(judging(settings, config.judge_model, config.judge_base_url))
 
 
 def _manifest(
-    setup: Setup, options: CollectOptions, researcher: Researcher, judge: str, asked: Selected,
+    setup: Setup, config: CollectConfig, wanted: Wanted, researcher: Researcher, judge: str,
+    rule: ScaffoldRule | None, asked: Selected,
 ) -> Manifest:  # fmt: skip
     template = setup.template
     shaping = (template.answer_format.value, template.max_tokens, setup.model.context_tokens)
@@ -274,22 +261,22 @@ def _manifest(
         policy=researcher.policy.name,
         policy_version=researcher.policy.version,
         decoding=researcher.decoding,
-        teacher=researcher.policy.name if options.teacher else "",
+        teacher=researcher.policy.name if config.teacher else "",
         judge=judge,
-        judge_kind=identify_judge(options.judge),
+        judge_kind=identify_judge(config.judge),
         judge_options={
-            **({"rubric": version_of(rubric)} if (rubric := options.judging.rubric) else {}),
-            **({"gated": True} if options.gated else {}),
-            **({"support": options.support} if options.support != "rules" else {}),
+            **({"rubric": version_of(rubric)} if (rubric := wanted.rubric) else {}),
+            **({"gated": True} if config.gated else {}),
+            **({"support": config.support} if config.support != "rules" else {}),
         },
-        group_size=options.group_size,
-        step_size=options.step_size,
-        windows=options.windows,
-        reflections=0 if options.judge == NONE else options.reflections,
+        group_size=config.group_size,
+        step_size=config.step_size,
+        windows=config.windows,
+        reflections=0 if config.judge == NONE else config.reflections,
         memory=setup.memory,
         seed=template.seed,
         tool_calls=template.tool_calls,
-        scaffold=options.rule,
+        scaffold=rule,
         settings={**setup.choices, **dict(zip(SHAPING, shaping, strict=True))},
         questions_sha256=hash_of(asked.questions),
     )

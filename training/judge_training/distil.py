@@ -31,6 +31,7 @@ from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, Store
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, Value
 from rubricem.memory.text import cut, fence, fill, prompt
+from rubricem.training.collect.collect_config import SpendingConfig
 from rubricem.training.collect.gate import check_priced
 from rubricem.training.judge_training.pairs import (
     LIMIT,
@@ -42,17 +43,12 @@ from rubricem.training.judge_training.pairs import (
     show_once,
     take_table,
 )
-from rubricem.training.local.local_config import (
-    SpendingConfig,
-    TrainConfig,
-    check_config,
-    read_toml,
-)
-from rubricem.training.objective.objective_config import TableConfig
+from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.rows.compile import write_rows
 from rubricem.training.rows.credit import Compiled, separate_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.training import RECORD
+from rubricem.training.tables import TableConfig, read_toml
 
 TRACE_TOKENS = 4096
 """of one trace, at most"""

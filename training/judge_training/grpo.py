@@ -53,7 +53,6 @@ from rubricem.training.local.local_config import (
     SampledConfig,
     check_config,
     check_sampled,
-    read_toml,
 )
 from rubricem.training.rounds.rollouts import refresh_server
 from rubricem.training.rounds.update import (
@@ -67,6 +66,7 @@ from rubricem.training.rounds.update import (
 from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.statistics import share_if_any
+from rubricem.training.tables import read_toml
 
 BETA = 1e-3
 

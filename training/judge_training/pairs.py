@@ -24,8 +24,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
 from rubricem.training.collect.gate import Meter, Purse, RunGate
-from rubricem.training.local.local_config import check_table
-from rubricem.training.objective.objective_config import TableConfig
+from rubricem.training.tables import TableConfig, check_table
 
 LIMIT = "max_run_cost under [distil]"
 MessagesOf = Callable[[int], Sequence[Message]]

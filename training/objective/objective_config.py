@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.tables import TableConfig
 
 Aggregation = Literal["token-mean", "sequence-mean"]
 """how a window's tokens become one number, for each objective by itself:
@@ -18,12 +19,6 @@ LARGEST_IMPORTANCE = 2.0
 """at which `truncate` holds a token's weight"""
 READ_BY_IMITATION = {"aggregation"}
 """what of it imitation looks at"""
-
-
-class TableConfig(BaseModel):
-    """A part of a training's configuration; what is not known is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ObjectiveConfig(TableConfig):

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.learning.scoring import resolve_judge
 from rubricem.agent.models.limits import AttemptError, Endpoint, Server
 from rubricem.agent.models.model_server import ModelServer
 from rubricem.agent.models.opening import OpenPolicy
@@ -33,14 +32,14 @@ from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
+from rubricem.training.collect.collect_config import CollectConfig, GroupsConfig
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.collect.setup import (
     BankMemory,
-    CollectOptions,
-    check_options,
+    check_config,
     open_collector,
 )
 from rubricem.training.local.local_config import EngineConfig
@@ -176,7 +175,7 @@ class Sampled:
         config, model = self.config, self.training.model
         setup = setup_of(self._settings(config.model or model, {}))
         setup.sources.check()
-        check_options(setup, self._options(config.questions_per_round))
+        check_config(setup, self._groups(config.questions_per_round))
         wanted = config.questions_per_round * max(config.windows, 1)
         if asked < wanted:
             rounds = f"{config.windows} rounds of a window" if config.windows else "a round"
@@ -189,7 +188,7 @@ class Sampled:
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
         """The collector of a round, whose checkpoint lies in the round's folder."""
         config, policy = self.config, self.folders.policy(number)
-        options = self._options(len(batch.questions), rule=config.scaffold_of(number))
+        groups, progress = self._groups(len(batch.questions)), config.progress_of(number)
         chosen = {
             "memory": "on" if config.reflections else "off",
             "seed": round_seed(self.training.seed, number),
@@ -197,7 +196,9 @@ class Sampled:
         asked, run = Selected(batch.questions), self.folders.round(number)
         checkpoint = policy if policy.exists() else None
         what = f"round {number + 1}"
-        async with self._collector(what, run, asked, checkpoint, options, chosen) as collector:
+        async with self._collector(
+            what, run, asked, checkpoint, groups, chosen, progress=progress
+        ) as collector:
             if isinstance(collector.memory, BankMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
@@ -208,10 +209,12 @@ class Sampled:
     ) -> AsyncIterator[Collector]:
         """The collector of one asking of the held-out questions: always with the same seeds."""
         buffers = self.folders.held_out_data / "buffers"
-        options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
+        groups = self._groups(len(asked.questions), group_size=1, reflections=0)
         chosen = {"memory": "off", "seed": self.training.seed}
         what = "held-out questions"
-        async with self._collector(what, run, asked, checkpoint, options, chosen) as collector:
+        async with self._collector(
+            what, run, asked, checkpoint, groups, chosen, buffers=buffers
+        ) as collector:
             yield collector
 
     async def ask_held_out(
@@ -239,7 +242,7 @@ class Sampled:
     @asynccontextmanager
     async def _collector(
         self, what: str, run: RunDirectory, asked: Selected, checkpoint: Path | None,
-        options: CollectOptions, chosen: dict[str, Any],
+        groups: CollectConfig, chosen: dict[str, Any], **more: Any,
     ) -> AsyncIterator[Collector]:  # fmt: skip
         def tell(line: str) -> None:
             self.tell(f"{what}: {line}")
@@ -248,21 +251,23 @@ class Sampled:
             settings = self._settings(model, chosen)
             async with (
                 self._opening(settings) as opening,
-                open_collector(settings, options, run, asked, tell, self.purse, opening) as found,
+                open_collector(
+                    settings, groups, run, asked, tell, self.purse, opening, **more
+                ) as found,
             ):
                 yield found
 
-    def _options(self, questions: int, **shape: Any) -> CollectOptions:
+    def _groups(self, questions: int, **shape: Any) -> CollectConfig:
+        """How a step of so many questions is collected; windows and cost are the rounds' own."""
         config = self.config
         model, base_url = config.judge_model, config.judge_base_url
         if model is None and base_url is None:
             # What training began with: the policy must not score itself as it changes.
             model, base_url = config.model or self.training.model, config.base_url
-        return CollectOptions.of(
-            config, step_size=questions, judge_model=model, judge_base_url=base_url, windows=0,
-            judging=resolve_judge("relative", config.rubric, self.folders.data, self.settings.seed),
-            max_run_cost=None, **shape,
-        )  # fmt: skip
+        shared = {name: getattr(config, name) for name in GroupsConfig.model_fields}
+        own = {"judge_model": model, "judge_base_url": base_url, "windows": 0, "max_run_cost": None}
+        given = CollectConfig(out=self.training.out, **shared)
+        return given.model_copy(update={"step_size": questions, **own, **shape})
 
     @asynccontextmanager
     async def _serve(self, checkpoint: Path | None) -> AsyncIterator[str]:

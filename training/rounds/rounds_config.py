@@ -18,22 +18,19 @@ from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.collect_config import GroupsConfig, folder_or_name
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.local.local_config import (
     EngineConfig,
-    GroupsConfig,
     Method,
     SampledConfig,
     TrainConfig,
     check_config,
     check_sampled,
-    check_table,
-    folder_or_name,
-    read_toml,
 )
 from rubricem.training.rows.compile import SWITCHED, compile_rows, write_rows
 from rubricem.training.rows.credit import Compiled, RowRule, row_rule
+from rubricem.training.tables import check_table, read_toml
 
 TABLE = "rounds"
 CHANGEABLE = {
@@ -85,10 +82,9 @@ class RoundsConfig(GroupsConfig, SampledConfig):
                 raise ValueError(clause)
         return self
 
-    def scaffold_of(self, number: int) -> ScaffoldRule | None:
-        """The scaffold of a round, counted from 0; None without one."""
-        progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
-        return ScaffoldRule(progress=min(progress, 1.0)) if self.scaffold else None
+    def progress_of(self, number: int) -> float:
+        """Of the training in a round, counted from 0: from 0 to 1."""
+        return min(number / (self.rounds - 1), 1.0) if self.rounds > 1 else 0.0
 
     def beside(self, folder: Path) -> Self:
         own = {

@@ -50,12 +50,13 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from rubricem.memory.text import seed_of
+from rubricem.training.collect.collect_config import JudgedConfig
 from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule
 from rubricem.training.collect.setup import supported_judge
-from rubricem.training.local.local_config import JudgedConfig, check_table
 from rubricem.training.rows.credit import SS_GRPO, RowRule, reflection_advantages
+from rubricem.training.tables import check_table
 from rubricem.training.verl.plugin import ADVANTAGES, REFLECTIONS, Told
 
 ACTOR = "rubricem"

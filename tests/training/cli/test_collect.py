@@ -28,11 +28,11 @@ from rubricem.memory.schema import Reflection, Stage
 from rubricem.training.cli.collect import read_config
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
+from rubricem.training.collect.setup import judge_choice, open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.conftest import ENVIRONMENT, ROOT, rubricem
 from tests.support.banks import reflection
-from tests.support.collected import QUESTION
+from tests.support.collected import QUESTION, collecting
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.waiting import Process, wait_for
@@ -181,7 +181,7 @@ def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(f
         settings = load_settings({**flags, "memory": "on", "decoding": "free"})
 
         async def collected() -> None:
-            options = CollectOptions(group_size=2, reflections=1)
+            options = collecting(group_size=2, reflections=1)
             run = RunDirectory(folder / "run")
             async with open_collector(settings, options, run, twice, lambda line: None) as opened:
                 await opened.collect()
@@ -240,13 +240,13 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
 def test_the_judge_is_the_policys_model_unless_another_is_named():
     settings = load_settings({"base_url": "http://localhost:1/v1", "model": "large"})
     setup = setup_of(settings)
-    assert judge_choice(settings, setup, CollectOptions()) is setup.model
-    other = judge_choice(settings, setup, CollectOptions(judge_model="1.5b"))
+    assert judge_choice(settings, setup, collecting()) is setup.model
+    other = judge_choice(settings, setup, collecting(judge_model="1.5b"))
     assert other.embedded and other.name == "1.5b"
     small = load_settings({"model": "0.5b"})
     own = setup_of(small)
-    assert judge_choice(small, own, CollectOptions(judge_model="0.5b")) is own.model
-    options = CollectOptions(judge_base_url="http://localhost:2/v1")
+    assert judge_choice(small, own, collecting(judge_model="0.5b")) is own.model
+    options = collecting(judge_base_url="http://localhost:2/v1")
     there = judge_choice(settings, setup, options)
     assert isinstance(there, ServerChoice)
     assert (there.model, there.base_url) == (None, "http://localhost:2/v1")

@@ -16,12 +16,12 @@ from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.schema import GroupJudgement, RubricBuffer, Stage, Status
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.collect.setup import open_collector
 from rubricem.training.show.collected import run_numbers
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import products
-from tests.support.collected import QUESTIONS, Failing, LengthJudge, Opened, two_turns
+from tests.support.collected import QUESTIONS, Failing, LengthJudge, Opened, collecting, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
@@ -156,7 +156,7 @@ async def test_windows_without_anything_to_learn_from_are_refused(
     memory: str, judge: str, reflections: int, tmp_path: Path
 ):
     settings = load_settings({"base_url": "http://localhost:1/v1", "memory": memory})
-    options = CollectOptions(windows=3, judge=judge, reflections=reflections)
+    options = collecting(windows=3, judge=judge, reflections=reflections)
     asked = Selected(QUESTIONS)
     with pytest.raises(SettingsError, match="nothing is to be kept"):
         async with open_collector(settings, options, RunDirectory(tmp_path), asked, print):

@@ -21,13 +21,13 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
-from rubricem.training.collect.setup import CollectOptions, open_collector, shape
-from rubricem.training.local.local_config import read_toml
+from rubricem.training.collect.setup import open_collector, shape
 from rubricem.training.rows.credit import policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
+from rubricem.training.tables import read_toml
 from tests.conftest import refusal
-from tests.support.collected import IDENTITY, judgement
+from tests.support.collected import IDENTITY, collecting, judgement
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.token_servers import Json, RecordedServer, spelled, spelling
@@ -141,9 +141,9 @@ async def test_sampling_under_which_ratios_would_not_hold_is_refused(
     settings = load_settings({**server, "data_dir": tmp_path / "data", "extra_body": extra_body})
     setup = setup_of(settings)
     with pytest.raises(SettingsError, match=f"extra_body sets {next(iter(extra_body))},") as raised:
-        shape(setup, CollectOptions(), settings)
+        shape(setup, collecting(), settings)
     assert "settings.extra_body={}" in raised.value.remedy
-    shape(setup, CollectOptions(teacher=True), settings)
+    shape(setup, collecting(teacher=True), settings)
 
 
 def by_script(body: dict[str, Any], number: int) -> Scripted:
@@ -280,7 +280,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
             "max_tokens": 16,
         }
     )
-    options = CollectOptions(group_size=2, judge="none")
+    options = collecting(group_size=2, judge="none")
     run = RunDirectory(tmp_path / "run")
     async with open_collector(settings, options, run, ASKED, lambda line: None) as collector:
         assert collector.at_once == 2

@@ -17,8 +17,8 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.scaffolding import criteria_shown
-from rubricem.training.local.local_config import TrainConfig, check_table
+from rubricem.training.collect.scaffolding import ScaffoldRule, criteria_shown
+from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import vocabulary_of
 from rubricem.training.rounds import rollouts
 from rubricem.training.rounds.fit import read_rows, train
@@ -31,6 +31,7 @@ from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.forms import ExportOptions, export_run
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.tables import check_table
 from tests.support.collected import LengthJudge, Opened, manifest
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
@@ -281,8 +282,8 @@ __all__ = ["server"]
 
 def shown(folder: Path, number: int, rounds: int, size: int = 4) -> list[int]:
     """Of ten criteria, how many each member sees in a round, counted from 0."""
-    rule = rounds_of(folder, rounds=rounds, scaffold="linear").scaffold_of(number)
-    assert rule is not None
+    config = rounds_of(folder, rounds=rounds, scaffold="linear")
+    rule = ScaffoldRule(progress=config.progress_of(number))
     return [criteria_shown(rule, member, size, 10) for member in range(size)]
 
 
