@@ -163,5 +163,5 @@ def judge_model_of(
 def row_line(row: "EvalRow", done: int, total: int) -> str:
     score = row.grade.score
     graded = row.status.value if score is None else f"{score:.2f}"
-    searches = pluralise(row.searches, "search" if row.searches == 1 else "searche")
+    searches = pluralise(row.searches, "search")
     return f"{done}/{total} {row.arm} {graded} {row.seconds:.1f} s, {searches}: {row.question[:60]}"

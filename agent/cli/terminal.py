@@ -11,7 +11,6 @@ printed as plain text.
 
 import asyncio
 import os
-import re
 import signal
 import sys
 import threading
@@ -145,16 +144,10 @@ def show_progress(doing: str, *, quiet: bool = False, lines: bool = False) -> It
     from rich.console import Console
     from rich.markup import escape
 
-    console, told = Console(stderr=True, highlight=False), set[str]()
-
-    def print_new(line: str) -> None:
-        said = re.sub(r"\d+", "", line)  # rising counts would fill a log
-        if said not in told:
-            told.add(said)
-            click.echo(f"{doing}: {one_line(line)}", err=True)
-
+    console = Console(stderr=True, highlight=False)
     if quiet or not console.is_terminal:
-        yield print_new if lines else events.hush
+        told = events.once_each(lambda line: click.echo(f"{doing}: {one_line(line)}", err=True))
+        yield told if lines else events.hush
         return
     with console.status(doing) as status:
         yield lambda line: status.update(escape(f"{doing}: {one_line(line)}"))

@@ -13,7 +13,6 @@ the folder holds a collected run.
 import asyncio
 import json
 import math
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -352,13 +351,13 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
         found = value_in(path, Trajectory, _REMEDY)
         assert found is not None, "there is such a file"
         return _alone(found, path.parent, store)
-    if (path / "trajectories.jsonl").is_file():
+    if (path / "groups.jsonl").is_file():
         return Judgeable(tuple(_groups(path)), path, collected=True)
     if (path / "trajectory.json").is_file():
         return find_run(str(path / "trajectory.json"), data_dir)
     if path.is_dir():
         raise SettingsError(
-            f"{path} holds neither trajectory.json nor trajectories.jsonl.",
+            f"{path} holds neither trajectory.json nor groups.jsonl.",
             "Name a thread, a trajectory's file, or the --out folder of rubricem collect.",
         )
     return _alone(store.load(name), store.folder_of(name), store)
@@ -371,18 +370,11 @@ def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
 
 
 def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
-    """As they were collected; without a list of groups, those of one question together."""
+    """As they were collected."""
     known = {t.id: t for t in lines_in(folder / "trajectories.jsonl", Trajectory)}
-    if (folder / "groups.jsonl").is_file():
-        for record in lines_in(folder / "groups.jsonl", _Members):
-            members = tuple(known[name] for name in record.trajectories if name in known)
-            yield TrajectoryGroup(question=record.question, trajectories=members)
-        return
-    together = defaultdict[str, list[Trajectory]](list)
-    for trajectory in known.values():
-        together[trajectory.question].append(trajectory)
-    for question, found in together.items():
-        yield TrajectoryGroup(question=question, trajectories=tuple(found))
+    for record in lines_in(folder / "groups.jsonl", _Members):
+        members = tuple(known[name] for name in record.trajectories if name in known)
+        yield TrajectoryGroup(question=record.question, trajectories=members)
 
 
 def lines_in(path: Path, kind: type[V]) -> list[V]:

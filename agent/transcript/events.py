@@ -5,6 +5,7 @@ not raise. Events inform people, traces and logs about a run's progress; the tra
 journal are authoritative.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -217,6 +218,18 @@ Tell = Callable[[str], None]
 
 def hush(line: str) -> None:
     """Nobody listens."""
+
+
+def once_each(tell: Tell) -> Tell:
+    """Tells lines that differ in more than their numbers: rising counts would fill a log."""
+    told = set[str]()
+
+    def tell_new(line: str) -> None:
+        if (said := re.sub(r"\d+", "", line)) not in told:
+            told.add(said)
+            tell(line)
+
+    return tell_new
 
 
 def tell_to(listener: Listener) -> Tell:

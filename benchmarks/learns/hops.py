@@ -257,16 +257,8 @@ class Phases:
     async def _collect(self, run: RunDirectory, teacher: str) -> None:
         plan, end = self.plan, asyncio.Event()
         settings = load_settings({**plan.tracing(), "base_url": teacher})
-        options = CollectConfig(
-            questions="",
-            out=run.folder,
-            group_size=1,
-            step_size=1,
-            judge="none",
-            reflections=0,
-            teacher=True,
-            **plan.shape(),
-        )
+        told = {"group_size": 1, "step_size": 1, "judge": "none", "teacher": True, **plan.shape()}
+        options = CollectConfig(questions="", out=run.folder, reflections=0, **told)
 
         def tell(line: str) -> None:
             self.tell(line)

@@ -2,7 +2,6 @@
 `rubricem runs show FOLDER`, which tells what a run collected or how a training went.
 """
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def export(run: Path, form: Any, out: Path | None, rules: tuple[str, ...], **fla
     options = ExportOptions(
         rules=frozenset(map(Rule, rules)), weights_dir=load_settings().weights_dir, **flags
     )
-    for line in asyncio.run(export_run(run, form, out, options)):
+    for line in export_run(run, form, out, options):
         click.echo(line)
 
 

@@ -3,8 +3,7 @@
 import asyncio
 import math
 import re
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import CHOICES, TURN, judging, model_of, setup_of
-from rubricem.agent.transcript.events import Tell
+from rubricem.agent.transcript.events import Tell, once_each
 from rubricem.agent.transcript.question import Effort
 from rubricem.judge.build import (
     NONE,
@@ -43,7 +42,7 @@ from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
 from rubricem.training.collect.collect_config import CollectConfig, GroupsConfig
-from rubricem.training.collect.collector import TELL_EVERY, Collector
+from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
 from rubricem.training.collect.questions import Selected
@@ -81,7 +80,6 @@ class BankMemory:
 SHAPING = ("answer_format", "max_tokens", "context_tokens")
 SHOWN = ("passages", "passage_words", "system_prompt")
 """what shapes a run beside the settings that are kept with every answer"""
-_COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
 def check_config(setup: Setup, config: GroupsConfig) -> Wanted:
@@ -117,7 +115,7 @@ async def open_collector(
     Raises SettingsError if the folder contains another run, or for sampling that shifts ratios;
     StoreError if another process is collecting into it.
     """
-    quietly = without_repeats(tell)
+    quietly = once_each(tell)
     setup = shape(await asyncio.to_thread(setup_of, settings), config, settings)
     wanted = await asyncio.to_thread(check_config, setup, config)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
@@ -224,20 +222,6 @@ def supported_judge(
     """The judge of groups of a kind, which a gate may precede, with scores bound by support."""
     gate = gate_scores() if gated else None
     return bound_by_support(build_judge(kind, model, wanted, gate), kind, model, support)
-
-
-def without_repeats(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
-    """Reports preparations: each kind of work once, and its progress at intervals."""
-    told: dict[str, float] = {}
-
-    def report(line: str) -> None:
-        work, now = _COUNTS.sub("", line), clock()
-        again = work in told
-        if not again or now - told[work] >= TELL_EVERY:
-            told[work] = now
-            tell(line if again else work)
-
-    return report
 
 
 def judge_choice(settings: Settings, setup: Setup, config: CollectConfig) -> PolicyChoice:

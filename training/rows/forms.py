@@ -10,8 +10,7 @@ import asyncio
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -264,9 +263,7 @@ def conversations(
         yield made.model_copy(update={"score": each.score.total if each.score else None})
 
 
-async def export_run(
-    folder: Path, form: Form, out: Path | None, options: ExportOptions
-) -> list[str]:
+def export_run(folder: Path, form: Form, out: Path | None, options: ExportOptions) -> list[str]:
     """Write the finished steps of a run in a form; returns what is told of it.
 
     Raises SettingsError where there is nothing to write, which leaves an earlier export as it is.
@@ -284,25 +281,21 @@ async def export_run(
         results = each_encoded(
             run, options.model, rule, options.rules, imitate, options.weights_dir, left_out
         )
-        told = await _write_rows(path, results, TokenRow.of if imitate else None)
+        rows = _one_by_one(results)
+        made = (TokenRow.of(r) if isinstance(r, TrainRow) else r for r in rows) if imitate else rows
+        told = _write_values(path, made, "rows")
     return [*told, f"in {path}"]
 
 
-async def _write_rows(
-    out: Path, results: Results, made: Callable[[TrainRow], Value] | None
-) -> list[str]:
-    """Write rows, or what is `made` of each, in a thread: tokenisers are asked in this one."""
-    loop = asyncio.get_running_loop()
+def _one_by_one(results: Results) -> Iterator[TrainRow | str]:
+    """What an asynchronous generator gives, in an event loop that lasts as long as this one."""
 
     async def following() -> TrainRow | str | None:
         return await anext(results, None)
 
-    def draw() -> Iterator[Value | str]:
-        while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
-            yield found if isinstance(found, str) or made is None else made(found)
-
-    async with aclosing(results):
-        return await asyncio.to_thread(_write_values, out, draw(), "rows")
+    with asyncio.Runner() as runner:
+        while (found := runner.run(following())) is not None:
+            yield found
 
 
 def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[str]:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rubricem.agent.models.replies import PART, Piece, TokenReading
+from tokenizers.decoders import DecodeStream
+
+from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import seed_of
@@ -23,8 +25,6 @@ from rubricem.training.rows.sequences import FolderTokeniser
 
 PIECE = 128
 """tokens requested at a time; fewer than these are wasted at a turn's end"""
-LOOK_BACK = 6
-"""tokens before a new one that are decoded with it, since a character may need several"""
 
 
 class ServerPolicy:
@@ -59,14 +59,14 @@ class ServerPolicy:
         on_text: OnText | None = None,
     ) -> Completion:
         """Raises PolicyError if a server fails, or returns no log-probabilities."""
-        reading, decoding = TokenReading(stop, on_text), _Decoding(self._tokenizer.tokenizer)
+        reading, stream = TokenReading(stop, on_text), DecodeStream(skip_special_tokens=False)
         sampled = 0
         while not reading.complete:
             room = min(PIECE, sampling.max_tokens - sampled)
             answer = await self._piece([*prefix, *reading.ids], sampling, room, sampled)
             ids, logprobs = list(answer.token_ids), list(answer.log_probs or ())
             sampled += len(ids)
-            for piece in decoding.pieces(ids, logprobs):
+            for piece in _pieces(self._tokenizer.tokenizer, stream, ids, logprobs):
                 reading.take(piece)
                 if reading.complete:
                     break
@@ -106,38 +106,20 @@ class ServerPolicy:
         return answer
 
 
-class _Decoding:
-    """Tokens to pieces of text, each as soon as its characters are complete."""
+def _pieces(
+    tokenizer: Any, stream: DecodeStream, ids: Sequence[int], logprobs: Sequence[float]
+) -> Iterator[Piece]:
+    """A piece for each token, its text with the token that completes a character.
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        ends = tokenizer.eos_token_id
-        self._ends = set(ends) if isinstance(ends, list) else {ends}
-        self._ids: list[int] = []
-        self._shown = 0
-        """number of tokens whose text was returned"""
-
-    def pieces(self, ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[Piece]:
-        """One for each token; the end of the turn is one without text or id."""
-        for token, logprob in zip(ids, logprobs, strict=True):
-            if token in self._ends:
-                yield Piece(finish="eos")
-                return
-            yield Piece(text=self._next(token), ids=(token,), logprobs=(float(logprob),))
-
-    def _next(self, token: int) -> str:
-        self._ids.append(token)
-        begin = max(0, self._shown - LOOK_BACK)
-        before = self._decode(self._ids[begin : self._shown])
-        now = self._decode(self._ids[begin:])
-        if now.endswith(PART):
-            return ""
-        self._shown = len(self._ids)
-        return now[len(before) :]
-
-    def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
-        return text
+    The end of the turn is one without text or id.
+    """
+    ends = tokenizer.eos_token_id
+    for token, logprob in zip(ids, logprobs, strict=True):
+        if token in (ends if isinstance(ends, list) else [ends]):
+            yield Piece(finish="eos")
+            return
+        text = stream.step(tokenizer.backend_tokenizer, token) or ""
+        yield Piece(text=text, ids=(token,), logprobs=(float(logprob),))
 
 
 def write_questions() -> None:

@@ -45,6 +45,8 @@ def runs_in(folder: Path, *texts: str) -> str:
     runs = [varied(name, text) for name, text in zip("abc", texts, strict=False)]
     lines = "".join(run.model_dump_json() + "\n" for run in runs)
     (folder / "trajectories.jsonl").write_text(lines + '{"id": "cut')
+    group = {"question": QUESTION, "trajectories": [run.id for run in runs]}
+    (folder / "groups.jsonl").write_text(json.dumps(group) + "\n")
     return str(folder)
 
 
@@ -74,7 +76,7 @@ def test_a_thread_is_scored_shown_and_kept_and_again_at_no_cost(data: Path, thre
     assert judgement.rubric_version == buffer.label
 
 
-def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: Path):
+def test_a_collected_run_is_scored_group_by_group(tmp_path: Path):
     folder = Path(runs_in(tmp_path / "run", "It is LRU.", "It is FIFO.", "It is LRU!"))
     groups = [{"question": QUESTION, "trajectories": names} for names in (["a", "b"], ["c"])]
     (folder / "groups.jsonl").write_text("".join(json.dumps(g) + "\n" for g in groups))
@@ -83,10 +85,6 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
     kept = json.loads((folder / "judgement.json").read_text())
     assert [j["trajectory_id"] for j in kept] == ["a", "b", "c"]
     assert [j["stages"][-1]["score"] for j in kept] == [1, 0, 1]
-    (folder / "groups.jsonl").unlink()
-    with ScriptedServer(scripted) as server:
-        score(server, folder)
-    assert len(server.requests) >= 1, "one contrast of all"
     (folder / "trajectories.jsonl").write_bytes(b'{"id": "\xff"}\n')
     assert "trajectories.jsonl cannot be read" in refusal("judge", "score", folder, code=1)
 

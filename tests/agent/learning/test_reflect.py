@@ -1,5 +1,6 @@
 """Reflections: what the policy is shown, what form is valid, and which one is accepted."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -184,6 +185,8 @@ def test_a_lesson_is_told_by_pairs_of_runs_with_it_and_without(tmp_path: Path):
     both = ((r, j.model_copy(update={"stages": (let_through, *j.stages)})) for r, j in gated)
     assert helped(both) == found, "what was not judged says nothing"
     (tmp_path / "trajectories.jsonl").write_text("".join(f"{r.model_dump_json()}\n" for r in runs))
+    group = {"question": RUN.question, "trajectories": [*scores]}
+    (tmp_path / "groups.jsonl").write_text(json.dumps(group) + "\n")
     lines = (judged(run.id, scores[run.id]).model_dump_json() for run in runs)
     lines = (line.replace('"judge":"', '"judge":"a line separator \u2028') for line in lines)
     (tmp_path / "judgements.jsonl").write_text("".join(f"{line}\n" for line in lines))

@@ -244,7 +244,7 @@ async def test_imitation_goes_by_the_rules_that_are_switched_on(tmp_path: Path, 
 
 async def test_exported_conversations_are_imitated_as_their_run_is(tmp_path: Path, tiny: Path):
     run, rows = await collected(tmp_path), list[list[TrainRow]]()
-    await export_run(run, "sft", tmp_path / "chosen.jsonl", ExportOptions())
+    export_run(run, "sft", tmp_path / "chosen.jsonl", ExportOptions())
     for source in (str(run), "chosen.jsonl"):
         config, rule = config_of(tmp_path, [source], model=str(tiny))
         compiled = await TrainingJob(config, None, rule).with_rows("sft", print)

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
+from tokenizers.models import BPE
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.free import FreeDecoder
@@ -47,10 +51,19 @@ def test_tokens_are_rewarded_by_what_their_stages_and_reflections_were_told() ->
 END = 3
 
 
+def of_bytes() -> Tokenizer:
+    """One with a token for each byte, from id 10 on."""
+    marks = {f"<|{number}|>": number for number in range(10)}
+    found = Tokenizer(BPE(marks | {mark: b + 10 for b, mark in bytes_to_unicode().items()}, []))
+    found.decoder = ByteLevel()
+    return found
+
+
 class Bytes:
     """A tokenizer of bytes, as one of transformers; id 3 ends a turn."""
 
     eos_token_id = END
+    backend_tokenizer = of_bytes()
     special_tokens_map: Mapping[str, str] = MappingProxyType({})
     chat_template = (
         "{% for m in messages %}{% generation %}{{ m.role }}: {{ m.content }}\n"
