@@ -112,7 +112,8 @@ def check_data_dir(folder: Path) -> Check:
         found = f"{folder} was written {(newest - time.time()) / HOUR:.0f} hours from now."
         return Check("data directory", "note", found, "The clock was set back: set it right.")
     try:
-        with closing(sqlite3.connect(f"file:{folder / HISTORY}?mode=rw", 1, uri=True)) as history:
+        place = (folder.absolute() / HISTORY).as_uri()
+        with closing(sqlite3.connect(f"{place}?mode=rw", 1, uri=True)) as history:
             history.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:

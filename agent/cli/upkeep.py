@@ -114,7 +114,7 @@ def _add(archive: tarfile.TarFile, path: Path, data_dir: Path) -> bool:
     with opened as file, NamedTemporaryFile() as copy:
         kept: Any = file
         if file.read(len(_SQLITE)) == _SQLITE:
-            live = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            live = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
             try:
                 with closing(live), closing(sqlite3.connect(copy.name)) as beside:
                     live.backup(beside)

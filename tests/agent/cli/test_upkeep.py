@@ -7,11 +7,13 @@ import sqlite3
 import stat
 import tarfile
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rubricem.agent.cli.doctor import check_data_dir
 from rubricem.agent.record.conversations import ConversationStore
 from rubricem.agent.settings.users import UserBudget, Users
 from rubricem.memory.runs import RunStore, write_atomically
@@ -118,6 +120,23 @@ def test_a_copy_leaves_out_what_holds_nothing_and_never_what_cannot_be_read(
     told = refusal("backup", tmp_path / "b", code=1)
     assert told.startswith(f"error: {data / 'runs' / 'a'} cannot be used: Permission denied")
     assert [path.name for path in tmp_path.glob("*b*")] == []
+
+
+def test_a_directory_is_copied_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = tmp_path / "100%25 #1?"
+    data.mkdir()
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(data))
+    with sqlite3.connect(data / "history.sqlite") as held:
+        held.execute("CREATE TABLE runs (name TEXT)")
+    assert check_data_dir(data).state == "ok"
+    with closing(sqlite3.connect(data / "history.sqlite")) as held:
+        held.execute("BEGIN IMMEDIATE")
+        assert "locks its history" in check_data_dir(data).found
+    rubricem("backup", tmp_path / "copy.tar.gz")
+    with tarfile.open(tmp_path / "copy.tar.gz") as archive:
+        assert archive.getnames() == ["history.sqlite"]
 
 
 @pytest.mark.parametrize("change", ["it is cut", "it is none", "a file lies elsewhere"])
