@@ -31,7 +31,7 @@ from rubricem.memory.text import one_line, printable, storable
 if TYPE_CHECKING:
     from rubricem.agent.research.deep.parts import Steering
 
-HUNG_UP, INTERRUPTED = 129, 130
+INTERRUPTED = 130
 GRACE = 2.0
 """seconds for cancelled work to end by itself"""
 LONGEST_LINE = 4096

@@ -16,7 +16,7 @@ import uuid
 from dataclasses import dataclass, replace
 
 from rubricem.agent.research.reading import conclude
-from rubricem.agent.research.recall import Recall, Recaller
+from rubricem.agent.research.recall import GivenRecall, Recaller
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask, Found, RunCut, reason_of, tool_output
@@ -61,8 +61,10 @@ class Arm:
         decoder = researcher.decoder
         if self.way == "plain":
             decoder, ask = PlainDecoder(), replace(ask, passages=max(PASSAGES, ask.passages))
-        reading = ReadingRecaller(recaller) if self.memory and recaller else None
-        return await replace(researcher, decoder=decoder, recaller=reading).ask(ask, thread)
+        given = None
+        if self.memory and recaller:  # an evaluation leaves the bank as it was
+            given = GivenRecall(await recaller.recall(ask.question))
+        return await replace(researcher, decoder=decoder, recaller=given).ask(ask, thread)
 
     @classmethod
     def parse(cls, named: str) -> tuple["Arm", ...]:
@@ -77,19 +79,6 @@ class Arm:
                     f"There is no arm {name!r}.", f"Arms are {', '.join((*WAYS, MEMORY))}."
                 )
         return tuple(cls("stages", True) if name == MEMORY else cls(name) for name in names)
-
-
-class ReadingRecaller:
-    """A `Recaller` that records nothing: an evaluation leaves the bank as it was."""
-
-    def __init__(self, recaller: Recaller) -> None:
-        self._recaller = recaller
-
-    async def recall(self, question: str) -> Recall:
-        return await self._recaller.recall(question)
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        """The use is not recorded."""
 
 
 class PlainDecoder:

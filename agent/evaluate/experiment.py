@@ -193,8 +193,6 @@ class EvalParts:
     """What all runs share."""
 
     experiment: Experiment
-    setup: Setup
-    """its runs are stored in the evaluation's folder"""
     researcher: Researcher
     recaller: Any
     judge: GroupJudge | None
@@ -235,7 +233,7 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
             wanted = Wanted(experiment.judge)  # the arm without sources has nothing to be bound by
             opening_judge = open_group_judge(choice, wanted, bound=False, shared=own)
             judge = await stack.enter_async_context(opening_judge)
-        yield EvalParts(experiment, setup, researcher, recaller, judge)
+        yield EvalParts(experiment, researcher, recaller, judge)
 
 
 async def _answer_all(

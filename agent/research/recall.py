@@ -131,6 +131,19 @@ class BankRecaller:
             self.tell(f"that it was recalled is not counted: {error}")
 
 
+@dataclass(frozen=True, slots=True)
+class GivenRecall:
+    """A `Recaller` of what was recalled before."""
+
+    found: Recall
+
+    async def recall(self, question: str) -> Recall:
+        return self.found
+
+    async def note_use(self, trajectory: Trajectory) -> None:
+        """Recorded by whoever recalled it, if at all."""
+
+
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:
     """The `<reference_examples>` block, at most `characters` long; "" for nothing."""
     shown = [*([own] if own else []), *similar]

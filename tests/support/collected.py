@@ -365,7 +365,7 @@ class Remote:
             2,
             self._start,
             WorkerLost,
-        )
+        ).collect
 
     def kill(self) -> None:
         self.death.set_result(None)

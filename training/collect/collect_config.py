@@ -76,15 +76,15 @@ class GroupsConfig(JudgedConfig, SpendingConfig):
             update={
                 "questions": str(folder / Path(self.questions).expanduser()),
                 "rubric": self.rubric and folder / self.rubric.expanduser(),
-                "judge_model": self.judge_model and folder_or_name(self.judge_model, folder),
+                "judge_model": self.judge_model and path_or_name(self.judge_model, folder),
             }
         )
 
 
-def folder_or_name(name: str, beside: Path) -> str:
-    """The path of a folder, of documents or of a checkpoint; another name stays as it is."""
+def path_or_name(name: str, beside: Path) -> str:
+    """The path of a folder, of documents or of a checkpoint, or of a GGUF file; else the name."""
     path = beside / Path(name).expanduser()
-    return str(path) if path.is_dir() else name
+    return str(path) if path.is_dir() or name.lower().endswith(".gguf") else name
 
 
 class CollectConfig(GroupsConfig):

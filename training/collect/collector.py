@@ -42,6 +42,7 @@ from rubricem.training.collect.directory import (
     RunDirectory,
     StepMemory,
     group_name,
+    part_of,
     thread_of,
 )
 from rubricem.training.collect.expected import estimate, expected
@@ -53,10 +54,7 @@ from rubricem.training.extras import Pace, in_thread, lasting
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 TELL_EVERY = 60.0
-
-
-class GroupWriter(Protocol):
-    async def collect(self, question: str, asks: Mapping[str, Ask]) -> Sequence[Trajectory]: ...
+WriteGroup = Callable[[str, Mapping[str, Ask]], Awaitable[Sequence[Trajectory]]]
 
 
 class Memory(Protocol):
@@ -109,8 +107,8 @@ class Collector:
     judged_at_once: int | None = None
     """groups being judged and reflected on at the same time; None: they share the places of the
     rollouts, since one model in this process does both"""
-    elsewhere: GroupWriter | None = None
-    """what collects groups in other processes; None: this process does"""
+    elsewhere: WriteGroup | None = None
+    """what writes the rollouts of a question in other processes; None: this process does"""
     fresh: bool = False
     """the questions are a fresh batch of a larger curriculum, which this run does not know"""
     prices: tuple[Price | None, Price | None] = (None, None)
@@ -207,7 +205,7 @@ class Collector:
         manifest = self._manifest
         shown = [Scaffold()] * manifest.group_size
         if manifest.scaffold is not None:
-            part = self.run.criteria_part(record.id)
+            part = part_of(record.id, "criteria")
             found = self.run.part(record.step, part, InForce)
             if found is None:
                 buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
@@ -232,9 +230,9 @@ class Collector:
         return {run.thread: _in_outline(run) for run in found if judged or not run.failed}
 
     async def _roll_elsewhere(
-        self, elsewhere: GroupWriter, question: Question, asks: Mapping[str, Ask]
+        self, elsewhere: WriteGroup, question: Question, asks: Mapping[str, Ask]
     ) -> list[Trajectory]:
-        return [self._took(run) for run in await elsewhere.collect(question.question, asks)]
+        return [self._took(run) for run in await elsewhere(question.question, asks)]
 
     async def _roll(self, thread: str, ask: Ask) -> Trajectory:
         """Run one rollout to its end, in the place that was acquired for it."""
@@ -300,7 +298,7 @@ class Collector:
     async def _judge(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
-        part = self.run.judgement_part(record.id)
+        part = part_of(record.id, "judged")
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         with call_scope(part), asking_through(self.gate.ask_rubric):
             judged = await judge.judge(runs, buffer, record.step)
@@ -318,7 +316,7 @@ class Collector:
         reflecting: Reflector,
     ) -> Reflected:
         """Reflect on the best run beside the worst; on one drawn at random where none is better."""
-        part = self.run.reflection_part(record.id)
+        part = part_of(record.id, "reflected")
         draw = random.Random(f"{self._manifest.seed}:{part}")
         scored = judged.judgements if judged else ()
         run, beside = apart(runs.trajectories, scored) or (draw.choice(runs.trajectories), None)

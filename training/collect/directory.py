@@ -183,40 +183,20 @@ class RunDirectory:
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
         return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
 
-    @staticmethod
-    def criteria_part(group: str) -> str:
-        return f"{group}-criteria"
-
-    @staticmethod
-    def judgement_part(group: str) -> str:
-        """What names a group's judgement on disk, and the calls that were made for it."""
-        return f"{group}-judged"
-
-    @staticmethod
-    def reflection_part(group: str) -> str:
-        return f"{group}-reflected"
-
     def judgement_of(self, step: int, group: str) -> GroupJudgement | None:
-        return self.part(step, self.judgement_part(group), GroupJudgement)
+        return self.part(step, part_of(group, "judged"), GroupJudgement)
 
     def reflection_of(self, step: int, group: str) -> Reflected | None:
-        return self.part(step, self.reflection_part(group), Reflected)
+        return self.part(step, part_of(group, "reflected"), Reflected)
 
     def judgements_now(self) -> list[GroupJudgement]:
         """Of the groups that are judged of the step that is worked on."""
-        paths = sorted(self._step(self.finished_steps()).glob(f"{self.judgement_part('*')}.json"))
+        step = self._step(self.finished_steps())
+        paths = sorted(step.glob(f"{part_of('*', 'judged')}.json"))
         return list(filter(None, (value_in(path, GroupJudgement, _REMEDY) for path in paths)))
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
-
-    def parts_of(self, step: int, group: str) -> dict[str, bytes]:
-        """A group's parts as files, for another process."""
-        return {p.name: p.read_bytes() for p in self._step(step).glob(f"{group}-*.json")}
-
-    def save_parts(self, step: int, parts: Mapping[str, bytes]) -> None:
-        for name, part in parts.items():
-            write_atomically(self._step(step) / name, part)
 
     def finished_steps(self) -> int:
         step = 0
@@ -286,6 +266,11 @@ def _size(path: Path, committed: int) -> int:
 
 def group_name(step: int, number: int) -> str:
     return f"s{step:03d}-q{number:03d}"
+
+
+def part_of(group: str, what: Literal["criteria", "judged", "reflected"]) -> str:
+    """What names a part of a group on disk, and the calls that were made for it."""
+    return f"{group}-{what}"
 
 
 def thread_of(group: str, member: int) -> str:

@@ -28,7 +28,7 @@ from threading import Thread
 from typing import Any
 
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.recall import Recall
+from rubricem.agent.research.recall import GivenRecall, Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
@@ -71,19 +71,6 @@ class _ToldJournal(Journal):
     async def append(self, key: CallKey, reply: Reply) -> None:
         await super().append(key, reply)
         self.report((key, reply))
-
-
-@dataclass(frozen=True, slots=True)
-class GivenRecall:
-    """A `Recaller` of what another process has recalled."""
-
-    found: Recall
-
-    async def recall(self, question: str) -> Recall:
-        return self.found
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        """Recorded by the run, which stores the trajectory."""
 
 
 def collect_group(job: GroupJob) -> Iterator[Said]:
@@ -151,7 +138,7 @@ async def collect_here(job: GroupJob, researcher: Researcher, report: Report) ->
 
 @dataclass
 class RemoteGroups:
-    """The `GroupWriter` of a run whose `researcher` stores and recalls, but writes nothing."""
+    """Writes groups of a run whose `researcher` stores and recalls, but writes nothing."""
 
     collector: Collector
     researcher: Researcher

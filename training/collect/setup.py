@@ -166,7 +166,7 @@ async def open_collector(
                 )  # fmt: skip
         if config.ray_workers:
             workers = open_workers(config.ray_workers, setup, collector, researcher)
-            collector.elsewhere = await stack.enter_async_context(workers)
+            collector.elsewhere = (await stack.enter_async_context(workers)).collect
         yield collector
 
 

@@ -31,7 +31,7 @@ from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, Store
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, Value
 from rubricem.memory.text import cut, fence, fill, prompt
-from rubricem.training.collect.collect_config import SpendingConfig
+from rubricem.training.collect.collect_config import SpendingConfig, path_or_name
 from rubricem.training.collect.gate import check_priced
 from rubricem.training.judge_training.pairs import (
     LIMIT,
@@ -88,12 +88,10 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
     told = take_table(values, "distil", DistilConfig, path.parent)
 
     def with_path(teacher: TeacherConfig | None) -> TeacherConfig | None:
-        """With the path of its weights: a GGUF file or a checkpoint is relative to the file."""
+        """With the path of its weights, which is relative to the file."""
         if teacher is None or teacher.model is None:
             return teacher
-        weights = path.parent / Path(teacher.model).expanduser()
-        is_path = teacher.model.lower().endswith(".gguf") or weights.is_dir()
-        return teacher.model_copy(update={"model": str(weights)}) if is_path else teacher
+        return teacher.model_copy(update={"model": path_or_name(teacher.model, path.parent)})
 
     named = {name: with_path(getattr(told, name)) for name in ("teacher", "second_teacher")}
     if "rows" in values:

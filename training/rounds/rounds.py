@@ -262,7 +262,7 @@ class Rounds:
         """Policy rows of a round; groups are complete, since they are judged only then."""
         groups, found = groups_of_round(self.folders.round(number), number), Compiled()
         for one in groups:
-            found += policy_rows(one.group, one.judgements, self.rule, name=one.name)
+            found += policy_rows(one.group, one.judged, self.rule, name=one.name)
         return groups, self._usable(found, number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
@@ -272,7 +272,7 @@ class Rounds:
         """
         changes = self.updates.changes
         lag = changes(updates) - changes(max(number - self.config.ahead, 0))
-        kept = trainable(found.rows, self.max_row_tokens) + Compiled(dropped=found.dropped)
+        kept = trainable(found.each(), self.max_row_tokens)
         return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
 
 

@@ -18,7 +18,7 @@ from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
-from rubricem.training.collect.collect_config import GroupsConfig, folder_or_name
+from rubricem.training.collect.collect_config import GroupsConfig, path_or_name
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.local.local_config import (
     EngineConfig,
@@ -89,7 +89,7 @@ class RoundsConfig(GroupsConfig, SampledConfig):
     def beside(self, folder: Path) -> Self:
         own = {
             "held_out": self.held_out and str(folder / Path(self.held_out).expanduser()),
-            "source": tuple(folder_or_name(name, folder) for name in self.source),
+            "source": tuple(path_or_name(name, folder) for name in self.source),
         }
         return super().beside(folder).model_copy(update=own)
 

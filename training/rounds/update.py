@@ -43,16 +43,11 @@ class RoundGroup:
     name: str
     """unique among all rounds"""
     group: TrajectoryGroup
-    judgements: tuple[Judgement, ...]
+    judged: tuple[Judgement | None, ...]
+    """of each run of the group; None: it was not judged"""
     reflected: Reflected | None
     judging: Usage = NO_USAGE
     """of scoring and of proposing criteria"""
-
-    @property
-    def judged(self) -> list[Judgement | None]:
-        """Of each run of the group; None: it was not judged."""
-        found = {judgement.trajectory_id: judgement for judgement in self.judgements}
-        return [found.get(run.id) for run in self.group.trajectories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +68,18 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     name = group_name(0, place)
     threads = [thread_of(name, member) for member in range(size)]
     runs = [run.store.load(thread) for thread in threads if run.store.has_ended(thread)]
+    members = tuple(t for t in runs if t.status is not Status.FAILED)
     judged = run.judgement_of(0, name)
+    known = {one.trajectory_id: one for one in judged.judgements} if judged else {}
     judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
     return RoundGroup(
         name=f"r{number:03d}-{name}",
         group=TrajectoryGroup(
             question=run.questions()[place].question,
-            trajectories=tuple(t for t in runs if t.status is not Status.FAILED),
+            trajectories=members,
             failures=tuple(t.reason for t in runs if t.status is Status.FAILED),
         ),
-        judgements=judged.judgements if judged else (),
+        judged=tuple(known.get(run.id) for run in members),
         reflected=run.reflection_of(0, name),
         judging=judging,
     )

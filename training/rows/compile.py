@@ -359,8 +359,8 @@ async def each_row(
                 yield await shown_row(name, version, reflection_shown(one), tokeniser)
         return
     for judged in judged_groups(run):
-        judgements = [judgement for judgement in judged.judgements if judgement]
-        for found in policy_rows(judged.rollouts, judgements, rule, name=judged.record.id).each():
+        of_group = policy_rows(judged.rollouts, judged.judgements, rule, name=judged.record.id)
+        for found in of_group.each():
             yield found
     for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
         for found in reflection_rows([*written], policy_version=version).each():

@@ -239,21 +239,18 @@ def longer_than(max_row_tokens: int) -> str:
 
 def policy_rows(
     group: TrajectoryGroup,
-    judgements: Sequence[Judgement],
+    judged: Sequence[Judgement | None],
     rule: RowRule = SS_GRPO,
     *,
     name: str = "",
 ) -> Compiled:
     """One row for each trajectory of a group with known returns; `name` is the group's.
 
+    `judged`: their judgements, in their order; None: it was not judged, and is in no baseline.
+
     A trajectory whose advantages are 0 has a row too, since the weight of a token is a share of all
-    that were compared. If all advantages of the group are 0, it gives no rows. A trajectory without
-    a judgement is in no baseline.
+    that were compared. If all advantages of the group are 0, it gives no rows.
     """
-    found = {judgement.trajectory_id: judgement for judgement in judgements}
-    judged = [found.get(trajectory.id) for trajectory in group.trajectories]
-    if not judged:
-        return Compiled()
     advantages, known = rule.advantages(judged)
     moves = advantages.any()  # else nothing is to be learnt from the group
 
@@ -265,7 +262,8 @@ def policy_rows(
         there = known[number] & moves
         return _policy_row(trajectory, name or group.question, advantages[number], there)
 
-    return separate_rows(row(number, one) for number, one in enumerate(group.trajectories))
+    members = zip(range(len(judged)), group.trajectories, strict=True)
+    return separate_rows(row(*one) for one in members)
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:

@@ -123,7 +123,7 @@ def write_verl(
     path: Path, questions: Sequence[Question], *, size: int = 0, windows: int = 0,
     held_out: bool = False,
 ) -> int:  # fmt: skip
-    """Write questions as verl's RLHFDataset reads them; returns how many rows there are.
+    """Write questions, no two alike, as verl's RLHFDataset reads them; returns the rows' number.
 
     `windows`: in the order of a curriculum whose steps have `size`, one pass of it. verl has to
     read them unshuffled, `size` in a batch. Raises SettingsError where the questions make no whole
@@ -139,10 +139,6 @@ def write_verl(
             )
         curriculum = Curriculum(questions, size, windows)
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
-        if any(len(batch.questions) != size for batch in batches):
-            raise SettingsError(
-                "A question stands twice among those of one batch.", "Leave the second one out."
-            )
     # By their words, since two questions of a file may have one id.
     places = {question.question: number for number, question in enumerate(questions)}
     rows = [

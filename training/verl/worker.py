@@ -27,6 +27,7 @@ from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.models.policy import TokenWriter
+from rubricem.agent.research.recall import GivenRecall
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -34,7 +35,6 @@ from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.remote import GivenRecall
 from rubricem.training.collect.scaffolding import ask_under
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.sequences import token_sequence, without_scaffold

@@ -134,14 +134,15 @@ def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: 
     assert rubricem("collect", "questions.txt", code=2).stderr.startswith("error: A collecting run")
 
 
-def test_what_a_file_names_lies_beside_it(tmp_path: Path):
+@pytest.mark.parametrize("judge", ["trained", "judge.gguf"])
+def test_what_a_file_names_lies_beside_it(tmp_path: Path, judge: str):
     (tmp_path / "trained").mkdir()
     (tmp_path / "run.toml").write_text(
-        'questions = "q.txt"\nout = "run"\nrubric = "standards.md"\njudge_model = "trained"\n'
+        f'questions = "q.txt"\nout = "run"\nrubric = "standards.md"\njudge_model = "{judge}"\n'
     )
     config = read_config(tmp_path / "run.toml", (), {}, {})
     assert config.rubric == tmp_path / "standards.md"
-    assert config.judge_model == str(tmp_path / "trained")
+    assert config.judge_model == str(tmp_path / judge)
     assert (config.questions, config.out) == (str(tmp_path / "q.txt"), tmp_path / "run")
 
 

@@ -36,7 +36,7 @@ def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> RoundG
     return RoundGroup(
         name="g",
         group=TrajectoryGroup(question="q", trajectories=runs, failures=failures),
-        judgements=tuple(judgement(t, s) for t, s in zip(runs, scores, strict=True)),
+        judged=tuple(judgement(t, s) for t, s in zip(runs, scores, strict=True)),
         reflected=Reflected(
             trajectory_id="t0",
             candidates=(candidate(runs[0], 0.8), candidate(runs[0], None, fault="no form")),
@@ -77,7 +77,7 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     one = group([0.2] * 4, failures=("the server was away",))
     cut = one.group.trajectories[0].model_copy(update={"status": Status.PARTIAL})
     one = RoundGroup("g", one.group.model_copy(update={"trajectories": (cut,)}),
-                      one.judgements, one.reflected)  # fmt: skip
+                      one.judged, one.reflected)  # fmt: skip
     found = numbers_of([one], IDENTITY)
     assert (found["rollouts"], found["failed_share"], found["cut_off_share"]) == (2, 0.5, 1.0)
     assert found["malformed_share"] == 1.0, "it has no structured plan"
@@ -111,10 +111,10 @@ def test_a_stages_reward_has_an_interval_of_two_values_at_least():
 def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():
     one = group([0.5] * 4)
     spent = Usage(prompt_tokens=100, completion_tokens=10, cost=0.25, calls=4)
-    known = judge_numbers([RoundGroup("g", one.group, one.judgements, None, spent)])
+    known = judge_numbers([RoundGroup("g", one.group, one.judged, None, spent)])
     assert (known["judge/calls"], known["judge/tokens_read"], known["judge/cost"]) == (4, 100, 0.25)
     unknown = Usage(prompt_tokens=1, calls=1)
-    both = judge_numbers([RoundGroup("g", one.group, one.judgements, None, unknown)])
+    both = judge_numbers([RoundGroup("g", one.group, one.judged, None, unknown)])
     assert "judge/cost" not in both and both["judge/calls"] == 1
     assert "judge/calls" not in judge_numbers([one])
 
@@ -125,8 +125,8 @@ def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():
     assert found["no_criteria_share"] == 0
     one = group([0.5, 0.5, 0.5, 0.5])
     absent = StageScore(stage=Stage.ANSWER, unscored_reason=NO_CRITERIA)
-    judged = [j.model_copy(update={"stages": (*j.stages[:3], absent)}) for j in one.judgements]
-    found = judge_numbers([replace(one, judgements=tuple(judged))])
+    judged = [j.model_copy(update={"stages": (*j.stages[:3], absent)}) for j in one.judged]
+    found = judge_numbers([replace(one, judged=tuple(judged))])
     assert found["unscored_share"] == found["judge/failed_share"] == 0
     assert found["no_criteria_share"] == 0.25
 

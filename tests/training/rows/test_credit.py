@@ -137,9 +137,9 @@ def test_a_stage_without_criteria_is_left_out_of_the_sums():
     np.testing.assert_allclose(row.advantages, (0, 0, 1, 1, 0, 0, 0), atol=1e-5)
 
 
-def test_judgements_are_found_by_name_and_a_trajectory_without_one_is_no_baseline():
+def test_a_trajectory_without_a_judgement_is_no_baseline():
     three = rollout("three")
-    judged = [judgement(three, [1.0] * 4), judgement(ONE, [0.0] * 4)]
+    judged = [judgement(ONE, [0.0] * 4), None, judgement(three, [1.0] * 4)]
     compiled = policy_rows(group(ONE, TWO, three), judged, IDENTITY)
     assert [row.trajectory for row in compiled.rows] == ["one", "three"]
     assert compiled.rows[1].advantages[2] == pytest.approx(1, abs=1e-5)
