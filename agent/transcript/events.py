@@ -5,10 +5,10 @@ not raise. Events inform people, traces and logs about a run's progress; the tra
 journal are authoritative.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from string import digits
 
 from rubricem.agent.transcript.question import UNLIMITED, Budgets, UsualCost
 from rubricem.memory.schema import Source, Stage, Trajectory, Usage
@@ -220,12 +220,15 @@ def hush(line: str) -> None:
     """Nobody listens."""
 
 
+DIGITS = str.maketrans("", "", digits)
+
+
 def once_each(tell: Tell) -> Tell:
     """Tells lines that differ in more than their numbers: rising counts would fill a log."""
     told = set[str]()
 
     def tell_new(line: str) -> None:
-        if (said := re.sub(r"\d+", "", line)) not in told:
+        if (said := line.translate(DIGITS)) not in told:
             told.add(said)
             tell(line)
 

@@ -17,6 +17,7 @@ from rubricem.agent.learning.scoring import (
     resolve_judge,
 )
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, in_tokens
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -135,9 +136,7 @@ async def open_collector(
             model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
-        judge = model.name if model else ""
-        rule = ScaffoldRule(progress=progress) if config.scaffold else None
-        manifest = _manifest(setup, config, wanted, researcher, judge, rule, asked)
+        manifest = _manifest(setup, config, wanted, researcher, model, progress, asked)
         run.begin(manifest, asked.questions, asked.held_out, (*CHOICES, *SHAPING, *SHOWN))
         # As many groups as could fill the judge's server; None: they share the rollouts' places.
         size = 1 if judged_by.embedded else config.group_size
@@ -155,19 +154,24 @@ async def open_collector(
             collector.memory = BankMemory(setup, researcher, quietly, bank)
         if model is not None:
             own = replace(wanted, chain=judged_by.chain)
-            judging = gate.with_journal(model)
-            collector.judge = supported_judge(
-                config.judge, judging, own, config.gated, config.support
-            )
-            if config.reflections:
-                collector.reflecting = Reflector(
-                    gate.with_journal(opened.policy), reflection_judge(judging),
-                    setup.reflection_tokens, config.reflections,
-                )  # fmt: skip
+            _let_judge(collector, config, own, model, opened.policy, setup.reflection_tokens)
         if config.ray_workers:
             workers = open_workers(config.ray_workers, setup, collector, researcher)
             collector.elsewhere = (await stack.enter_async_context(workers)).collect
         yield collector
+
+
+def _let_judge(
+    collector: Collector, config: CollectConfig, wanted: Wanted, model: JudgeModel, policy: Policy,
+    tokens: int,
+) -> None:  # fmt: skip
+    """Have groups judged by a model, and the policy reflect on them in so many tokens."""
+    gate = collector.gate
+    judging = gate.with_journal(model)
+    collector.judge = supported_judge(config.judge, judging, wanted, config.gated, config.support)
+    if config.reflections:
+        reflecting, judge = gate.with_journal(policy), reflection_judge(judging)
+        collector.reflecting = Reflector(reflecting, judge, tokens, config.reflections)
 
 
 WHOLE = {"temperature": 1, "top_p": 1, "top_k": -1, "min_p": 0}
@@ -236,8 +240,8 @@ def judge_choice(settings: Settings, setup: Setup, config: CollectConfig) -> Pol
 
 
 def _manifest(
-    setup: Setup, config: CollectConfig, wanted: Wanted, researcher: Researcher, judge: str,
-    rule: ScaffoldRule | None, asked: Selected,
+    setup: Setup, config: CollectConfig, wanted: Wanted, researcher: Researcher,
+    judge: JudgeModel | None, progress: float, asked: Selected,
 ) -> Manifest:  # fmt: skip
     template = setup.template
     shaping = (template.answer_format.value, template.max_tokens, setup.model.context_tokens)
@@ -246,7 +250,7 @@ def _manifest(
         policy_version=researcher.policy.version,
         decoding=researcher.decoding,
         teacher=researcher.policy.name if config.teacher else "",
-        judge=judge,
+        judge=judge.name if judge else "",
         judge_kind=identify_judge(config.judge),
         judge_options={
             **({"rubric": version_of(rubric)} if (rubric := wanted.rubric) else {}),
@@ -260,7 +264,7 @@ def _manifest(
         memory=setup.memory,
         seed=template.seed,
         tool_calls=template.tool_calls,
-        scaffold=rule,
+        scaffold=ScaffoldRule(progress=progress) if config.scaffold else None,
         settings={**setup.choices, **dict(zip(SHAPING, shaping, strict=True))},
         questions_sha256=hash_of(asked.questions),
     )
