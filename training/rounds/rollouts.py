@@ -16,7 +16,7 @@ import json
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,19 +203,15 @@ class Sampled:
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
 
-    @asynccontextmanager
-    async def open_held_out(
+    def open_held_out(
         self, run: RunDirectory, asked: Selected, checkpoint: Path | None
-    ) -> AsyncIterator[Collector]:
+    ) -> AbstractAsyncContextManager[Collector]:
         """The collector of one asking of the held-out questions: always with the same seeds."""
         buffers = self.folders.held_out_data / "buffers"
         groups = self._groups(len(asked.questions), group_size=1, reflections=0)
         chosen = {"memory": "off", "seed": self.training.seed}
         what = "held-out questions"
-        async with self._collector(
-            what, run, asked, checkpoint, groups, chosen, buffers=buffers
-        ) as collector:
-            yield collector
+        return self._collector(what, run, asked, checkpoint, groups, chosen, buffers=buffers)
 
     async def ask_held_out(
         self, asked: Selected, updates: int, checkpoint: Path | None, rule: RowRule,
