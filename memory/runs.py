@@ -249,7 +249,7 @@ def sync(path: Path) -> None:
 
 RESTORED_MARK = "restored"
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
-SETTLED = ("not_found", "uncertain", "uncited")
+SETTLED = ("not_found", "uncertain", "uncited", "unsupported")
 """ends of partial runs that come again: the model's replies are in the journal"""
 
 

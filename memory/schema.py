@@ -247,7 +247,7 @@ class Status(StrEnum):
 
 Ending = Literal[
     "", "tool_calls", "tokens", "seconds", "cost", "attempts", "max_tokens", "interrupt",
-    "failure", "not_found", "uncertain", "uncited",
+    "failure", "not_found", "uncertain", "uncited", "unsupported",
 ]  # fmt: skip
 """What ended a run; "": the policy itself (or an older record, which did not say).
 A budget that ran low ended only the research; one that ran out cut the run (`cut_in`)."""

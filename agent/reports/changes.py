@@ -65,7 +65,8 @@ def why_not_compared(trajectory: Trajectory) -> str:
     early = (Status.PARTIAL, Status.FAILED)
     cut = [part.reason for part in trajectory.investigations if part.status in early]
     # Doubt about an answer is no lack of research.
-    if trajectory.status in early and trajectory.ended_by not in ("uncertain", "not_found"):
+    doubted = trajectory.ended_by in ("uncertain", "not_found", "unsupported")
+    if trajectory.status in early and not doubted:
         cut.append(trajectory.reason)
     return one_line(f"it ended early: {cut[-1]}") if cut else ""
 

@@ -271,7 +271,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     """Check every citation against the text of its source; the transcript is not changed.
 
-    The model checks within the run's budgets; once one is spent, the rules check alone.
+    The model checks within the run's budgets; once one is spent, the rules check alone. A run of
+    whose claims none holds has not finished.
     """
     if run.verifier is None:
         return
@@ -291,6 +292,8 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         since = run.reason if by == "failure" else reason_of(by, run.spending.budgets)
         why = f"no model checked the citations, since {since.rstrip('.')}"
         run.verification = run.verifier.by_rules(trajectory, why)
+    if {check.verdict for check in run.verification.checks} == {"unsupported"}:
+        run.end_early("no source supports what the answer says of it", by="unsupported")
 
 
 STEPS: dict[str, Step] = {

@@ -10,7 +10,7 @@ const WENT_THROUGH = ["finished", "no_evidence"];
 const COUNTS = ["time", "left", "searches", "tokens", "cost"];
 const LONG = 120;
 const RESUMED = ["partial", "failed", "unfinished"];
-const SETTLED = ["not_found", "uncertain", "uncited"];
+const SETTLED = ["not_found", "uncertain", "uncited", "unsupported"];
 
 export class RunHead {
   /** `nested`: a part of another run's page, whose thread that names. */

@@ -13,6 +13,7 @@ import pytest
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import notes
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.free import join_pieces
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.schema import Author, Passage, Status
@@ -95,6 +96,25 @@ async def test_a_slip_costs_so_many_turns_and_ends_so(
     assert said in cited_answer(run).text()
     assert run.failed == (run.ended_by == "failure")
     assert run.usage.calls >= turns - sum(isinstance(each, Fault) for each in script)
+
+
+@pytest.mark.parametrize(
+    ("answered", "ended"),
+    [
+        ('It holds <cite id="S1">421 entries</cite>.', (EARLY, "unsupported")),
+        (f'It holds <cite id="S1">421 entries</cite>. {CLAIM}.', (OK, "")),
+    ],
+)
+async def test_an_answer_that_no_source_bears_out_is_not_finished(
+    answered: str, ended: tuple[Status, str], tmp_path: Path
+):
+    last = UNREVIEWED.partition("<answer>")[0] + f"<answer>{answered}</answer>"
+    with ScriptedServer([FIRST, last]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            researcher.verifier = AnswerVerifier("mark", None)
+            run = await researcher.ask(replace(researcher.template, question=QUESTION), "t")
+    assert (run.status, run.ended_by) == ended
+    assert "421 entries [1: not supported]" in cited_answer(run).text()
 
 
 async def test_a_server_that_calls_tools_is_given_them_as_long_as_a_call_is_left(tmp_path: Path):
