@@ -16,9 +16,9 @@ from rubricem.agent.research.outlet import REMEDY, Outlet
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve
 from rubricem.agent.sources.fetch import SENDING, Sending, addresses_in
+from rubricem.agent.sources.index import nearest
 from rubricem.agent.transcript.events import Tell, line_of
 from rubricem.agent.transcript.question import Found, check_question
-from rubricem.agent.transcript.words import nearest
 from rubricem.memory.errors import RubricemError, SourceError
 from rubricem.memory.schema import AnswerFormat, Passage, SearchTool, Source, Status, Trajectory
 
@@ -97,7 +97,8 @@ class Workbench:
         """The passages of a page of the web that are nearest to some words, in its order."""
         with self._guarded(address):
             passages = await self._pages.read(address)
-        found = await asyncio.to_thread(nearest, passages, words, "", MOST_OF_A_PAGE)
+        rows = await asyncio.to_thread(nearest, passages, words, "")
+        found = [passages[row] for row in sorted(rows[:MOST_OF_A_PAGE])]
         self._show(map(_source, found))
         return found
 

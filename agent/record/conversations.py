@@ -465,11 +465,11 @@ async def _choose(
                 blocks.setdefault(at, {})[number] = texts[number]
         shown = blocks.get(at, {})
         cited |= dict.fromkeys(i for n in near for i in _CITED.findall(shown.get(n, "")))
+    known = [background.by_id[i] for i in cited if i in background.by_id]
     passages: dict[str, str] = {}
-    for i in cited:
-        known = background.by_id.get(i)
-        text = snippet(known, words, placed=policy.chat is not None) if known else ""
-        if text and (cost := await size(text)) <= left:
+    for number in _nearest([source.text for source in known], about):
+        text = snippet(known[number], words, placed=policy.chat is not None)
+        if (cost := await size(text)) <= left:
             left -= cost
-            passages[i] = text
+            passages[known[number].id] = text
     return blocks, passages

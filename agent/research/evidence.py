@@ -76,6 +76,10 @@ class Evidence:
                 self.sources[identifier] = self.background.by_id[identifier]
         return self._sources(ids)
 
+    def known(self, identifier: str) -> Source | None:
+        """The source with this id, also one that only the conversation found."""
+        return self.sources.get(identifier) or self.background.by_id.get(identifier)
+
     def find_earlier(self, tool: str, asked: str) -> Found | None:
         """What the same request found earlier in the run or its conversation; None: it is new."""
         call = (tool, fold(asked))

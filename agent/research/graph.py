@@ -29,7 +29,7 @@ from rubricem.agent.research.evidence import SOURCE_ID, reply_of, unshown
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
-from rubricem.agent.sources.index import joined, page, services, widened
+from rubricem.agent.sources.index import joined, nearest, page, services, widened
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
@@ -48,7 +48,7 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
-from rubricem.agent.transcript.words import closest_sentence, fold, nearest
+from rubricem.agent.transcript.words import closest_sentence, fold
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
@@ -356,26 +356,28 @@ async def _open_page(run: Run, wanted: str) -> Found:
     """
     name, _, sought = _with_id(run, wanted).partition(" ")
     place, refusal = _permit(run, name)
-    source = run.sources.get(_id_of(name))
+    source = run.evidence.known(_id_of(name))
     word, _, told = sought.strip().lower().partition(" ")
     number = int(told) if word == "from" and told.isdecimal() and len(told) < 7 else None
 
     def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
         if sought and number is None:
             known = run.evidence.shown([*run.sources])
-            new = unshown(passages, known) or passages
-            near = nearest(new, sought, run.ask.question, PIECES_READ)
+            ranked = nearest(passages, sought, run.ask.question)
+            new = [row for row in ranked if unshown([passages[row]], known)] or ranked
+            near = [passages[row] for row in sorted(new[:PIECES_READ])]
             rows = {passage: row for row, passage in enumerate(passages)}
-            near = sorted(near, key=rows.__getitem__)
             shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
             notes = ["These parts of the page are nearest to the question."]
             notes *= len(shown) < len(passages)
-            best = nearest(passages, sought, run.ask.question, 1)
+            best = [passages[ranked[0]]]
             above = [i for i, s in run.sources.items() if not unshown(best, {s.location: [s.text]})]
             notes += [f"The nearest of all stands above: {', '.join(above)}."] * bool(above)
             note = " ".join(notes)
         else:
-            first = _behind(source, passages) if number is None else max(number, 1) - 1
+            first = max(number or 1, 1) - 1
+            if number is None and source is not None:
+                first = _behind(source, passages, source.id in run.sources)
             if first >= len(passages):
                 raise SourceError(f"Its last passage is number {len(passages)}.")
             shown, last = read_on(passages, first, run.passage_words)
@@ -414,13 +416,14 @@ def _date_of(run: Run, web: str) -> str:
     return next((s.date for s in known if web and s.date), "")
 
 
-def _behind(source: Source | None, passages: Sequence[Passage]) -> int:
-    """The first passage behind what was shown of a page as this source, else before it; or 0."""
-    if source is None:
-        return 0
-    shown = {at for at, passage in enumerate(passages) if passage.text in source.text}
-    behind = range(max(shown, default=-1) + 1, len(passages))
-    return next((at for at in (*behind, *range(len(passages))) if at not in shown), 0)
+def _behind(source: Source, passages: Sequence[Passage], shown: bool) -> int:
+    """The first passage behind what was shown of a page as this source, else before it; or 0.
+
+    The first of the source itself where it was not `shown`: only its conversation had found it.
+    """
+    held = {at for at, passage in enumerate(passages) if passage.text in source.text}
+    behind = range(max(held, default=-1) + 1, len(passages)) if shown else sorted(held)
+    return next((at for at in (*behind, *range(len(passages))) if at not in held or not shown), 0)
 
 
 def read_on(passages: Sequence[Passage], first: int, words: int) -> tuple[list[Passage], int]:
@@ -458,7 +461,7 @@ def _permit(run: Run, name: str) -> tuple[str, str]:
     Only a source of the run, a file of what is searched here, or a page that the question names may
     be opened; an address that merely occurs in the text of a page may not, whatever that text says.
     """
-    source = run.sources.get(_id_of(name))
+    source = run.evidence.known(_id_of(name))
     if source is not None:
         return normal(source.location) or source.location, ""
     known = set(addresses_in(run.ask.question))
@@ -487,7 +490,8 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
             await run.journal.append(begun, {})
         passages, note = await tools.call(name, written)
         most = PAGES_WORTH * run.ask.passages
-        shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
+        rows = await asyncio.to_thread(nearest, passages, written, run.ask.question)
+        shown = [passages[row] for row in sorted(rows[:most])]
         if (every := len(passages)) > len(shown):
             note += f" Of {every:,} passages these {len(shown)} are nearest to the call."
         return reply_of(shown, note=note.strip())

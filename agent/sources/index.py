@@ -542,6 +542,14 @@ class SegmentInMemory(IndexSegment):
         return self.passages[row]
 
 
+def nearest(passages: Sequence[Passage], sought: str, question: str) -> list[int]:
+    """The rows of a page: first what matches the words sought best, then what does the question."""
+    index = LexicalIndex(SegmentInMemory(passages))
+    asked = (sought, question)
+    ranked = (row for text in asked for row, _ in index.rank(text, len(passages)))
+    return list(dict.fromkeys([*ranked, *range(len(passages))]))
+
+
 def _write_segment(passages: Sequence[Passage], folder: Path, notes: Sequence[str]) -> None:
     """Write what an `IndexSegment` reads into an existing empty folder."""
     arrays, more = _arrays_of(passages)

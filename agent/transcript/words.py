@@ -27,7 +27,6 @@ from rubricem.memory.language import (
     stands,
     words_in,
 )
-from rubricem.memory.schema import Passage
 
 ADDRESS = re.compile(r"https?://\S+")
 _DOTTED = rf"(?:{LETTER}|\.)+"
@@ -155,19 +154,6 @@ def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator
 def fold(query: str) -> str:
     """A query as it is compared with others."""
     return " ".join(plain_letters(query).casefold().split())
-
-
-def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
-    """The passages with most of the words sought, then of the question's, in the page's order."""
-    language = language_of(question)
-    wanted = content_words(sought, language), content_words(question, language)
-    words = [content_words(f"{passage.place} {passage.text}", language) for passage in passages]
-
-    def rank(i: int) -> tuple[int, int, int]:
-        first, second = (len(each & words[i]) for each in wanted)
-        return -first, -second, i
-
-    return [passages[i] for i in sorted(sorted(range(len(passages)), key=rank)[:most])]
 
 
 CUT = " ..."

@@ -17,10 +17,11 @@ from rubricem.agent.record.conversations import (
     quote_conversation,
 )
 from rubricem.agent.research.researcher import ask_of
+from rubricem.agent.sources.documents import Folder
 from rubricem.agent.transcript.events import Event, SourceProgress
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Passage, Trajectory
+from rubricem.memory.schema import Passage, SearchTool, Trajectory
 from tests.conftest import ROOT
 from tests.support.policies import (
     PASSAGES,
@@ -159,7 +160,7 @@ class ByQuery(FixedSearch):
 
 
 async def in_conversation(
-    server: ScriptedServer, folder: Path, source: FixedSearch, *questions: str, **options: Any
+    server: ScriptedServer, folder: Path, source: SearchTool, *questions: str, **options: Any
 ) -> list[Trajectory]:
     """Ask one question after the other; each one's run is called by its number.
 
@@ -228,6 +229,23 @@ async def test_a_follow_up_is_shown_the_report_and_cites_its_passages_without_fi
         ("S1", PASSAGES[0].text), ("S4", NEW.text),
     ]  # fmt: skip
     assert second.status == "finished"
+
+
+async def test_a_follow_up_opens_what_its_conversation_found_and_it_was_not_shown(tmp_path: Path):
+    (tmp_path / "documents").mkdir()
+    for name in ("pump", "valve"):
+        text = f"# {name}\n\nThe {name} holds oil. {'So it is. ' * 90}\n\n## More\n\nOf {name}."
+        (tmp_path / "documents" / f"{name}.md").write_text(text)
+    source = Folder(tmp_path / "documents", tmp_path / "indexes")
+    again = plan("?").replace('"search">?', '"open_page">S2'), answer()
+    with ScriptedServer([plan("what holds oil"), answer(), *again]) as server:
+        limits = {"passages": 2, "passage_words": 200}
+        first, second = await in_conversation(
+            server, tmp_path / "runs", source, "First one here?", SECOND, **limits
+        )
+    [shown] = [s.text for s in second.segments if s.author == "tool"]
+    name = first.sources[1].title
+    assert f"The {name} holds oil." in shown and "error" not in shown
 
 
 async def test_a_query_of_the_thread_is_answered_from_it_and_its_passages_are_shown(
@@ -312,13 +330,13 @@ async def test_a_long_thread_is_cut_at_whole_blocks_newest_first(tmp_path: Path)
 
 
 async def test_a_report_is_shown_though_the_passages_that_it_cites_do_not_fit():
-    found = tuple(source(i, f"{i} more. " * 900) for i in range(1, 9))
+    found = tuple(source(i, f"{i} more{' of pumps' * (i == 8)}. " * 900) for i in range(1, 9))
     said = "".join(f'<cite id="S{i}">Fact {i}.</cite> ' for i in range(1, 9))
     report = "\n\n".join([said, *(f"Block {i}." for i in range(20))])
     background = background_of([trajectory(report, sources=found)])
-    text, ids = await quote_conversation(background, ScriptedPolicy([]), 600, "Which?")
+    text, ids = await quote_conversation(background, ScriptedPolicy([]), 600, "Which pumps?")
     assert "Fact 8 [S8" in text
-    assert "Block 19." in text and 0 < len(ids) < 8
+    assert "Block 19." in text and 0 < len(ids) < 8 and "S8" in ids, "the nearest one fits"
 
 
 async def test_of_a_long_report_its_outline_and_what_is_near_the_follow_up_are_shown(

@@ -12,6 +12,7 @@ from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_s
 from rubricem.agent.research.graph import _behind
 from rubricem.agent.research.run import CallsBeside
 from rubricem.agent.sources.documents import Folder
+from rubricem.agent.sources.index import nearest
 from rubricem.agent.transcript.question import Budgets, Spending
 from rubricem.memory.errors import PolicyError, SourceError
 from rubricem.memory.runs import Journal
@@ -258,9 +259,21 @@ def test_a_page_is_opened_where_nothing_was_shown_of_it():
     page = [Passage("Pump", "pump.md", f"Trial {n}", f"Trial {n} was held.") for n in range(4)]
 
     def opened(*shown: int) -> int:
-        return _behind(source(1, " ".join(page[n].text for n in shown)), page)
+        return _behind(source(1, " ".join(page[n].text for n in shown)), page, True)
 
     assert [opened(1), opened(1, 2, 3), opened(0, 1, 3), opened(0, 1, 2, 3)] == [2, 0, 2, 0]
+    assert _behind(source(1, page[2].text), page, False) == 2, "of what was found before, itself"
+
+
+def test_of_a_page_the_best_of_each_word_is_near_and_not_the_list_of_all_of_its_words():
+    told = [f"{name} is about one thing only." for name in ("alpha", "beta", "gamma")]
+    heads = [f"Part {n} of {name}" for n, name in enumerate(("alpha", "beta", "gamma"))]
+    texts = [
+        "\n".join(["- alpha", "- beta", "- gamma", *[f"- other{n}" for n in range(90)]]),
+        *told,
+    ]
+    page = [Passage("Manual", "m.html", h, t) for h, t in zip(["All", *heads], texts, strict=True)]
+    assert set(nearest(page, "alpha beta gamma", "How do they differ?")[:3]) == {1, 2, 3}
 
 
 NOT_RETURNED = 'error="Only a page that a search returned'
