@@ -18,6 +18,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction as _awaits
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from weakref import WeakKeyDictionary
@@ -123,6 +124,14 @@ async def research(
     from rubricem.agent.research.setup import ask_once
     from rubricem.agent.transcript.question import check_question
 
+    for name, value, wanted, fits in (
+        ("thread", thread, "a string", thread is None or isinstance(thread, str)),
+        ("on_event", on_event, "a plain function", callable(on_event) and not _awaits(on_event)),
+        ("stop", stop, "an asyncio.Event", stop is None or isinstance(stop, asyncio.Event)),
+        ("person", person, "an object with `async def decide(self, asked)`", _decides(person)),
+    ):
+        if not fits:
+            raise SettingsError(f"{name}=... cannot be {value!r}.", f"Pass {wanted}.")
     setup = _setup_of(settings)
     if person is None and (setup.template.approve_plan or setup.template.clarify):
         raise SettingsError(
@@ -136,6 +145,10 @@ async def research(
     if setup.memory == "on":
         await _learn_later(setup, trajectory, tell_to(on_event))
     return report
+
+
+def _decides(person: object) -> bool:
+    return person is None or _awaits(getattr(person, "decide", None))
 
 
 def _setup_of(settings: Mapping[str, Any]) -> "Setup":

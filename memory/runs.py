@@ -284,7 +284,7 @@ class RunStore:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
-                    f"Ask as before (--resume {thread}, thread={thread!r}), or name another.",
+                    f"Go on as it was asked (rubricem ask --resume {thread}), or name another.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 

@@ -133,7 +133,8 @@ async def edit_text(text: str, suffix: str, interrupts: Interrupts) -> str:
     """The text as a person leaves it in their editor. Raises SettingsError where there is none."""
     with interrupts.leave_to_person(cancelled=False):
         try:
-            return await asyncio.to_thread(click.edit, text, extension=suffix) or text
+            edited = await asyncio.to_thread(click.edit, text, extension=suffix)
+            return text if edited is None else edited
         except (click.ClickException, UnicodeDecodeError) as error:
             raise SettingsError(f"Nothing was edited: {error}.", "Set EDITOR.") from error
 

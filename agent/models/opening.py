@@ -52,6 +52,8 @@ def by_name(value: Any, objects: dict[str, Any]) -> Any:
         return str(value)
     if not any(hasattr(value, part) for part in ("astream", "ainvoke", "search", "check")):
         return value
+    if isinstance(value, type):
+        raise SettingsError(f"{value.__name__} is a class.", f"Pass one of it: {value.__name__}().")
     name = f"{OWN}{type(value).__name__}"
     while objects.setdefault(name, value) is not value:
         name += "'"

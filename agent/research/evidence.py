@@ -29,6 +29,7 @@ def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
     kept = [
         {n: storable(v) if isinstance(v := getattr(passage, n), str) else v for n in _FIELDS}
         for passage in map(_dated, passages)
+        if passage.text.strip()
     ]
     return {"passages": kept, "error": "", **more}
 

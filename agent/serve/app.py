@@ -29,7 +29,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from rubricem.agent.serve import (
     openai,
@@ -45,7 +45,7 @@ from rubricem.agent.serve import (
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogLevel, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestRefused, reply_of
-from rubricem.agent.serve.security import OWNER, Guard, Redactor, Security, address_in
+from rubricem.agent.serve.security import LIMITS, OWNER, Guard, Redactor, Security, address_in
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.settings.ledger import SpendingLedger
@@ -56,6 +56,13 @@ from rubricem.memory.runs import hold_lock, keep_private, writable, write_atomic
 RESULTS = "rubricem.training.show.routes"
 MOST_BODY = 1 << 20
 """bytes of a request; the router of uploads takes more"""
+
+
+class _Guarded(FastAPI):
+    """Guarded around everything, also what the framework refuses by itself."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Guard(super().build_middleware_stack(), self.state.security)
 
 
 def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) -> FastAPI:
@@ -71,7 +78,7 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
         async with opened(desk), desks.open():
             yield
 
-    app = FastAPI(
+    app = _Guarded(
         title="rubricem",
         version=version("rubricem"),
         lifespan=lifespan,
@@ -91,7 +98,6 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
         return asked.hides()
 
     app.add_middleware(Redactor, hides=hides)
-    app.add_middleware(Guard, security=security)
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -196,8 +202,7 @@ def tell_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def answer_refused(request: Request, error: HTTPException) -> JSONResponse:
         said = f"{error.detail.rstrip('.')}."
-        remedy = "See the addresses and limits in the documentation."
-        refused = RequestRefused(error.status_code, said, remedy)
+        refused = RequestRefused(error.status_code, said, LIMITS)
         return JSONResponse(*reply_of(refused, request.url.path), headers=error.headers)
 
     @app.exception_handler(Exception)

@@ -280,6 +280,11 @@ class PunctualProtocol(H11Protocol):
             self.transport.close()
 
 
+LIMITS = "See the addresses and limits in the documentation."
+TOO_LARGE, PLAIN = RequestRefused(413, "Content Too Large.", LIMITS), "text/plain"
+"""what the framework says of a body in a form that is no client's"""
+
+
 class Guard:
     """Passes on the requests that `Security` allows, and adds our headers to every response."""
 
@@ -292,11 +297,19 @@ class Guard:
             return
         path = scope["path"]
         added = {**HEADERS, b"cache-control": b"no-store"} if path.startswith(GUARDED) else HEADERS
+        large = JSONResponse(*reply_of(TOO_LARGE, path))
+        replaced = False
 
         async def send_guarded(message: Message) -> None:
+            nonlocal replaced
             if message["type"] == "http.response.start":
+                plain = Headers(raw=message["headers"]).get("content-type", "").startswith(PLAIN)
+                if replaced := plain and message["status"] == TOO_LARGE.status:
+                    message["headers"] = large.raw_headers
                 kept = [(name, value) for name, value in message["headers"] if name not in added]
                 message["headers"] = [*kept, *added.items()]
+            elif replaced:
+                message["body"] = large.body
             await send(message)
 
         app = self._app

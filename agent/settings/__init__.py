@@ -125,10 +125,10 @@ class Settings(BaseModel):
     max_total_tokens: int | None = Field(default=None, ge=0)
     """tokens per question, read (unless from a cache) and written; 0: no limit; None: 60,000,
     300,000 or 1,000,000, by the effort; 200,000 with an embedded model"""
-    max_seconds: float | None = Field(default=None, ge=0)
+    max_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """seconds per question; 0: no limit; None: 120, 1,200 or 3,600, by the effort; 900 with an
     embedded model"""
-    max_cost: float | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """US dollars per question, if a price is known; 0: no limit; None: 0.2, 1 or 8, by the
     effort"""
     answer_format: AnswerFormat = AnswerFormat.LONG

@@ -56,7 +56,7 @@ from rubricem.memory.schema import (
     SearchTool,
     ShownTexts,
 )
-from rubricem.memory.text import digest_of, one_line
+from rubricem.memory.text import digest_of, one_line, storable
 
 PYTHON = "python"
 HISTORY = "history"
@@ -330,7 +330,7 @@ class Retrieved:
         return without_near_duplicates(map(self._passage, found), limit)
 
     def _passage(self, document: Any) -> Passage:
-        text, told = document.page_content, document.metadata
+        text, told = storable(document.page_content), document.metadata
         place = told.get("url") or told.get("link") or told.get("source")
         title = one_line(str(told.get("title") or place or self.name))
         return Passage(title, str(place or f"{self.name}/{digest_of(text, 8)}"), "", text)

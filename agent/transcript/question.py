@@ -25,7 +25,7 @@ from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
 from rubricem.agent.transcript.words import cut_words, part_about
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import NO_USAGE, AnswerFormat, Source, Spent, Stage, Usage, Value
-from rubricem.memory.text import one_line, pluralise, storable
+from rubricem.memory.text import one_line, pluralise, printable, storable
 
 T = TypeVar("T")
 Limited = Literal["tokens", "seconds", "cost"]
@@ -392,13 +392,13 @@ LONGEST_QUESTION = 20_000
 def check_question(question: str) -> str:
     """The question, if it is one; raises SettingsError otherwise."""
     # A caller over the network may send what is no text.
-    if not isinstance(question, str) or not question.strip():
+    if not isinstance(question, str) or not printable(question).strip():
         raise SettingsError("There is no question.", 'Ask one, such as "How does ... work?"')
     if len(question) > LONGEST_QUESTION:
         raise SettingsError(
             f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be "
             "asked at once.",
-            "Put long material into a folder and name it with --source.",
+            "Put long material into a folder, and name that as a source.",
         )
     return storable(question.strip())
 

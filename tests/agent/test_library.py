@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import math
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import pytest
+from langchain_core.language_models import FakeListChatModel
 from langgraph.graph import END, START, StateGraph
 
 import rubricem
@@ -113,6 +115,15 @@ async def test_what_cannot_be_asked_is_a_settings_error(here: Path):
         await research(QUESTION, modle="1.5b")
     with pytest.raises(SettingsError, match=r"^model=\.\.\. cannot be"):
         await research(QUESTION, model=object())
+    with pytest.raises(SettingsError, match=r"^FakeListChatModel is a class"):
+        await research(QUESTION, model=FakeListChatModel)
+    for name, wrong in {"thread": 3, "on_event": 3, "stop": True, "person": print}.items():
+        with pytest.raises(SettingsError, match=rf"^{name}=\.\.\. cannot be {wrong!r}"):
+            await research(QUESTION, **{name: wrong})
+    with pytest.raises(SettingsError, match=r"^max_seconds=\.\.\. cannot be inf"):
+        await research(QUESTION, max_seconds=math.inf)
+    with pytest.raises(SettingsError, match="There is no question"):
+        await research("\0\x1b[31m", source="documents")
     with pytest.raises(SettingsError, match="The source Search has no 'prepare'"):
         named = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
         await research(QUESTION, source=type("Search", (), {"name": "s", "search": 1})(), **named)

@@ -475,7 +475,10 @@ def test_a_plan_is_never_waited_for_without_a_terminal(unchecked: Path):
 
 def test_a_plan_is_edited_at_the_terminal(unchecked: Path, tmp_path: Path):
     editor = tmp_path / "editor.sh"
-    editor.write_text('#!/bin/sh\nsed -i "s/lru_cache maxsize None/a better query/" "$1"\n')
+    begins = (
+        f"#!/bin/sh\n[ -e {tmp_path}/emptied ] || {{ : > {tmp_path}/emptied; : > $1; exit; }}\n"
+    )
+    editor.write_text(begins + 'sed -i "s/lru_cache maxsize None/a better query/" "$1"\n')
     editor.chmod(0o700)
     terminal, end = pty.openpty()
     env = {**os.environ, "EDITOR": str(editor), "TERM": "xterm"}
@@ -484,6 +487,8 @@ def test_a_plan_is_edited_at_the_terminal(unchecked: Path, tmp_path: Path):
         process = begun(server, unchecked, *asked, stdin=end, stderr=end, env=env)
         os.close(end)
         shown = read_until(terminal, "[r]eject?")
+        os.write(terminal, b"e\n")
+        read_until(terminal, "The rubric is empty; keep the line '## Rubric' and an item below it.")
         os.write(terminal, b"e\n")
         said, _ = process.communicate()
     os.close(terminal)

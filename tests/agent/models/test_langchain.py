@@ -98,7 +98,11 @@ class Notes(BaseRetriever):
         if "fail" in query:
             raise KeyError("the index is gone")
         text = "With maxsize None it is an unbounded cache, so the cache grows without limit."
-        return [Document(text, metadata={"source": "notes.md", "title": "Notes"})]
+        blank = Document(" \n", metadata={"source": "blank.md"})
+        return [
+            blank,
+            Document(f"{text} \ud83d", metadata={"source": "notes.md", "title": "Notes"}),
+        ]
 
 
 async def test_a_programs_own_model_retriever_and_checker_answer_a_question(data: Path):

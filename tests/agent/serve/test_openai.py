@@ -310,6 +310,7 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
         assert here.desk.store.threads() == []
     assert unknown.value.type == "authentication_error"
     assert large.value.status_code == 413
+    assert large.value.type == "invalid_request_error"
     assert responses.value.type == "invalid_request_error"
 
 
