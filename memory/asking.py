@@ -314,7 +314,8 @@ class ReplyForm(BaseModel, coerce_numbers_to_str=True):
         inside = [value for value in given.values() if isinstance(value, dict | list)]
         if len(inside) == 1 and inside[0] not in found.values():
             more = cls._find_fields(inside[0])
-            found = {name: more[name] for name in names.values() if name in more} | found
+            if isinstance(more, dict):
+                found = {name: more[name] for name in names.values() if name in more} | found
         if not found and only and (len(inside) == len(given) or _is_by_number(given)):
             return {only: given}
         return found or given

@@ -142,7 +142,7 @@ def strip_markup(text: str) -> Stripped:
     tidy = "\n".join(" ".join(line.split()) for line in left)
     for pattern in (_LEFT_ALONE, _TWICE, _NO_WORD):
         tidy = pattern.sub("", tidy)
-    tidy = re.sub(r"\n{3,}", "\n\n", tidy).strip()
+    tidy = re.sub(r"\n{3,}", "\n\n", re.sub(" +$", "", tidy, flags=re.M)).strip()
     return Stripped(tidy, addresses, unseen, markers, hidden)
 
 

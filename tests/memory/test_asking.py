@@ -7,6 +7,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rubricem.memory.asking import (
+    Numbered,
+    Verdicts,
     ask_json,
     json_objects,
     parse_reply,
@@ -65,6 +67,11 @@ def test_json_is_read_whatever_stands_around_it(text: str):
 def test_what_is_wrong_is_said(text: str, fault: str):
     with pytest.raises(ValueError, match=fault):
         of(text)
+
+
+def test_a_list_of_names_of_fields_in_a_wrapper_holds_no_fields():
+    with pytest.raises(ValueError, match="items|required"):
+        parse_reply(Completion('{"reply": ["verdicts", "id"]}', "eos"), Verdicts[Numbered])
 
 
 def test_a_whole_object_is_the_reply_and_one_cut_off_is_told_to_be_shorter():
