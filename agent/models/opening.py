@@ -80,7 +80,6 @@ class EmbeddedChoice:
     weights_dir: Path | None = None
     """None: the platform's place"""
     context_tokens: int = 8192
-    threads: int | None = None
     at_once: int = 1
     """runs that it serves well at the same time"""
 
@@ -113,7 +112,9 @@ class EmbeddedChoice:
         tell(f"loading {files.path.name}")
         folder = files.path.parent
         states = folder if await asyncio.to_thread(os.access, folder, os.W_OK) else None
-        config = LlamaConfig(self.context_tokens, self.threads, self.at_once, files.adapter, states)
+        config = LlamaConfig(
+            self.context_tokens, slots=self.at_once, adapter=files.adapter, states=states
+        )
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:
             yield model
@@ -153,8 +154,6 @@ class ServerChoice:
     context_tokens: int = 8192
     at_once: int = 64
     """calls that it serves well at the same time"""
-    timeout: float = 300.0
-    """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """sent with every message, beside the usual"""
@@ -182,8 +181,8 @@ class ServerChoice:
         from rubricem.agent.models.chat_server import OpenAIChat
 
         name, here = await self.resolve_model(), self.base_url
-        options: dict[str, Any] = {"prices": self.prices, "timeout": self.timeout}
-        options |= {"think_is_reasoning": think_is_reasoning, "retry": retry}
+        options: dict[str, Any] = {"prices": self.prices, "retry": retry}
+        options["think_is_reasoning"] = think_is_reasoning
         if here == LANGCHAIN:
             from rubricem.agent.models.langchain import LangChainChat, open_by_name
 
@@ -234,7 +233,6 @@ class ServerChoice:
             context_tokens=self.context_tokens,
             limiter=shared_limiter(self.base_url, self.at_once),
             price=price_of(model, self.prices),
-            timeout=self.timeout,
             tell=tell,
         )
 

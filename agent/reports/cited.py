@@ -387,8 +387,7 @@ _GONE_ITEM = re.compile(
 def answer_of(trajectory: Trajectory) -> str:
     """The text of the answer, with its tags, after its repairs; "" if there is none."""
     document = parse(printable(trajectory.transcript()))
-    answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
-    text = notes_in_place(document.inner(answers[-1])) if answers else ""
+    text = notes_in_place(document.inner(document.answer)) if document.answer else ""
     return repair(text, {r.claim: r.became for r in _verified(trajectory).repairs})
 
 

@@ -414,7 +414,7 @@ def facts(trajectory: Trajectory) -> list[str]:
         pluralise(parts, "investigation") if (parts := len(trajectory.investigations)) else "",
         pluralise(searches(trajectory), "search"),
         check_summary(trajectory),
-        f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
+        f"{pluralise(recalled, 'reflection')} recalled" if recalled else "",
         tokens_told(usage),
         f"${usage.cost:.4f}" if usage.cost else "",
         duration(trajectory.seconds),

@@ -8,16 +8,18 @@ runs were given what.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+from pydantic import field_validator
 
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.bank import FLOOR, NEAREST, RecalledReflections, RubricBank
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import Recollection, Reflection, Trajectory
+from rubricem.memory.schema import Recollection, Reflection, Trajectory, Value
 from rubricem.memory.screening import LONGEST, strip_markup
 from rubricem.memory.text import pluralise, storable
 
@@ -38,22 +40,17 @@ _HEAD = (
 _MORE = " ..."
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """What is put before a question; all empty where nothing was found."""
+class Recall(Value):
+    """What is put before a question, as a run's journal keeps it; empty where nothing was found."""
 
     items: tuple[Recollection, ...] = ()
     block: str = ""
 
+    @field_validator("items")
     @classmethod
-    def of(cls, reply: Mapping[str, Any]) -> "Recall":
-        """What a run's journal keeps of it. Episodes of earlier versions put nothing before it."""
-        items = map(Recollection.model_validate, reply.get("items", ()))
-        return cls(tuple(item for item in items if item.kind == "reflection"), reply["block"])
-
-    def reply(self) -> dict[str, Any]:
-        """It as the journal keeps it."""
-        return {"items": [i.model_dump(mode="json") for i in self.items], "block": self.block}
+    def _without_episodes(cls, items: tuple[Recollection, ...]) -> tuple[Recollection, ...]:
+        """Those of earlier versions put nothing before a question."""
+        return tuple(item for item in items if item.kind == "reflection")
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -81,7 +78,6 @@ class BankRecaller:
 
     bank: RubricBank
     _: KW_ONLY
-    k: int = NEAREST
     context_tokens: int | None = None
     """a known context is small and shown less"""
     generation: int | None = None
@@ -102,7 +98,7 @@ class BankRecaller:
     async def recall(self, question: str) -> Recall:
         found = RecalledReflections()
         try:
-            found = await self.bank.recall(question, self.k, FLOOR, self.generation, own=self.own)
+            found = await self.bank.recall(question, NEAREST, FLOOR, self.generation, own=self.own)
             fault = found.fault
         except RubricemError as error:
             fault = error
@@ -112,7 +108,7 @@ class BankRecaller:
         found = self._within_scope(found)
         similar = [match.reflection for match in found.similar]
         most = MORE_CHARACTERS if self.context_tokens is None else CHARACTERS
-        return Recall(_items(found), reference_block(found.own, similar, most))
+        return Recall(items=_items(found), block=reference_block(found.own, similar, most))
 
     def _within_scope(self, found: RecalledReflections) -> RecalledReflections:
         """Without what may not be put before this run, which is told."""

@@ -75,7 +75,7 @@ from rubricem.memory.schema import (
     Verification,
     Widening,
 )
-from rubricem.memory.text import storable
+from rubricem.memory.text import pluralise, storable
 
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
@@ -242,9 +242,9 @@ class Run:
         key = self.key(f"recall\0{self.ask.question}")
         if (reply := self.journal.find(key)) is None:
             found = await self.recaller.recall(self.alone)
-            reply = found.reply()
+            reply = found.model_dump(mode="json")
             await self.journal.append(key, reply)
-        self.recalled = Recall.of(reply)
+        self.recalled = Recall.model_validate(reply)
         if any(item.private for item in self.recalled.items):
             self.outlet.hold(self.recalled.block)
             self.outlet.turn()
@@ -643,7 +643,7 @@ class Run:
         asked_here = len(self.evidence.answered)
         if (known := self.evidence.find_earlier(tool, asked)) is not None:
             if len(self.evidence.answered) > asked_here:
-                count = f"{len(known.sources)} passage{'' if len(known.sources) == 1 else 's'}"
+                count = pluralise(len(known.sources), "passage")
                 self.listener(SourceProgress(f"found before in this thread: {asked} ({count})"))
             return known
 

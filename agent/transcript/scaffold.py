@@ -124,6 +124,12 @@ class ScaffoldDocument:
         """The content of the last block of a tag; "" without one."""
         return next((self.inner(block) for block in reversed(self.find(tag))), "")
 
+    @property
+    def answer(self) -> TaggedBlock | None:
+        """The last answer with text in it."""
+        blocks = reversed(self.blocks)
+        return next((b for b in blocks if b.tag == "answer" and self.inner(b).strip()), None)
+
     def inner(self, block: TaggedBlock) -> str:
         return self.text[block.inner_start : block.inner_end]
 
@@ -438,8 +444,7 @@ def is_sent_back(document: ScaffoldDocument) -> bool:
 
 def answer_text(document: ScaffoldDocument) -> str:
     """The text of the last non-empty answer, with cite tags; "" without one."""
-    answer = _answer(document)
-    return document.inner(answer).strip() if answer else ""
+    return document.inner(document.answer).strip() if document.answer else ""
 
 
 def citations(document: ScaffoldDocument) -> list[Cite]:
@@ -447,7 +452,7 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
 
     An empty cite is taken to mark the sentence before it.
     """
-    answer = _answer(document)
+    answer = document.answer
     cites: list[Cite] = []
     end = answer.inner_start if answer else 0
     for block in answer.children if answer else ():
@@ -463,11 +468,6 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
 def ids_in(written: str) -> tuple[str, ...]:
     """The ids of a list, however they are parted."""
     return tuple(written.translate(_PARTING).split())
-
-
-def _answer(document: ScaffoldDocument) -> TaggedBlock | None:
-    answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
-    return answers[-1] if answers else None
 
 
 def rubric_items(text: str) -> list[str]:

@@ -126,7 +126,18 @@ def test_a_long_text_ends_with_a_sentence():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "  \n", "<", "&#0;", "\ud800", "&amp;amp;lt;b&gt;", "a <b", "x" * 3000, "- \n- \n* *", "a ()\nb"],
+    [
+        "",
+        "  \n",
+        "<",
+        "&#0;",
+        "\ud800",
+        "&amp;amp;lt;b&gt;",
+        "a <b",
+        "x" * 3000,
+        "- \n- \n* *",
+        "a ()\nb",
+    ],
 )
 def test_screening_twice_is_screening_once(text: str):
     once = screen(text, text, ())

@@ -186,7 +186,7 @@ class FixedRecaller:
     async def recall(self, question: str) -> Recall:
         self.asked.append(question)
         given = Recollection(id="r1", question="What is kept?", own=True, score=0.8)
-        return Recall((given,), self.blocks[len(self.asked) - 1])
+        return Recall(items=(given,), block=self.blocks[len(self.asked) - 1])
 
     async def note_use(self, trajectory: Trajectory) -> None:
         self.told.append(trajectory.id)

@@ -94,7 +94,8 @@ class FixedRecaller:
         self.told = 0
 
     async def recall(self, question: str) -> Recall:
-        return Recall((Recollection(id="r1", question="Another?"),), "Earlier: read twice.\n")
+        told = (Recollection(id="r1", question="Another?"),)
+        return Recall(items=told, block="Earlier: read twice.\n")
 
     async def note_use(self, trajectory: Trajectory) -> None:
         self.told += 1

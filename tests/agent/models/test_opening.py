@@ -16,7 +16,7 @@ LISTED = {"data": [{"id": "qwen", "owned_by": "vllm", "root": BASE}, ADAPTER]}
 @pytest.mark.parametrize(("model", "version"), [("qwen", BASE), ("mine", "/runs/step-7")])
 async def test_an_adapter_has_a_version_of_its_own(model: str, version: str):
     with RecordedServer(recorded() | {"GET /v1/models": LISTED}) as server:
-        choice = ServerChoice(model, server.base_url, in_tokens=True, timeout=5.0)
+        choice = ServerChoice(model, server.base_url, in_tokens=True)
         async with choice.open_tokens() as served:
             assert served.version == version
 

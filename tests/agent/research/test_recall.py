@@ -31,17 +31,16 @@ from tests.support.policies import (
 from tests.support.scripted_server import Fault, ScriptedServer
 
 
-async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k(tmp_path: Path):
+async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_two(tmp_path: Path):
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache cache heap", "far"))
     await bank.put(reflection("cache cache cache heap", "near"))
     await bank.put(reflection("cache", "own"))
-    found = await BankRecaller(bank, k=2).recall("cache")
+    found = await BankRecaller(bank).recall("cache")
     assert (found.ids, found.own) == (("own", "near"), True)
     assert found.block.index("This very question") < found.block.index("from a similar question")
-    other = await BankRecaller(bank, k=2).recall("cache\ncache")
+    other = await BankRecaller(bank).recall("cache\ncache")
     assert (other.ids, other.own) == (("own", "near"), False)
-    assert (await BankRecaller(bank, k=1).recall("cache")).ids == ("own",)
     without = await BankRecaller(bank, own=False).recall("cache")
     assert (without.ids, without.own) == (("near",), False)
     assert await BankRecaller(bank).recall("rome") == Recall()
@@ -99,7 +98,9 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(
 
 def test_a_journal_of_an_earlier_version_gives_its_lessons_and_no_episodes():
     items = [{"id": "a", "own": True}, {"id": "e", "kind": "episode"}]
-    found = Recall.of({"items": items, "block": "BLOCK", "episodes": [{"any": "thing"}]})
+    found = Recall.model_validate(
+        {"items": items, "block": "BLOCK", "episodes": [{"any": "thing"}]}
+    )
     assert (found.ids, found.own, found.block) == (("a",), True, "BLOCK")
 
 
