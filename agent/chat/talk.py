@@ -22,7 +22,7 @@ from rubricem.agent.reports.display import live_view, print_report
 from rubricem.agent.reports.page import write_report
 from rubricem.agent.reports.report import whereabouts
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
-from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
+from rubricem.agent.research.setup import Setup, open_researcher, reserve, resolve_auto
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.transcript.question import Ask, check_question
@@ -206,7 +206,7 @@ async def talk_with(flags: dict[str, Any], resume: str, *, quiet: bool) -> int:
         setup = _with_its_sources(setup, begin_in)
     async with AsyncExitStack() as stack:
         with terminal.show_progress("opening", quiet=quiet) as progress:
-            setup = await settle(setup, tell=progress)
+            setup = await resolve_auto(setup, tell=progress)
             researcher = await stack.enter_async_context(open_researcher(setup, progress))
         talk = Talk(setup, researcher, conversations, quiet)
         if begin_in:

@@ -27,7 +27,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import Setup, open_researcher, settle
+from rubricem.agent.research.setup import Setup, open_researcher, resolve_auto
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import Ask
@@ -140,7 +140,7 @@ class Experiment:
         Raises SettingsError for a folder of other settings, StoreError if the folder is in use or
         damaged, PolicyError if run after run fails.
         """
-        setup = await settle(self.setup.over_whole_sources(), tell=tell)
+        setup = await resolve_auto(self.setup.over_whole_sources(), tell=tell)
         self = replace(self, setup=setup)
         with claimed(self.out, self.row_inputs()):
             wanted = [(question, arm) for question in self.questions.questions

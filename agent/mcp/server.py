@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from rubricem.agent.mcp.workbench import Workbench
 from rubricem.agent.reports.cited import bracket_marks, cited_answer
 from rubricem.agent.reports.report import markdown, prose, render_marked
-from rubricem.agent.research.setup import Setup, settle
+from rubricem.agent.research.setup import Setup, resolve_auto
 from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerFormat, CitationSupport
@@ -199,7 +199,7 @@ async def run(setup: Setup) -> None:
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
-    async with Workbench(await settle(setup), tell) as bench:
+    async with Workbench(await resolve_auto(setup), tell) as bench:
         server = server_of(bench)
         # Libraries of sources log what concerns nobody, and the SDK shows it all.
         for handler in logging.getLogger().handlers:

@@ -91,7 +91,7 @@ def grammar() -> "MarkdownIt":
     ).use(texmath_plugin, delimiters="brackets")  # fmt: skip
     markdown.validateLink = lambda url: web_address(url) is not None  # type: ignore[method-assign]
     markdown.inline.ruler.before("emphasis", "name", _keep_name)
-    markdown.core.ruler.push("answer", _settle)
+    markdown.core.ruler.push("answer", _adapt)
     return markdown
 
 
@@ -107,7 +107,7 @@ def _keep_name(state: "StateInline", silent: bool) -> bool:
     return True
 
 
-def _settle(state: "StateCore") -> None:
+def _adapt(state: "StateCore") -> None:
     """Make images links and task boxes letters, and put headings below those of the page."""
     for before, token in zip([None, None, *state.tokens], state.tokens, strict=False):
         if token.type.startswith("heading"):

@@ -357,7 +357,7 @@ class FreeDecoder:
         if faults:
             run.end_early(_BROKEN.format(run.turn, faults[0]))
         elif chats:
-            written = await self._settle(run, stage, raw, written)
+            written = await self._accept(run, stage, raw, written)
         run.keep(_pieces(run, stage, written.text), written)
         run.attempt = 0
         return written.text
@@ -400,7 +400,7 @@ class FreeDecoder:
                 break
         return whole
 
-    async def _settle(
+    async def _accept(
         self, run: Run, stage: Stage, raw: Completion, written: Completion
     ) -> Completion:
         """The turn as it is kept: without an answer before the first search, and closed."""

@@ -176,9 +176,7 @@ async def consent(run: Run, decoder: Decoder, query: str | None) -> str | None:
         asked = run.consents.asked(run.equipped, action, read=run.read_others)
         about = action
         if asked is None and (to := _services(run, action)):
-            written = action.removeprefix(f"{to} ")
-            about = run.equipped.told(to, written) if run.equipped and written != action else action
-            about = asked_in(action).question if run.ask.leads else about
+            about = _sent_of(run, to, action)
             if run.outlet.strange(about):
                 asked = run.consents.asked_to_send(to, about)
         if asked is not None:
@@ -199,6 +197,14 @@ def _services(run: Run, action: str) -> str:
     if tools is not None and name in tools.allowed:
         return name if tools.is_public(name) else ""
     return ", ".join(services(run.search_tool))
+
+
+def _sent_of(run: Run, to: str, action: str) -> str:
+    """What of an action its services are sent: a lead's question, what a tool is told, or all."""
+    if run.ask.leads:
+        return asked_in(action).question
+    written = action.removeprefix(f"{to} ")
+    return run.equipped.told(to, written) if run.equipped and written != action else action
 
 
 def actions_of(run: Run, query: str | None) -> list[str]:

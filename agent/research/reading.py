@@ -4,22 +4,24 @@ An answer is drafted from all the passages at once, beside the transcript, and i
 model says, shown the passage that it rests on; a draft that is not borne out gives way to the
 sentences that are nearest, which are never certain.
 
-An exact answer is a span of such a draft, to which the model points by a grammar (`spans`). A model
-that is made to point always points at something. What tells a right span from a guess is the null:
+An exact answer is a span of such a draft. A model that writes freely answers in sentences, or from
+memory; held to a grammar of what the draft contains it can only point, and always points at
+something. What tells a right span from a guess is the null:
 a logistic of the model's own probability that the passage answers the question, of that of the span
 being right, and of the span's log-probability. Its coefficients were fitted on labelled pairs
 (`tuned`).
 """
 
 import asyncio
+import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.reports.rules import statements_of
 from rubricem.agent.research.lookups import Finding
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.spans import span_grammar
 from rubricem.agent.research.tuned import TUNED
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
@@ -30,7 +32,7 @@ from rubricem.agent.transcript.words import (
     overlap,
     part_about,
 )
-from rubricem.memory.language import sentences, stands
+from rubricem.memory.language import PAIRED, language_of, sentences, stands, stop_words
 from rubricem.memory.schema import (
     Completion,
     Embedder,
@@ -207,9 +209,53 @@ async def _chance(run: Run, prompt: str, asked: str) -> float:
 
 async def conclude(run: Run, told: str) -> Completion | None:
     """The bare answer to the run's question: a span of what is told, or yes or no."""
-    grammar = span_grammar([told]).replace("::= ", '::= "yes" | "no" | ', 1)
     asked = f"{told}\n\nQuestion: {neutralise(run.alone)}"
     messages = [Message("system", template("conclude")), Message("user", asked)]
-    pointed = replace(SPAN, grammar=grammar or 'root ::= "yes" | "no"\n')
+    pointed = replace(SPAN, grammar=span_grammar(told))
     written = await run.aside(Stage.RESEARCH, messages, pointed, "reading")
     return written if written.text.strip() else None
+
+
+_BRACKETS = frozenset("()[]{};")
+_WORD = re.compile(rf"[{PAIRED}]|[$\u00a3\u20ac]?[^\W_{PAIRED}](?:[^\s{PAIRED}]*[^\W_{PAIRED}])?%?")
+
+
+def _words_of(text: str) -> list[tuple[str, str, bool]]:
+    """Each word, what stands behind it on one line, and whether no span goes on there."""
+    found = list(_WORD.finditer(text))
+    words = []
+    for at, match in enumerate(found):
+        gap = text[match.end() : found[at + 1].start()] if at + 1 < len(found) else "\n"
+        stops = len(match[0]) > TUNED.abbreviation and gap.strip()[:1] in (*".!?\u3002",)
+        ends = stops or "\n" in gap or not _BRACKETS.isdisjoint(gap)
+        words.append((match[0], re.sub(r"\s+", " ", gap), ends))
+    return words
+
+
+def _spans_of(text: str) -> Iterator[str]:
+    """The grammar of the spans that begin at each word of a text."""
+    words, binding = _words_of(text), stop_words(language_of(text))
+    for start, (first, _, _) in enumerate(words):
+        if first.casefold() in binding:
+            continue
+        pieces, said = list[str](), ""
+        for word, gap, ends in words[start : start + TUNED.span]:
+            said += word
+            if word.casefold() not in binding:
+                pieces.append(json.dumps(said, ensure_ascii=False))
+                said = ""
+            said += gap
+            if ends:
+                break
+        if pieces:
+            yield " (".join(pieces) + ")?" * (len(pieces) - 1)
+
+
+def span_grammar(text: str) -> str:
+    """A grammar (GBNF) of the spans of a text, and of yes and no.
+
+    A span is at most so many words long, stays within a sentence, and neither begins nor ends with
+    a function word.
+    """
+    choices = dict.fromkeys(['"yes"', '"no"', *_spans_of(text)])
+    return f"root ::= {' | '.join(choices)}\n"

@@ -611,23 +611,21 @@ class Run:
         The passages shown are those without `seen` ids, if there are any (None: of whatever the run
         has found).
         """
-        tool, all_seen = self.search_tool, seen is None
-        limit = max(self.ask.passages, least)
-        seen = {*self.sources} if seen is None else seen
-        place = PLACE.get()
+        tool, place, limit = self.search_tool, PLACE.get(), max(self.ask.passages, least)
+        wide = self.decoding is Decoding.FREE
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
-            wide = self.decoding is Decoding.FREE
-            most = (WIDE * limit if wide else limit) * (1 + place.number) + len(seen)
+            before = {*self.sources} if seen is None else seen
+            most = (WIDE * limit if wide else limit) * (1 + place.number) + len(before)
             found = await tool.search(query, most)
             await place.reached.wait()
-            seen_now = {*self.sources} if all_seen else seen
+            known = {*self.sources} if seen is None else seen
             if wide:
-                shown = self.evidence.shown(seen_now)
+                shown = self.evidence.shown(known)
                 found = (unshown(found, shown) or found)[: WIDE * limit]
                 found = await around(tool, found, self.passage_words, shown)
-            return reply_of(self.evidence.choose(found, limit, seen_now))
+            return reply_of(self.evidence.choose(found, limit, known))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         if not found.repeated:

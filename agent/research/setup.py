@@ -184,7 +184,7 @@ class Setup:
         )
 
 
-async def settle(
+async def resolve_auto(
     setup: Setup,
     thread: str | None = None,
     tell: Tell = hush,
@@ -254,7 +254,7 @@ async def ask_once(
     is asked where the run is to ask somebody; `steering` has what they tell a lead.
     """
     tell, store = tell_to(listener), setup.stores.runs
-    setup = await settle(setup, thread, tell)
+    setup = await resolve_auto(setup, thread, tell)
     await asyncio.to_thread(setup.sources.check)  # what cannot be asked leaves no run behind
     known = await asyncio.to_thread(store.holds, thread)
     ask = await asyncio.to_thread(reserve, setup, thread, question)
@@ -284,7 +284,7 @@ async def open_researcher(
     `policy` gives a model, and `search_tool` is what is searched, that are open already and stay
     so: where several researchers share them.
     """
-    setup = await settle(setup, tell=tell)
+    setup = await resolve_auto(setup, tell=tell)
     meaning, new = Meaning(), setup.lacks_model()
     async with AsyncExitStack() as stack:
         tool = search_tool

@@ -40,7 +40,7 @@ from rubricem.agent.record.conversations import NOTHING, Background, Conversatio
 from rubricem.agent.record.history import History
 from rubricem.agent.research.deep.parts import Steering
 from rubricem.agent.research.researcher import Researcher, new_thread
-from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
+from rubricem.agent.research.setup import Setup, open_researcher, reserve, resolve_auto
 from rubricem.agent.serve import feed, requests
 from rubricem.agent.serve.requests import conflict, refuse_as, too_many
 from rubricem.agent.serve.security import OWNER, USER
@@ -596,7 +596,7 @@ class RunDesk:
             self._see_room()
             name = asked.thread
             earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()
-            setup = await settle(setup)
+            setup = await resolve_auto(setup)
             run = new_thread()
             ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
             if before.turns and not earlier:

@@ -32,7 +32,7 @@ from rubricem.agent.models.replies import looping
 from rubricem.agent.models.tokens import piece_of
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer
-from rubricem.agent.research import lookups, spans
+from rubricem.agent.research import lookups, reading
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
 from rubricem.agent.serve.openai import ChatAsked
@@ -196,7 +196,7 @@ def of_question(each: str) -> None:
     language.exact_names(each, each)
     lookups.read_parts(each, each)
     part_about(each, 60, each[:200])
-    spans.span_grammar([each[:4000]])
+    reading.span_grammar(each[:4000])
 
 
 def of_turn(each: str) -> None:

@@ -21,7 +21,7 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import Setup, open_researcher, settle
+from rubricem.agent.research.setup import Setup, open_researcher, resolve_auto
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import CHOICES, TURN, judging, model_of, setup_of
 from rubricem.agent.transcript.events import Tell, once_each
@@ -120,7 +120,7 @@ async def open_collector(
     setup = shape(await asyncio.to_thread(setup_of, settings), config, settings)
     wanted = await asyncio.to_thread(check_config, setup, config)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
-    setup = await settle(setup.over_whole_sources(), tell=quietly)
+    setup = await resolve_auto(setup.over_whole_sources(), tell=quietly)
     judged_by = judge_choice(settings, setup, config)
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_researcher(setup, quietly, policy=policy))

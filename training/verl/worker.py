@@ -28,7 +28,7 @@ from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.recall import GivenRecall
-from rubricem.agent.research.setup import Setup, open_researcher, settle
+from rubricem.agent.research.setup import Setup, open_researcher, resolve_auto
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.reflection import ReflectionJudge
@@ -189,7 +189,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def _open(self, setup: Setup) -> Opened:
         async def begin() -> Opened:
-            settled = await settle(setup.over_whole_sources())
+            settled = await resolve_auto(setup.over_whole_sources())
             tool = await _KEPT_OPEN.enter_async_context(settled.open_sources())
             await tool.prepare()
             return settled, tool

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.research.setup import Answers, Setup, ask_once, reserve, settle
+from rubricem.agent.research.setup import Answers, Setup, ask_once, reserve, resolve_auto
 from rubricem.agent.serve.desk import Researchers
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
@@ -126,7 +126,7 @@ async def test_auto_takes_the_web_where_it_answers_else_the_libraries_and_says_s
     names: tuple[str, ...], answers: Answers, taken: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     told: list[str] = []
-    setup = await settle(auto(tmp_path, *names), None, told.append, answers)
+    setup = await resolve_auto(auto(tmp_path, *names), None, told.append, answers)
     assert setup.sources.names == taken
     (line,) = told
     assert line.startswith(said)
@@ -135,12 +135,12 @@ async def test_auto_takes_the_web_where_it_answers_else_the_libraries_and_says_s
 async def test_a_thread_goes_on_with_what_it_took_whatever_the_web_does_now(
     tmp_path: Path,
 ) -> None:
-    first = await settle(auto(tmp_path, "auto"), "mine", answers=online)
+    first = await resolve_auto(auto(tmp_path, "auto"), "mine", answers=online)
     reserve(first, "mine", "How?")
-    again = await settle(auto(tmp_path, "auto"), "mine", answers=never)
+    again = await resolve_auto(auto(tmp_path, "auto"), "mine", answers=never)
     assert again.sources.names == ("web",)
     with pytest.raises(SettingsError, match="cannot name a thread"):
-        await settle(auto(tmp_path, "auto"), "a/b", answers=never)
+        await resolve_auto(auto(tmp_path, "auto"), "a/b", answers=never)
 
 
 async def test_one_address_that_answers_or_sends_elsewhere_is_enough() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem.agent.research.spans import span_grammar
+from rubricem.agent.research.reading import span_grammar
 from tests.support.gbnf import accepts
 
 TEXT = (
@@ -30,21 +30,19 @@ TEXT = (
     ],
 )
 def test_a_span_stays_in_its_sentence_and_ends_with_no_function_word(span: str, allowed: bool):
-    assert accepts(span_grammar([TEXT]), span) is allowed
+    assert accepts(span_grammar(TEXT), span) is allowed
 
 
-def test_nothing_but_function_words_has_no_grammar():
-    assert span_grammar(["It was so."]) == "" or "was" not in span_grammar(["It was so."])
-    assert span_grammar([]) == ""
+def test_of_nothing_but_function_words_there_is_yes_and_no_alone():
+    assert span_grammar("Was it?") == span_grammar("") == 'root ::= "yes" | "no"\n'
 
 
 def test_scripts_without_capitals_offer_their_characters():
-    assert accepts(span_grammar(["東京は日本の首都です。"]), "東京")
-    assert accepts(span_grammar(["1990年5月4日に生まれた"]), "1990年5月4日")
+    assert accepts(span_grammar("東京は日本の首都です。"), "東京")
+    assert accepts(span_grammar("1990年5月4日に生まれた"), "1990年5月4日")
 
 
 @given(st.text(alphabet='ab AB1."\\\n([{<|>', max_size=40))
 def test_any_text_makes_a_grammar_that_offers_its_own_words_alone(text: str):
-    grammar = span_grammar([text])
-    assert not accepts(grammar or 'root ::= "x"', "zz")
-    assert grammar.count("\n") == bool(grammar)
+    grammar = span_grammar(text)
+    assert not accepts(grammar, "zz") and grammar.count("\n") == 1
