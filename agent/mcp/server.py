@@ -159,22 +159,37 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
         return FoundPassages.model_validate({"passages": found})
 
 
+AGAIN_SECONDS = 10.0
+"""after which progress is told again: a turn of a model may take minutes"""
 Report = Callable[[float, float | None, str | None], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
 async def _progress(report: Report) -> AsyncIterator[Tell]:
-    """What is told is reported as progress, in its order, while it comes, from any thread."""
+    """What is told is reported as progress, in its order, while it comes, from any thread.
+
+    The last line is told again while nothing else is, as clients give up what shows no progress.
+    """
     loop, numbers, sent = asyncio.get_running_loop(), count(1), list[Future[None]]()
+    last = "working"
 
     def tell(line: str) -> None:
+        nonlocal last
         if line:
-            told = report(float(next(numbers)), None, one_line(line, 300))
+            last = one_line(line, 300)
+            told = report(float(next(numbers)), None, last)
             sent.append(asyncio.run_coroutine_threadsafe(told, loop))
 
+    async def go_on() -> None:
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS)
+            tell(last)
+
+    again = asyncio.create_task(go_on())
     try:
         yield tell
     finally:
+        again.cancel()
         await asyncio.gather(*map(asyncio.wrap_future, sent), return_exceptions=True)
 
 

@@ -219,7 +219,7 @@ class Sources:
                 from rubricem.agent.sources.mcp_client import Equipped
 
                 kept = data_dir / "allowed_tools.json"
-                async with aclosing(Equipped(tool, self.tool_servers, kept)) as equipped:
+                async with aclosing(Equipped(tool, self.tool_servers, kept, tell)) as equipped:
                     yield equipped
             else:
                 yield tool

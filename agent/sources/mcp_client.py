@@ -30,6 +30,7 @@ from rubricem.agent.sources.index import around, of_kind, page, services
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers.passages import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import PUBLIC
 from rubricem.memory.errors import RubricemError, SourceError, import_extra
 from rubricem.memory.runs import write_atomically
@@ -325,9 +326,10 @@ class Equipped:
         search_tool: SearchTool,
         servers: Mapping[str, ToolServer],
         allowed: Path | None = None,
+        tell: Tell = hush,
     ) -> None:
         """`allowed`: the file that keeps which tools that act a person has allowed for always."""
-        self._kept = allowed
+        self._kept, self._tell = allowed, tell
         self.name = search_tool.name
         self.offers: dict[str, Offer] = {}
         """the tools that can be called, by the policy's names for them"""
@@ -350,15 +352,17 @@ class Equipped:
     def of_kind(self, kind: str) -> "Equipped":
         """Its tools and sources of one kind, over the same connections."""
         servers = {n: s for n, s in self._servers.items() if s.public is (kind == PUBLIC)}
-        made = Equipped(of_kind(self._search_tool, kind), servers, self._kept)
+        made = Equipped(of_kind(self._search_tool, kind), servers, self._kept, self._tell)
         made._connections = {name: self._connections[name] for name in servers}
         made.offers = {name: each for name, each in self.offers.items() if name in made.allowed}
         return made
 
     async def prepare(self) -> tuple[str, ...]:
-        search = asyncio.ensure_future(self._search_tool.prepare())
-        problems = await asyncio.gather(*map(self._ask_offers, self._connections))
-        return (*await search, *(problem for problem in problems if problem))
+        asked = asyncio.gather(*map(self._ask_offers, self._connections))
+        problems = await self._search_tool.prepare()
+        if not asked.done():
+            self._tell(f"waiting for MCP servers to start: {', '.join(self._connections)}")
+        return (*problems, *filter(None, await asked))
 
     async def look_again(self) -> list[str]:
         """Ask the servers that were missing; returns what has changed, in sentences.

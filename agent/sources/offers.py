@@ -49,12 +49,21 @@ class Offer:
         """The names of the required arguments."""
         return _required(self.schema)
 
+    @property
+    def told(self) -> str:
+        """What its server says of it and of its arguments."""
+        told, some = one_line(self.description, LONGEST_DESCRIPTION), list(self.properties.items())
+        each = ((n, p.get("description")) for n, p in some if isinstance(p, Mapping))
+        said = "; ".join(f"{n}: {text}" for n, text in each if isinstance(text, str))
+        said = one_line(said, LONGEST_ARGUMENTS)
+        return neutralise(f"{told} ({said})".strip() if said else told)
+
     def line(self) -> str:
         """Its line in the prompt."""
         defined = self.schema.get("$defs") or self.schema.get("definitions")
         takes: Any = {"properties": self.properties, "required": self.required}
         takes = _shape(takes, defined if isinstance(defined, Mapping) else {})
-        told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
+        told = self.told.replace('"', "'")
         takes = neutralise(one_line(takes, LONGEST_ARGUMENTS)).replace('"', "'")
         return f'{self.name} {takes} - "{told}"'
 
@@ -62,8 +71,7 @@ class Offer:
         """The same in the form in which servers take tools."""
         some = list(self.properties)[:MOST_ARGUMENTS]
         named = {neutralise(one_line(n, LONGEST_NAME)): _type_of(self.properties[n]) for n in some}
-        told = neutralise(one_line(self.description, LONGEST_DESCRIPTION))
-        return as_function(self.name, told, named, [n for n in self.required if n in named])
+        return as_function(self.name, self.told, named, [n for n in self.required if n in named])
 
     def arguments(self, written: str) -> dict[str, Any]:
         """The arguments in a call's text: a JSON object, or the one string that the tool needs.

@@ -4,6 +4,7 @@ The other way round a run calls tools of MCP servers: sources with ids, failures
 end. The keys of MCP servers stay in the settings: they are in no report, dump or sentence.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from rubricem import research
+from rubricem.agent.mcp.server import _progress
 from rubricem.agent.reports.report import alive
 from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.events import Event, ToolCalled
@@ -106,6 +108,19 @@ async def test_a_program_researches_with_progress_and_what_fails_is_an_error_in_
     assert messages[0] == "stage: plan"
     assert "call 1: folder: lru_cache maxsize None" in messages
     assert messages[-1] is not None
+
+
+async def test_progress_is_told_again_while_a_turn_is_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rubricem.agent.mcp.server.AGAIN_SECONDS", 0.01)
+    said = list[str | None]()
+
+    async def report(number: float, total: float | None, message: str | None) -> None:
+        said.append(message)
+
+    async with _progress(report) as tell:
+        tell("stage: plan")
+        await asyncio.sleep(0.2)
+    assert len(said) > 2 and {*said} == {"stage: plan"}
 
 
 @pytest.mark.slow

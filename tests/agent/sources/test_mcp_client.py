@@ -72,6 +72,14 @@ async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
     assert not programs()
 
 
+async def test_while_a_server_starts_that_is_what_is_told() -> None:
+    told = list[str]()
+    tools = Equipped(FixedSearch(), {"wiki": program()}, tell=told.append)
+    await tools.prepare()
+    await tools.aclose()
+    assert told == ["waiting for MCP servers to start: wiki"]
+
+
 async def test_a_server_over_http_is_asked_and_called() -> None:
     with serving_http(server().streamable_http_app()) as address:
         wiki = ToolServer(url=f"{address}/mcp", tools=("page", "find"), seconds=20)

@@ -24,6 +24,14 @@ def test_a_tool_is_told_on_one_short_line_that_opens_no_tag():
     assert len(line) < LONGEST_ARGUMENTS + LONGEST_DESCRIPTION + 50
 
 
+def test_a_tool_tells_what_its_server_says_of_its_arguments():
+    properties = {"title": {**TEXT, "description": "of the\npage"}, "lang": {"description": 3}}
+    offer = Offer("wiki", "page", "Gives pages", {"properties": properties, "required": ["title"]})
+    told = "Gives pages (title: of the page)"
+    assert offer.line() == f'wiki.page {{title: string, lang?: any}} - "{told}"'
+    assert offer.definition()["function"]["description"] == told
+
+
 def test_a_tool_tells_what_values_an_argument_admits_and_what_its_parts_are():
     rule = {"properties": {"field": {"enum": ["a", "b"]}, "or": {"$ref": "#/$defs/Rule"}}}
     rule["required"] = ["field"]  # type: ignore[assignment]
