@@ -363,37 +363,8 @@ async def _open_page(run: Run, wanted: str) -> Found:
     name, _, sought = _with_id(run, wanted).partition(" ")
     place, refusal = _permit(run, name)
     source = run.evidence.known(_id_of(name))
-    word, _, told = sought.strip().lower().partition(" ")
-    number = int(told) if word == "from" and told.isdecimal() and len(told) < 7 else None
-
-    def look_over(passages: Sequence[Passage]) -> dict[str, Any]:
-        if sought and number is None:
-            known = run.evidence.shown([*run.sources])
-            ranked = nearest(passages, sought, run.ask.question)
-            new = [row for row in ranked if unshown([passages[row]], known)] or ranked
-            near = [passages[row] for row in sorted(new[:PIECES_READ])]
-            rows = {passage: row for row, passage in enumerate(passages)}
-            shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
-            notes = ["These parts of the page are nearest to the question."]
-            notes *= len(shown) < len(passages)
-            best = [passages[ranked[0]]]
-            above = [i for i, s in run.sources.items() if not unshown(best, {s.location: [s.text]})]
-            notes += [f"The nearest of all stands above: {', '.join(above)}."] * bool(above)
-            note = " ".join(notes)
-        else:
-            first = max(number or 1, 1) - 1
-            if number is None and source is not None:
-                first = _behind(source, passages, source.id in run.sources)
-            if first >= len(passages):
-                raise SourceError(f"Its last passage is number {len(passages)}.")
-            shown, last = read_on(passages, first, run.passage_words)
-            note = f"Passages {first + 1} to {last} of {len(passages)}."
-            if last < len(passages):
-                note += f" It goes on: {OPEN_PAGE} {name} from {last + 1}"
-        return reply_of(shown, note=note)
 
     async def read() -> dict[str, Any]:
-        nonlocal place
         # A file of what is searched may be known from a link to it, or from a list.
         opened = place or ("" if normal(name) else name)
         web = normal(opened)
@@ -404,16 +375,50 @@ async def _open_page(run: Run, wanted: str) -> Found:
         if not passages:
             said = f"{place} cannot be opened: what was found of it was shown."
             raise SourceError(refusal or said)
-        place = opened
         date = _date_of(run, web)
         passages = [replace(p, date=p.date or date) for p in passages]
+        word, _, told = sought.strip().lower().partition(" ")
+        number = int(told) if word == "from" and told.isdecimal() and len(told) < 7 else None
         # In a thread: ranking takes a moment if the page is a book.
-        return await asyncio.to_thread(look_over, passages)
+        if sought and number is None:
+            return await asyncio.to_thread(_near, run, passages, sought)
+        return _read_from(run, passages, name, source, number)
 
     behind = [] if sought or source is None else ["on", "from", _id_of(name)]
     asked = " ".join([place or name, *(sought.split() or behind)])
     failed = "The page was not opened."
     return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
+
+
+def _near(run: Run, passages: Sequence[Passage], sought: str) -> dict[str, Any]:
+    """The passages of a page that are nearest to words, in its order."""
+    known = run.evidence.shown([*run.sources])
+    ranked = nearest(passages, sought, run.ask.question)
+    new = [row for row in ranked if unshown([passages[row]], known)] or ranked
+    near = [passages[row] for row in sorted(new[:PIECES_READ])]
+    rows = {passage: row for row, passage in enumerate(passages)}
+    shown = widened(near, lambda p: (passages, rows[p]), run.passage_words, known)
+    notes = ["These parts of the page are nearest to the question."] * (len(shown) < len(passages))
+    best = [passages[ranked[0]]]
+    above = [i for i, s in run.sources.items() if not unshown(best, {s.location: [s.text]})]
+    notes += [f"The nearest of all stands above: {', '.join(above)}."] * bool(above)
+    return reply_of(shown, note=" ".join(notes))
+
+
+def _read_from(
+    run: Run, passages: Sequence[Passage], name: str, source: Source | None, number: int | None
+) -> dict[str, Any]:
+    """A page from the passage of this number on; None: from behind what was shown of it."""
+    first = max(number or 1, 1) - 1
+    if number is None and source is not None:
+        first = _behind(source, passages, source.id in run.sources)
+    if first >= len(passages):
+        raise SourceError(f"Its last passage is number {len(passages)}.")
+    shown, last = read_on(passages, first, run.passage_words)
+    note = f"Passages {first + 1} to {last} of {len(passages)}."
+    if last < len(passages):
+        note += f" It goes on: {OPEN_PAGE} {name} from {last + 1}"
+    return reply_of(shown, note=note)
 
 
 def _date_of(run: Run, web: str) -> str:
