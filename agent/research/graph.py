@@ -288,7 +288,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         began, beside = run.spending.seconds, CallsBeside(run.spending)
         calls = JournaledCalls(run.journal, beside, beside.note)
         try:
-            run.verification, _ = await run.spending.limit_time(
+            found, _ = await run.spending.limit_time(
                 run.verifier.verify(trajectory, calls, run.listener, run.day)
             )
         except OutOfTime as end:
@@ -297,8 +297,9 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     if by:
         since = run.reason if by == "failure" else reason_of(by, run.spending.budgets)
         why = f"no model checked the citations, since {since.rstrip('.')}"
-        run.verification = run.verifier.by_rules(trajectory, why)
-    if {check.verdict for check in run.verification.checks} == {"unsupported"}:
+        found = run.verifier.by_rules(trajectory, why)
+    run.verification = found
+    if {check.verdict for check in found.checks} == {"unsupported"}:
         run.end_early("no source supports what the answer says of it", by="unsupported")
 
 
