@@ -15,6 +15,7 @@ rubric.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -173,6 +174,10 @@ async def consent(run: Run, decoder: Decoder, query: str | None) -> str | None:
     run.consents.begin(run.turn)
     run.outlet.turn()
     for action in [] if run.answered else actions_of(run, query):
+        name = action.partition(" ")[0]
+        if run.equipped is not None and name in run.equipped.allowed:
+            with suppress(SourceError):  # whose server was away may act, too
+                await run.equipped.offer(name)
         asked = run.consents.asked(run.equipped, action, read=run.read_others)
         about = action
         if asked is None and (to := _services(run, action)):

@@ -543,7 +543,14 @@ class Permission(Value):
 
 
 class Person(Protocol):
-    """Decides, and takes as long as it takes."""
+    """Decides, and takes as long as it takes.
+
+    `asked["ask"]` is `approve_plan` (with `question`, `rubric`, `research_plan`, `query`): the
+    decision is `{"verdict": "approve"}`, `{"verdict": "reject", "reason": ...}`, or `{"verdict":
+    "edit", "plan": {"rubric": [...], "research_plan": ..., "query": ...}}`; `clarify` (with
+    `doubt`): `{"text": ...}`; or `permit` (with `to`, `text`, `choices`): `{"verdict": ...}`, one
+    of the choices. What cannot be read ends the run, and is asked again by a resume.
+    """
 
     async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]: ...
 

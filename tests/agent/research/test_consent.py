@@ -125,6 +125,14 @@ async def test_before_anything_is_read_a_person_is_asked(tmp_path: Path):
     assert NOBODY in read(unasked) and here.sent == ["once", "run"]
 
 
+async def test_a_person_is_asked_also_where_the_server_was_away_at_the_start(tmp_path: Path):
+    async with mails(tmp_path) as here:
+        here.tools.offers.clear()
+        person = Says("once")
+        await here.ask(calling("send"), person=person)
+        assert (here.sent, len(person.asked)) == ([SENT], 1)
+
+
 @pytest.mark.parametrize("options", [{}, {"unasked": ("send",)}], ids=["once", "unasked"])
 async def test_what_acted_before_a_run_broke_off_does_not_act_again(
     tmp_path: Path, options: dict[str, Any]
