@@ -105,8 +105,8 @@ def table_blocks(
     """A table as blocks of some rows each, titles above it as a paragraph first.
 
     `headers`: how many of the first rows that have text name the columns, None to tell from what
-    the cells hold; another header behind an empty row then begins a table of its own. `placed`:
-    even a table of one block says which rows it has; others always do.
+    the cells hold; another header behind an empty row then begins a table of its own. `placed`: it
+    is no part of a text, where two columns may be terms, and tells its rows even in one block.
     """
     filled = _Rows(rows)
     beside = _beside(filled.peek(LOOKED_AT)) if headers is None else []
@@ -119,6 +119,8 @@ def _blocks(filled: "_Rows", headers: int | None, *, placed: bool) -> Iterator[B
         if headers is None:
             known = known[: filled.next_table(1) or len(known)]
         start, end = _header(known) if headers is None else (0, headers)
+        terms = headers is None and not placed and _are_terms(known[start:])
+        end = start if terms else end
         titles = [" ".join(dict.fromkeys(filter(None, _cells(row)))) for row in known[:start]]
         titles += [row for row in known[start:end] if isinstance(row, str)]
         names = _names([row for row in known[start:end] if not isinstance(row, str)])
@@ -126,7 +128,11 @@ def _blocks(filled: "_Rows", headers: int | None, *, placed: bool) -> Iterator[B
             names, end = [], start
         for _ in islice(filled, end):
             pass
-        lines = ((n, _line(names, row)) for n, row in filled.of_table(split=headers is None))
+        rows = filled.of_table(split=headers is None)
+        lines = (
+            (n, _line(names, [row[0].rstrip(" :") + ":", *row[1:]] if terms else row))
+            for n, row in rows
+        )
         part = list(islice(lines, LINES_EACH))
         while part or titles:
             after = list(islice(lines, LINES_EACH))
@@ -183,8 +189,8 @@ class _Rows:
             gaps.insert(0, 0)
         for at, until in pairwise([*gaps, len(ahead)]):
             # Before the first header stand titles, and no table of their own.
-            begun = not at or _has_header([row for _, row in ahead[:at]])
-            if begun and _has_header([row for _, row in ahead[at:until]]):
+            begun = not at or has_header([row for _, row in ahead[:at]])
+            if begun and has_header([row for _, row in ahead[at:until]]):
                 return at
         return None
 
@@ -260,7 +266,10 @@ def _header(rows: Sequence[Row]) -> tuple[int, int]:
         if any(_kinds(rows[full + 1 :], n) - {"text", "year"} for n in columns):
             start = full
     end = start + 1
-    if start and _is_group(rows[start - 1]) and "number" not in map(_kind, rows[start - 1]):
+    above = rows[start - 1] if start else ""
+    # It may name several columns at once, though not from the first one alone.
+    merged = any(cell and cell == after for cell, after in pairwise(_cells(above)))
+    if merged and (not above[0] or _count(above) > 1) and "number" not in map(_kind, above):
         start -= 1
     elif _is_data(rows[start], rows[end:]):
         return start, start
@@ -277,7 +286,14 @@ def _is_corner(rows: Sequence[Row], at: int) -> bool:
     return bool(below := _kinds(rows[at + 1 :], 1)) and "text" not in below
 
 
-def _has_header(rows: Sequence[Row]) -> bool:
+def header_of(rows: Sequence[Row], headers: int | None = None) -> list[Row]:
+    """The rows that name the columns; `headers` is as in `table_blocks`."""
+    known = [row for _, row in _Rows(rows).peek(LOOKED_AT)]
+    start, end = _header(known) if headers is None else (0, headers)
+    return known[start:end]
+
+
+def has_header(rows: Sequence[Row]) -> bool:
     """Whether rows surely begin with a header: names of two columns or more above numbers."""
     start, end = _header(rows)
     if start == end or isinstance(rows[start], str) or _count(rows[start]) < 2:
@@ -292,12 +308,6 @@ def _count(row: Row) -> int:
     """Filled cells, where the same text in all of them counts as one that is merged."""
     told = [cell for cell in _cells(row) if cell]
     return len(told) if len(set(told)) > 1 else min(len(told), 1)
-
-
-def _is_group(row: Row) -> bool:
-    """Whether a row names several columns at once, though not from the first one alone."""
-    merged = any(cell and cell == after for cell, after in pairwise(_cells(row)))
-    return merged and (not row[0] or _count(row) > 1)
 
 
 def _kind(cell: str) -> str:
@@ -343,6 +353,17 @@ def _is_data(row: Row, below: Sequence[Row]) -> bool:
     digits = [int("".join(filter(str.isdecimal, row[n]))) for n in told]
     ascend = len(digits) > 2 and all(one < other for one, other in pairwise(digits))
     return not ascend or "date" in told.values()
+
+
+def _are_terms(rows: Sequence[Row]) -> bool:
+    """Whether each row is a name beside something, and no likeness makes the first a header."""
+    if not all(
+        isinstance(r, list) and len(r) == 2 and r[1] and _kind(r[0]) == "text" for r in rows
+    ):
+        return False
+    kinds = Counter("long" if row[1].count(" ") > 4 else _kind(row[1]) for row in rows[1:])
+    told = kinds.pop("text", 0)
+    return len(rows) > 1 and (len(kinds) != 1 or told > kinds.total())
 
 
 def _continues(above: Row, row: Row, below: Sequence[Row]) -> bool:

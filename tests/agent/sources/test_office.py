@@ -258,7 +258,7 @@ def tbl(*rows: str, layouts: tuple[str, ...] = ()) -> str:
         (tbl(tc("Only a box.")), "Only a box."),
         (tbl(tc("part") + tc("sizes"),
              tc("rotor") + f"<w:tc>{tbl(tc('a') + tc('b'), tc('1') + tc('2'))}<w:p/></w:tc>"),
-         "part: rotor | sizes: a: 1, b: 2"),
+         "part: sizes\nrotor: a: 1, b: 2"),
         (tbl(tc("a") + tc("b") + tc("c"), tc("1") + tc("2") + tc("3"), tc("9"),
              layouts=("", "", '<w:gridBefore w:val="2"/>')), "a: 1 | b: 2 | c: 3\nc: 9"),
     ],

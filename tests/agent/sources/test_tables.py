@@ -54,7 +54,7 @@ def told(rows: list[Row], headers: int | None = None) -> str:
          "part: rotor | hours: 900\npart: seal | hours: 300\npart: sum | hours: 1200"),
         ([["lonely"]], "lonely"),
         ([["lonely", "row"]], "lonely | row"),
-        ([["a\nb", "c  d"], ["e\tf", " g "]], "a b: e f | c d: g"),
+        ([["a\nb", "c  d"], ["e\tf", " g "]], "a b: c d\ne f: g"),
         ([], ""),
     ],
 )  # fmt: skip
@@ -219,6 +219,6 @@ def test_a_sentence_above_sentences_names_no_column():
     [block] = table_blocks(rows)
     assert block.text.startswith("UNLOCKED | No locks are held on the database.\nSHARED | The")
     short = [["der", "DER data to decode."], ["len", "Its length."], ["out", "What it says now."]]
-    assert next(table_blocks(short)).text.startswith("der | DER data to decode.\nlen | Its")
+    assert next(table_blocks(short)).text.startswith("der: DER data to decode.\nlen: Its")
     asked = [["Name", "How content were you with the service that you got?"], ["Ann", "very"]]
     assert "How content" in next(table_blocks(asked)).text.split("\n")[-1]

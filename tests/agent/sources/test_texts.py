@@ -271,7 +271,7 @@ def zipped(parts: dict[str, bytes]) -> bytes:
     ("name", "content", "text"),
     [
         ("a.json", '{"flow": 5, "flow": 7, "most": NaN, "ok": true, "none": null, "n": [1, 2]}',
-         "flow: 5, 7\nmost: NaN\nok: true\nn: 1, 2"),
+         "flow: 5, 7\nmost: NaN\nok: true\nnone: null\nn: 1, 2"),
         ("a.yaml", "flow: 5\nflow: 7\n", "flow: 5\nflow: 7"),
         ("a.xml", "<a><para>It gave 42<footnote><para>By hand.</para></footnote> l at"
                   " 10<superscript>-3</superscript> m.</para></a>",

@@ -13,11 +13,12 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from ctypes import c_ushort, sizeof
 from typing import Any
 
-from pypdfium2 import PdfDocument, PdfiumError, raw
+from pypdfium2 import PdfDocument, PdfiumError, PdfPage, raw
 
 from rubricem.agent.sources.readers.document import (
     DEEPEST,
@@ -28,15 +29,17 @@ from rubricem.agent.sources.readers.document import (
     title_of,
 )
 from rubricem.agent.sources.readers.office.page import without_hidden
-from rubricem.agent.sources.readers.pdf.glyphs import BROKEN
+from rubricem.agent.sources.readers.pdf.glyphs import BROKEN, Table
 from rubricem.agent.sources.readers.pdf.layout import Part, parts_of_page
-from rubricem.agent.sources.readers.tables import table_blocks
+from rubricem.agent.sources.readers.tables import Row, has_header, header_of, table_blocks
 from rubricem.memory.errors import SourceError
 
 LARGEST_SHARE = 0.2
 """of a document's letters that headings may have; above it larger letters mean no heading"""
 MOST_OF_HEADING = 16
 """words"""
+_SAME = 3.0
+"""points between the sides of a table on two pages"""
 _LARGER = 1.15
 """times the size of most of the text, from which a short line is a heading"""
 
@@ -94,10 +97,31 @@ def _read_page(file: PdfDocument, number: int) -> tuple[list[Part], int]:
     """As `parts_of_page`, with what is typed into forms; nothing of a page that is damaged."""
     with suppress(PdfiumError):
         with closing(file[number]) as page:
-            raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
+            comments = [*_comments(page)]
+            if raw.FPDFPage_GetAnnotCount(page.raw):
+                # Flattening gives a page that has its size from above the size of a letter.
+                page.set_mediabox(*page.get_bbox())
+                raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
         with closing(file[number]) as page, closing(page.get_textpage()) as text:
-            return parts_of_page(page, text.raw)
+            parts, unseen = parts_of_page(page, text.raw)
+            return parts + comments, unseen
     return [], 0
+
+
+_COMMENTING = (raw.FPDF_ANNOT_TEXT, *range(raw.FPDF_ANNOT_HIGHLIGHT, raw.FPDF_ANNOT_STAMP))
+"""kinds of annotations whose words are shown when they are asked for"""
+
+
+def _comments(page: PdfPage) -> Iterator[Part]:
+    held = (c_ushort * 30_000)()
+    for at in range(raw.FPDFPage_GetAnnotCount(page.raw)):
+        comment = raw.FPDFPage_GetAnnot(page.raw, at)
+        if raw.FPDFAnnot_GetSubtype(comment) in _COMMENTING:
+            size = raw.FPDFAnnot_GetStringValue(comment, b"Contents", held, sizeof(held))
+            told = bytes(held)[: size if size < sizeof(held) else 0].decode("utf-16-le", "replace")
+            if told := " ".join(told.replace("\0", " ").split()):
+                yield Part(BlockKind.NOTE, f"[comment] {told}")
+        raw.FPDFPage_CloseAnnot(comment)
 
 
 def _outlined(pages: list[list[Part]]) -> Outline:
@@ -107,17 +131,37 @@ def _outlined(pages: list[list[Part]]) -> Outline:
     whole = "\n".join(part.text for part in parts).lower()
     known = Counter(_COMPOUND.findall(whole)) if BROKEN in whole else Counter[str]()
     outline = Outline()
+    above, header, told = Table([]), list[Row](), 0
     for number, page in enumerate(pages, 1):
         for part in page:
             place = f"page {number}"
             if part.table:
-                for block in table_blocks(part.table.rows, part.table.headers):
+                table = part.table
+                if told > 2 or not _goes_on(above, table):
+                    header = header_of(table.rows, table.headers)
+                    blocks = table_blocks(table.rows, table.headers)
+                else:
+                    blocks = table_blocks([*header, *table.rows], len(header))
+                above, told = table, 0
+                for block in blocks:
                     outline.add(block.kind, _mended(block.text, known), place)
-            elif level := headings.get(id(part)):
+                continue
+            # At the foot of a page and the head of the next one may stand a line each.
+            told += 1 if len(part.text.split()) < MOST_OF_HEADING else 3
+            if level := headings.get(id(part)):
                 outline.head(level, _mended(part.text, known))
             else:
                 outline.add(part.kind, _mended(part.text, known), place)
     return outline
+
+
+def _goes_on(above: Table, table: Table) -> bool:
+    """Whether a table is the rest of one on the page before, whose header it does not repeat."""
+    first, last = (
+        next((row for row in each.rows if not isinstance(row, str)), []) for each in (table, above)
+    )
+    near = all(abs(a - b) < _SAME for a, b in zip(above.ends, table.ends, strict=True))
+    return near and len(first) == len(last) > 1 and first != last and not has_header(table.rows)
 
 
 def _headings(parts: list[Part]) -> dict[int, int]:

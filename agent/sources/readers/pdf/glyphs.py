@@ -25,6 +25,8 @@ MOST_CHARACTERS = 200_000
 """read of a page; a book has some 3,000 on one"""
 _SPACE = 0.2
 """of the size of letters, from which a gap parts words"""
+_NARROW = 0.1
+"""from which one parts words that run leftwards, as each part of them is a word by itself"""
 _APART = 0.9
 """from which it parts cells or columns; in justified lines gaps are smaller"""
 _LETTERS, _WIDER = 8, 1.6
@@ -60,6 +62,8 @@ class Table:
     rows: list[Row]
     headers: int | None = None
     """as `table_blocks` takes it"""
+    ends: tuple[float, float] = (0.0, 0.0)
+    """where it begins and ends on the page, from left to right"""
 
 
 Line = list[Glyphs]
@@ -72,7 +76,7 @@ _ACCENTS = str.maketrans(
 )
 """as TeX draws them, each a character of its own, to what composes them with a letter"""
 _SEVERAL_SIGNS = re.compile(
-    r"[^\w\s]{2}|[\0-\x08\x0b-\x1f\x7f-\x9f\xa8\xad\xaf\xb4\xb8\u02c6\u02c7\u02d8-\u02dd\u0590-\u08ff\ud800-\uffff]"
+    r"[^\w\s]{2}|[\0-\x08\x0b-\x1f\x7f-\x9f\xa8\xad\xaf\xb4\xb8\u02c6\u02c7\u02d8-\u02dd\u0590-\u08ff\ud800-\U0010ffff]"
 )
 """among which a space may be drawn as a gap alone, and what is not as one letter after another"""
 _LARGE = dict(zip("PXQYRZpqrs", "∑∑∏∏∫∫√√√√", strict=True))
@@ -91,10 +95,11 @@ def _character(code: int) -> str:
         return "-"
     if code in (0xF0B7, 0xF0A7, 0xF076):  # bullets of Symbol and Wingdings
         return "\u2022"
-    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xF900 or code > 0x1FFFF:
+    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xF900 or code > 0x3FFFF:
         return ""
     text = chr(code)
-    if 0xFB00 <= code < 0xFE00 or 0xFE70 <= code < 0xFEFF:  # ligatures, and Arabic letters as drawn
+    # Ligatures, Arabic letters as drawn, letters of formulas.
+    if 0xFB00 <= code < 0xFE00 or 0xFE70 <= code < 0xFEFF or 0x1D400 <= code < 0x1D800:
         return unicodedata.normalize("NFKC", text)
     return "" if unicodedata.category(text) in ("Cc", "Cn") else text
 
@@ -107,6 +112,9 @@ def words_of(page: Any, *, apart: bool) -> dict[int, list[Glyphs]]:
     words = _Words(page, 0.0 if apart else _APART)
     count = min(raw.FPDFText_CountChars(page), MOST_CHARACTERS)
     text = "".join(chr(raw.FPDFText_GetUnicode(page, at)) for at in range(count))
+    # What PDFium tells as two halves; nothing stands for the second.
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = re.sub("[\U00010000-\U0010ffff]", "\\g<0>\0", text)
     for line in re.finditer(r"[^\r\n]+", text):
         drawn = raw.FPDFText_CountRects(page, line.start(), len(line[0]))
         if drawn > 1 or not words.add_line(line[0], line.start()):
@@ -324,7 +332,9 @@ def _joined(words: list[Glyphs]) -> Glyphs:
     text = ""
     leftwards = sum(word.text[0] >= "\u0590" and word.text[0] < "\u0900" for word in words)
     if 2 * leftwards > len(words):
-        text = " ".join(word.text for word in reversed(words))
+        text = words[-1].text
+        for word, left in pairwise(reversed(words)):
+            text += " " * (word.x0 - left.x1 > _NARROW * left.size) + left.text
     end = max(word.x1 for word in words) if text else words[0].x0
     for word, after in zip(words, [*words[1:], None], strict=True) if not text else ():
         text += " " * (bool(text) and (word.spaced or word.x0 - end > _SPACE * word.size))

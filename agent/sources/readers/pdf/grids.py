@@ -22,6 +22,12 @@ MOST_CELLS = 5000
 """between the rules of a table"""
 LEAST_LINES = 3
 """of a column, or of a table without rules"""
+_Cells = list[list[tuple[Glyphs, list[int]]]]
+"""of each line, with the columns that each is in"""
+_MOST_LINES, _MOST_TRIED = 400, 8
+"""of a table without rules; places where one may end"""
+_NARROWEST, _LIKE_SIZE = 3, 1.2
+"""times the size of letters: of a column whose cells go over several lines, and of the next line"""
 _NEAR = 2.0
 """points between rules that meet"""
 _THIN = 4.0
@@ -129,7 +135,8 @@ def ruled_table(
         rows += _rows_between(owners, merged, len(ys))
     inside = {id(word) for held in cells.values() for word in held}
     first = min((w for held in cells.values() for w in held), key=lambda w: w.order)
-    table = Glyphs(xs[0], xs[-1], ys[-1], first.size, "", first.order, table=Table(rows))
+    own = Table(rows, ends=(xs[0], xs[-1]))
+    table = Glyphs(xs[0], xs[-1], ys[-1], first.size, "", first.order, table=own)
     return table, inside
 
 
@@ -176,20 +183,21 @@ def unruled_table(
     lines: list[Line], begin: int, level: list[Rule], is_bold: Callable[[Glyphs], bool]
 ) -> tuple[int, Table | None]:
     """The table that begins at a line, None if there is none; and where to go on."""
-    end, several = begin + 1, [lines[begin]]
-    while end < len(lines) and _goes_on(lines, end, several[-1][1].x0):
-        several += [lines[end]] * (len(lines[end]) > 1)
+    end, beside, breaks = begin + 1, lines[begin][1].x0, list[int]()
+    step = lines[begin][0].y - lines[end][0].y if end < len(lines) else 0.0
+    while end < min(len(lines), begin + _MOST_LINES) and _goes_on(lines, end, beside):
+        if len(lines[end]) > 1:
+            beside = lines[end][1].x0
+        if len(lines[end]) < 2 or lines[end - 1][0].y - lines[end][0].y > 1.3 * step:
+            breaks.append(end)
         end += 1
-    run = lines[begin:end]
-    if len(several) < LEAST_LINES:
-        return end, None
-    usual = Counter(map(len, several)).most_common(1)[0][0]
-    columns = _columns(several)
-    if len(columns) < usual:
-        columns = _columns([line for line in several if len(line) == usual])
-    cells = [[(part, _covered(part, columns)) for part in line] for line in run]
-    if len(columns) < 2 or not _are_cells(cells, len(columns)):
-        return end, None
+    # What follows a table may look like more of it.
+    for until in (end, *breaks[:-_MOST_TRIED:-1]):
+        if found := _columns_of(lines[begin:until], strictly=until < end):
+            end, (columns, cells), run = until, found, lines[begin:until]
+            break
+    else:
+        return min(breaks, default=end), None
     rows: list[Row] = []
     for n, line in enumerate(cells):
         row = [""] * len(columns)
@@ -205,11 +213,33 @@ def unruled_table(
     under = [r for r in level if second[0].y < r[0] < first[0].y + first[0].size]
     ruled = any(r[2] > columns[0][0] and r[1] < columns[-1][1] and r[0] < first[0].y for r in under)
     named = ruled or (all(map(is_bold, first)) and not all(map(is_bold, second)))
+    below = [row for row in rows[1:] if isinstance(row, list)]
     counted = not any(map(_NUMERIC.match, rows[0])) and any(
-        all(not isinstance(row, list) or _NUMERIC.match(row[n] or "0") for row in rows[1:])
-        for n in range(len(columns))
+        any(column) and all(_NUMERIC.match(cell or "0") for cell in column)
+        for column in zip(*below, strict=True)
     )
-    return end, Table(rows, None if named or counted else 0)
+    return end, Table(rows, None if named or counted else 0, (columns[0][0], columns[-1][1]))
+
+
+def _columns_of(
+    run: list[Line], *, strictly: bool
+) -> tuple[list[tuple[float, float]], _Cells] | None:
+    """(where the columns are, the cells of each line); None if they are no table.
+
+    `strictly`: each line begins in the first one, the first line has all, and no part has several.
+    """
+    several = [line for line in run if len(line) > 1]
+    if len(several) < LEAST_LINES:
+        return None
+    usual = Counter(map(len, several)).most_common(1)[0][0]
+    columns = _columns(several)
+    if len(columns) < usual:
+        columns = _columns([line for line in several if len(line) == usual])
+    cells = [[(part, _covered(part, columns)) for part in line] for line in run]
+    if strictly and (len(run[0]) < len(columns) or any(line[0][1] != [0] for line in cells)):
+        return None
+    least = 1.0 if strictly else 0.8
+    return (columns, cells) if len(columns) > 1 and _are_cells(cells, len(columns), least) else None
 
 
 _NUMERIC = re.compile(r"\W{0,3}\d")
@@ -225,7 +255,8 @@ def _goes_on(lines: list[Line], at: int, second: float) -> bool:
     `second`: where the second cell begins; a line of one cell is part of it, or stands between.
     """
     line, above = lines[at], lines[at - 1]
-    if any(part.table for part in line) or above[0].y - line[0].y > 3.2 * line[0].size:
+    like = 1 / _LIKE_SIZE < line[0].size / above[0].size < _LIKE_SIZE
+    if any(p.table for p in line) or not like or above[0].y - line[0].y > 3.2 * line[0].size:
         return False
     between = at + 1 < len(lines) and len(lines[at + 1]) > 1
     return len(line) > 1 or between or line[0].x0 > second - line[0].size / 2
@@ -250,12 +281,12 @@ def _covered(part: Glyphs, columns: Sequence[tuple[float, float]]) -> list[int]:
     return found or [near]
 
 
-def _are_cells(cells: list[list[tuple[Glyphs, list[int]]]], columns: int) -> bool:
+def _are_cells(cells: _Cells, columns: int, least: float) -> bool:
     """Whether the parts stand in columns: each in one, and with edges or middles in line."""
     alone = [[part for line in cells for part, at in line if at == [n]] for n in range(columns)]
-    if sum(map(len, alone)) < 0.8 * sum(map(len, cells)):
+    if sum(map(len, alone)) < least * sum(map(len, cells)):
         return False
-    if columns == 2 and all(LABEL.match(part.text) for part in alone[0]):
+    if (columns == 2 or least == 1) and all(LABEL.match(part.text) for part in alone[0]):
         return False  # items of a list
     for parts in alone:
         edges = (
@@ -285,6 +316,8 @@ def _is_wrapped(
     for part, at in line:
         letters = len(part.text.partition(" ")[0]) + 1
         first = letters * (part.x1 - part.x0) / len(part.text)
+        if columns[at[0]][1] - columns[at[0]][0] < _NARROWEST * part.size:
+            return False
         if ends.get(at[0], -math.inf) + first <= columns[at[0]][1]:
             return False
     return True

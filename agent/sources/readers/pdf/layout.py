@@ -44,6 +44,8 @@ NARROWEST = 12
 """times its letters' size that running text is wide; each line of what is narrower is one"""
 MOST_GUTTERS = 8
 """places that are tried as the gutter between columns"""
+_LEAST_BESIDE = 2
+"""lines of a column that is drawn before the next"""
 _FILLED = 0.7
 """of a column's width that lines of running text take"""
 
@@ -78,11 +80,18 @@ _UNENDED = re.compile(r"[^.!?:;\u3002\s]\Z")
 
 def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
     """Lines in the order of reading: of columns one after the other, what spans them between."""
-    gutter = _gutter(lines) if deep and lines else None
-    if gutter is None:
-        yield from [lines] if lines else []
-        return
     over: list[Line] = []
+    if (gutter := _gutter(lines) if deep and lines else None) is None:
+        parts = _parted(lines)
+        for part in parts if deep and len(parts) > 1 else [lines]:
+            if part is not lines and _gutter(part) is not None:
+                yield from [over] * bool(over)
+                yield from _flows(part, deep - 1)
+                over = []
+            else:
+                over = over + part
+        yield from [over] * bool(over)
+        return
     for free, band in _bands(lines, gutter):
         left, right, above, below = _sides(band, gutter)
         if not free or not _is_columnar(left, right, 1):
@@ -111,6 +120,16 @@ def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], ...]:
         else:
             left.append(line)
     return left, right, above, below
+
+
+def _parted(lines: list[Line]) -> list[list[Line]]:
+    """Lines in parts that are far from each other."""
+    parts = [lines[:1]]
+    for above, line in pairwise(lines):
+        if above[0].y - line[0].y > 2.2 * line[0].size:
+            parts.append([])
+        parts[-1].append(line)
+    return parts
 
 
 def _bands(lines: list[Line], gutter: float) -> Iterator[tuple[bool, list[Line]]]:
@@ -144,7 +163,7 @@ def _gutter(lines: list[Line]) -> float | None:
     ranks: list[tuple[int, int, int]] = []
     for n in range(round((high - low) / width) + 1):
         left, right, over = left + ended[n], right - begun[n], over + covered[n]
-        if min(left, right) >= LEAST_LINES:
+        if min(left, right) >= _LEAST_BESIDE:
             ranks.append((-over, min(left, right), n))
     best, left_to_try = (0.0, 0.0), MOST_GUTTERS
     while ranks and left_to_try:
@@ -159,7 +178,7 @@ def _gutter(lines: list[Line]) -> float | None:
     return best[1] if best[0] else None
 
 
-def _is_columnar(left: list[Line], right: list[Line], least: int = LEAST_LINES) -> bool:
+def _is_columnar(left: list[Line], right: list[Line], least: int = _LEAST_BESIDE) -> bool:
     """Whether both are columns and not cells: drawn one after the other, or both filled."""
     few = min(len(left), len(right))
     if few < least:
@@ -184,9 +203,13 @@ def _paragraphs(lines: list[Line]) -> Iterator[Part]:
     """Lines as paragraphs, lists and notes."""
     gaps = [above[0].y - line[0].y for above, line in pairwise(lines)]
     usual = median(gaps) if gaps else 0.0
+    large = 1.15 * median(map(_size, lines)) if lines else 0.0
     begin = 0
     for n in range(1, len(lines) + 1):
         new = n == len(lines) or gaps[n - 1] > 1.4 * usual
+        if not new and (size := _size(lines[n])) > large:  # two headings
+            moved = abs(lines[n][0].x0 - lines[n - 1][0].x0) > 2 * size
+            new = moved and gaps[n - 1] > 1.45 * size
         if new or not 0.9 < _size(lines[n]) / _size(lines[n - 1]) < 1.1 or _notes(lines[n]):
             if lines[begin:n]:
                 yield _paragraph(lines[begin:n])
@@ -251,16 +274,13 @@ def _laid_out(words: list[Glyphs], level: list[Rule], upright: list[Rule], text:
     found: list[Part] = []
     for flow in _flows(lines):
         parts = _parts_of_flow(flow, level, text)
-        if found and _carries_on(found[-1], parts[0]):
+        both = [*found[-1:], parts[0]]
+        prose = len(both) > 1 and all(part.kind == BlockKind.PARAGRAPH for part in both)
+        if prose and _UNENDED.search(both[0].text) and both[1].text[0].islower():
+            # A paragraph at the end of a column goes on in the next.
             found[-1].text = glued(found[-1].text, parts.pop(0).text)
         found += parts
     return found
-
-
-def _carries_on(above: Part, below: Part) -> bool:
-    """Whether a paragraph at the end of a column goes on in the next."""
-    prose = above.kind == below.kind == BlockKind.PARAGRAPH
-    return prose and bool(_UNENDED.search(above.text)) and below.text[0].islower()
 
 
 def _with_strokes(words: list[Glyphs], level: list[Rule]) -> list[Glyphs]:
