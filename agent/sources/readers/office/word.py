@@ -213,7 +213,10 @@ class _Body:
                 if goes_on and column in begun:
                     begun[column].set("rowspan", str(int(begun[column].get("rowspan", "1")) + 1))
                 else:
-                    own = etree.SubElement(line, "th" if is_head else "td", colspan=str(wide))
+                    texts = (e.getparent() for e in cell.iter("t") if (e.text or "").strip())
+                    bold = [run is not None and is_on(run.find("rPr"), "b") for run in texts]
+                    named = is_head or (bold and all(bold))
+                    own = etree.SubElement(line, "th" if named else "td", colspan=str(wide))
                     begun.pop(column, None)
                     if merged is not None:
                         begun[column] = own

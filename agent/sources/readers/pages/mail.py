@@ -122,7 +122,7 @@ def read_mail(given: Input) -> Document:
 def read_mailbox(given: Input) -> Document:
     """The mails of a mailbox (mbox), each under its subject."""
     mail, parts = _Mail(given), _BETWEEN_MAILS.split(given.content())[1:]
-    for part in parts[:MOST_MAILS]:
+    for part in (re.sub(rb"^>(>*From )", rb"\1", each, flags=re.M) for each in parts[:MOST_MAILS]):
         message = _message(Input.of_bytes(given.name, part))
         mail.tell(message, (_header(message, "Subject") or "mail",))
         given.get_on()

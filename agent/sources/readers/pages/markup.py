@@ -37,7 +37,7 @@ _WIDEST = 40
 
 
 def _folded(text: str) -> str:
-    folded = " ".join(text.split())
+    folded = " ".join(text.replace("\u00ad", "").split())
     return folded if folded.isprintable() else seen.CONTROLS.sub("", folded).strip()
 
 
@@ -220,7 +220,11 @@ class _Walk:
         if self.note is not None or self.is_note:
             kind, self.is_note = BlockKind.NOTE, False
             if self.first and self.note is not None:
-                lines = [*filter(None, (self._unlabelled(lines[0]), *lines[1:]))]
+                # Its first line without the mark, which it is told with.
+                mark = re.escape(own := self.note.get(seen.NOTE_MARK, ""))
+                end = "[.):]" if own.isalnum() else "[.):]?"
+                marked = rf"\A[\s^↑]*(?:[.):](?=\s)|\[\s*(?:{mark})?\s*\]|{mark}{end}(?=\s))?\s*"
+                lines = [*filter(None, (re.sub(marked, "", lines[0]), *lines[1:]))]
                 if not lines:
                     return
         elif (self.lists or self.entries) and (kind is not BlockKind.CODE or self.lists):
@@ -234,14 +238,6 @@ class _Walk:
         self.lines.append((first + lines[0]).rstrip())
         self.lines += [(indent + line).rstrip() for line in lines[1:]]
         self.tight = bool(self.lists) or self.note is not None
-
-    def _unlabelled(self, line: str) -> str:
-        """The first line of a note without its mark, which it is told with."""
-        own = "" if self.note is None else self.note.get(seen.NOTE_MARK, "")
-        mark, end = re.escape(own), "[.):]" if own.isalnum() else "[.):]?"
-        return re.sub(
-            rf"\A[\s^↑]*(?:[.):](?=\s)|\[\s*(?:{mark})?\s*\]|{mark}{end}(?=\s))?\s*", "", line
-        )
 
     def close(self) -> None:
         """The block that is being read ends."""
@@ -331,8 +327,6 @@ class _Walk:
         return False
 
     def end_term(self, element: etree._Element) -> None:
-        text = "".join(self.pieces)
-        self.pieces[:] = [text.rstrip("¶ \n") or text]  # a link to the entry itself
         self.flush()
         self.part, self.tight = "term", bool(self.lines)
 
@@ -375,7 +369,7 @@ class _Walk:
         if not self.heading:
             self.flush()
             return
-        name = _folded("".join(self.pieces)).rstrip("¶# ")
+        name = _folded("".join(self.pieces))
         self.pieces.clear()
         level, self.heading = self.heading, 0
         if name:

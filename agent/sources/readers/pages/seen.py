@@ -22,7 +22,12 @@ from rubricem.memory.errors import SourceError
 
 _NAMES = names_of("looks")
 _HIDING = {name: re.compile(told) for name, told in _NAMES["hidden"].items()}
-_FOLLOWED = {*_HIDING, "vertical-align", "position"}
+_SIDES = ("height", "max-height", "width", "max-width")
+_FOLLOWED = {*_HIDING, *_SIDES, "vertical-align", "position", "font-weight"}
+_NOTHING = re.compile(r"0(?:\.0*)?(?:[a-z]+|%)?")
+_TO_ITSELF = re.compile("\\s*[¶#§🔗\ue000-\uf8ff]\\s*")
+"""the text of a link that leads to where it stands"""
+_BOLD = re.compile("bold|[6-9]00")
 _HIGHER = re.compile(r"super|text-top|\.?[1-9]")
 _STYLED = "descendant::*[@style or @role or @hidden or self::dialog[not(@open)]]"
 _CONTROLLED = "//@aria-controls | //@data-target | //@data-bs-target | //a/@href"
@@ -113,10 +118,12 @@ def visible(text: str, *, tex: bool = False, sheets: bool = True) -> etree._Elem
     _tell_drawings(tree)
     if sheets:
         _apply_sheets(tree)
+    _follow_styles(tree)
     empty([*tree.iter(*_NAMES["unseen"])])
+    links = (e for e in tree.iter("a") if e.text and not len(e) and "#" in e.get("href", "#"))
+    empty([link for link in links if _TO_ITSELF.fullmatch(link.text or "")])
     for table in tree.xpath("//table[tfoot]"):
         table.extend(table.findall("tfoot"))
-    _follow_styles(tree)
     return tree
 
 
@@ -157,11 +164,14 @@ def _apply_sheets(tree: etree._Element) -> None:
 
 def _follow_styles(tree: etree._Element) -> None:
     """Leave out what is out of sight; what is raised or shown as a block or a cell becomes one."""
+    still = next(tree.iter("script"), None) is None  # else one may open what has no height
     shown = {name for each in tree.xpath(_CONTROLLED) for name in each.split("#")[-1].split()}
     for element in tree.xpath(_STYLED):
         look, kind = _look(element.get("style", "")), element.get("role", "")
         hidden = element.tag == "dialog" or element.get("hidden") is not None
         hidden = hidden or any(_HIDING[n].fullmatch(look[n]) for n in _HIDING.keys() & look.keys())
+        if still and look.get("overflow") == "hidden":
+            hidden = hidden or any(_NOTHING.fullmatch(look.get(name, "")) for name in _SIDES)
         # Notes are hidden by books whose readers show them when they are asked for.
         asked_for = "note" in f"{kind} {element.get('epub:type')}" or kind == "tabpanel"
         at, top = look.get("vertical-align", ""), look.get("top", "")
@@ -173,6 +183,8 @@ def _follow_styles(tree: etree._Element) -> None:
             inner = etree.Element(script)
             inner.text, inner[:], element.text = element.text, element[:], None
             element.append(inner)
+        elif element.tag in ("td", "span") and _BOLD.match(look.get("font-weight", "")):
+            element.tag = "th" if element.tag == "td" else "b"
         elif element.tag in ("div", "span"):
             named = _NAMES["shown_as"]
             element.tag = named.get(kind) or named.get(look.get("display")) or element.tag
@@ -248,7 +260,11 @@ def tell_notes(root: etree._Element, notes: Notes) -> None:
         mark = next(filter(None, named), "")
         if mark and (holder := _holder(element)) is not None:
             holder.set(NOTE_MARK, mark)
-            empty([link for link in holder.iter("a", "sup") if _leads_back(link, notes, mark)])
+            for link in [*holder.iter("a", "sup")]:
+                to, text = notes.place(link), text_of(link).strip()
+                leads = text.strip("[]().") == mark or _ARROWS.fullmatch(text)
+                if (to[1] and (to in notes.origins or leads)) or _is_back(link):
+                    empty([link])
 
 
 def _holder(element: etree._Element) -> etree._Element | None:
@@ -266,9 +282,3 @@ def _holder(element: etree._Element) -> etree._Element | None:
 
 def _is_back(link: etree._Element) -> bool:
     return link.get("role") == "doc-backlink" or "back" in link.get("class", "")
-
-
-def _leads_back(link: etree._Element, notes: Notes, mark: str) -> bool:
-    to, text = notes.place(link), text_of(link).strip()
-    named = text.strip("[]().") == mark or _ARROWS.fullmatch(text)
-    return bool(to[1] and (to in notes.origins or named)) or _is_back(link)

@@ -48,12 +48,6 @@ def size_of(element: etree._Element) -> int:
     return len("".join(text_of(element).split()))
 
 
-def _leads_away(element: etree._Element, size: int) -> bool:
-    """Whether links to other pages are most of its text."""
-    links = (e for e in element.iter("a") if not e.get("href", "#").startswith("#"))
-    return 2 * sum(map(size_of, links)) >= size
-
-
 def _called(element: etree._Element) -> str:
     """What an element is called, though not by an id that only repeats its heading or marks it."""
     called = f"{element.get('class', '')} {element.get('epub:type', '')}"
@@ -97,7 +91,8 @@ def surroundings_of(root: etree._Element) -> Iterator[etree._Element]:
             left -= size
             if left < 0:
                 break
-            if size <= most * total and (not away or _leads_away(element, size)):
+            links = (e for e in element.iter("a") if not e.get("href", "#").startswith("#"))
+            if size <= most * total and (not away or 2 * sum(map(size_of, links)) >= size):
                 yield element
 
 

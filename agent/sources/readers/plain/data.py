@@ -44,6 +44,8 @@ def _told(value: Any, path: str, level: int, *, tables: bool) -> Iterator[str | 
             return
         for number, each in enumerate(value, 1):
             yield from _told(each, f"{path} {number}".strip(), level + 1, tables=tables)
+    elif value is None and path:
+        yield f"{path}: null"
     elif text := _scalar(value):
         joint = "\n\n" if "\n" in text or len(text) > _LONG else " "
         yield f"{path}:{joint}{text}" if path else text

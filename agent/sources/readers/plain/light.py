@@ -3,6 +3,7 @@
 Comments, drawers and what was struck through are left out.
 """
 
+import csv
 import re
 from collections.abc import Callable
 
@@ -193,6 +194,8 @@ class Adoc(Markup):
         self._style = found.string.lower()
         kind = found[1].lower()
         self.page.lead = f"{kind.capitalize()}: " if kind in _ADOC_NOTES else ""
+        if kind in ("quote", "verse"):
+            self.page.paragraph(found[2].strip(" ,"), self._within)
 
     def _head(self, found: re.Match[str], indent: int) -> None:
         self._levels = []
@@ -237,7 +240,10 @@ class Adoc(Markup):
     def _item(self, found: re.Match[str], indent: int) -> None:
         mark = re.sub(r"\d+", "1", found[1])
         self._enter(mark)
-        self.page.item(self._within - 1, "1" * (mark[0] == ".") or found[1].strip("*-"))
+        start = re.search(r"start=\"?(\d{1,6})", self._style)
+        self._style = ""
+        number = start[1] if start else "1"
+        self.page.item(self._within - 1, number if mark[0] == "." else found[1].strip("*-"))
         self.page.say(found[2].removesuffix(" +"), self._within)
 
     def _term(self, found: re.Match[str], indent: int) -> None:
@@ -257,6 +263,10 @@ class Adoc(Markup):
 
 def _adoc_table(lines: list[str], sign: str, style: str, inline: Callable[[str], str]) -> str:
     """A row is a line, or as many cells as the first row or `cols` has."""
+    headed = "header" in style or (len(lines) > 1 and not lines[1].strip())
+    if sign == ",":
+        rows = [[inline(cell.strip()) for cell in row] for row in csv.reader(lines) if row]
+        return table(rows, 1 if headed else None)
     width = 0
     if found := re.search(r"cols=\"?(\d+)\*|cols=\"([^\"]{1,200})\"", style):
         width = int(found[1] or 0) or found[2].count(",") + 1
@@ -266,25 +276,24 @@ def _adoc_table(lines: list[str], sign: str, style: str, inline: Callable[[str],
     cells: list[tuple[str, int, int]] = []
     for line in filter(str.strip, lines):
         # Around each sign stand how many columns and rows the cell covers, and its text.
-        parts = ["", *mark.split(line if sign != "," else f",{line}")[1:]]
+        parts = ["", *mark.split(line)[1:]]
         if len(parts) == 1 and cells:
             cells[-1] = (f"{cells[-1][0]} {line.strip()}", *cells[-1][1:])
         for wide, deep, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             cells.append((text.strip(), int(wide or 1), int(deep or 1)))
         width = width or sum(cell[1] for cell in cells)
     width = max(width, 1)
-    rows, column, hanging = list[list[HtmlCell]](), width, [0] * width
+    laid, column, hanging = list[list[HtmlCell]](), width, [0] * width
     for text, wide, deep in cells:
         while column >= width or hanging[column]:
             if column >= width:
-                rows.append([])
+                laid.append([])
                 column = -1
             else:
                 hanging[column] -= 1
             column += 1
         wide = min(wide, width - column)
         hanging[column : column + wide] = [deep - 1] * wide
-        rows[-1].append((inline(text), wide, deep))
+        laid[-1].append((inline(text), wide, deep))
         column += wide
-    headed = "header" in style or (len(lines) > 1 and not lines[1].strip())
-    return table(rows, 1 if headed else None)
+    return table(laid, 1 if headed else None)

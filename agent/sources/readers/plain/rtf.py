@@ -69,7 +69,10 @@ class _Rtf:
         for found in _TOKEN.finditer(content):
             word, number, coded, sign, brace, text = found.groups()
             if coded or text:
-                self._add_bytes(_coded(coded) if coded else text)
+                told = _coded(coded) if coded else text
+                skipped = min(self._left, len(told))
+                self._left -= skipped
+                self._bytes += told[skipped:]
                 continue
             self._flush()
             if brace == b"{":
@@ -77,7 +80,10 @@ class _Rtf:
                     raise SourceError(f"It has groups more than {_DEEPEST} deep.", "Save it anew.")
                 self._states.append(self._states[-1])
             elif brace == b"}" and len(self._states) > 1:
-                self._end_group()
+                ended = self._states.pop()
+                if ended.note and not self._states[-1].note and self._above:
+                    told, self._line = "".join(self._line).strip(), self._above.pop()
+                    self._line.append(self.page.noted(told))
             elif sign == b"*":
                 self._set(skipped=True)
             elif sign:
@@ -94,12 +100,6 @@ class _Rtf:
 
     def _set(self, **changed: Any) -> None:
         self._states[-1] = replace(self._states[-1], **changed)
-
-    def _end_group(self) -> None:
-        ended = self._states.pop()
-        if ended.note and not self._states[-1].note and self._above:
-            text, self._line = "".join(self._line).strip(), self._above.pop()
-            self._line.append(self.page.noted(text))
 
     def _word(self, word: str, number: int | None) -> None:
         if word in _SKIPPED:
@@ -158,11 +158,6 @@ class _Rtf:
             self._merged.append("")
         elif word == "outlinelevel":
             self._level = min(max(number, 0), 8) + 1
-
-    def _add_bytes(self, text: bytes) -> None:
-        skipped = min(self._left, len(text))
-        self._left -= skipped
-        self._bytes += text[skipped:]
 
     def _flush(self) -> None:
         if self._bytes:

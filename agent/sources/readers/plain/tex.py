@@ -36,8 +36,8 @@ _DROPPED = dict.fromkeys(_NAMES["dropped_one"], 1) | dict.fromkeys(_NAMES["dropp
 _DEEPEST = 100
 _LONGEST = 5000
 """characters of a formula"""
-_CELL, _ROW, _SPANS = "\x1d", "\x1c", "\x1b"
-"""where a cell and a row begin in a table, and before how many columns and rows a cell covers"""
+_CELL, _ROW, _SPANS, _RULE = "\x1d", "\x1c", "\x1b", "\x19"
+"""where a cell and a row begin in a table, before how many of them a cell covers, and a rule"""
 _OPTION = re.compile(r"\s{0,20}\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,1000}+)\]")
 _THEOREM = re.compile(r"\\newtheorem\*?\{(\w{1,40})\}(?:\[\w{1,40}\])?\{([^{}]{1,60})\}")
 _SPACE = re.compile(r"(?:[ \t]++|%[^\n]*+|\n(?![ \t]*\n))*+")
@@ -123,11 +123,14 @@ class _Tex:
 
     def html(self) -> str:
         begins = self._source.find("\\begin{document}")
-        if (at := self._source.rfind("\\title{", 0, max(begins, 0))) >= 0:
-            self._at = at + len("\\title")
-            self.title = _bare(self._inner())
+        told = dict.fromkeys(("title", "author", "date"), "")
+        for name in told:
+            if (at := self._source.rfind(f"\\{name}{{", 0, max(begins, 0))) >= 0:
+                self._at = at + len(f"\\{name}")
+                told[name] = self._inner()
+        self.title = _bare(re.sub(r"<sup.*?</sup>", "", told["title"]))
         self._at = begins + len("\\begin{document}") if begins >= 0 else 0
-        return self._told() + self._page.html()
+        return f"<p>{told['author']}<p>{told['date']}<p>{self._told()}{self._page.html()}"
 
     def _told(self, end: str = "") -> str:
         """What is read until the brace or the word that ends it, or the end of all."""
@@ -225,23 +228,24 @@ class _Tex:
             return f"<pre>{plain(self._raw(name))}</pre>"
         if base in _NAMES["tables"]:
             return self._table(base)
-        if base in ("minipage", "multicols", "thebibliography", "adjustbox"):
+        if base in _NAMES["laid_out"]:
             self._argument()
+        named = f"<p>{self._inner()}<p>" if base.endswith("block") else ""
         above, self._entry = self._entry, "<dt>{}<dd>" if base == "description" else "<li>{} "
         inner = self._told("end")
         _, begun, items = inner.partition(self._entry[:4])
         self._entry = above
         self._argument()
         if base in self._theorems:
-            named = f" ({self._aside(title)})" if title else ""
-            inner = f"{plain(self._theorems[base])}{named}. {inner}"
+            called = f" ({self._aside(title)})" if title else ""
+            inner = f"{plain(self._theorems[base])}{called}. {inner}"
         if base == "Highlighting":  # as pandoc writes code
             return f"<pre>{inner}</pre>"
         if element := _LISTS.get(base):
             counted = re.search(r"\\([aA]l(?=ph)|[rR]o(?=man))", title)
             form = f' type="{_FORMS[counted[1]]}"' if counted else ""
             return f"<{element}{form}>{begun}{items}</{element}>"
-        return f"<p>{'<h2>Abstract</h2>' if base == 'abstract' else ''}{inner}<p>"
+        return f"<p>{'<h2>Abstract</h2>' if base == 'abstract' else named}{inner}<p>"
 
     def _raw(self, name: str) -> str:
         mark = f"\\end{{{name}}}"
@@ -261,12 +265,12 @@ class _Tex:
         inner = self._told("end")
         self._argument()
         self._tables -= 1
-        rows: list[list[HtmlCell]] = []
+        rows, ruled = list[list[HtmlCell]](), set[int]()
         hanging: dict[int, tuple[str, int]] = {}
         """by column, a cell above that covers the next rows as well, and how many of them"""
         for row in inner.split(_ROW):
             cells, column = list[HtmlCell](), 0
-            for each in row.split(_CELL):
+            for each in row.replace(_RULE, "").split(_CELL):
                 text, *spans = each.split(_SPANS)
                 wide, deep = (max((int(s[n]) for s in spans), default=1) for n in (0, 1))
                 above, left = hanging.pop(column, ("", 0))
@@ -276,10 +280,13 @@ class _Tex:
                 cells.append((text, wide, 1))
                 column += wide
             if any(cell[0] for cell in cells) and cells not in rows[:1]:
+                ruled.update([len(rows)] * (_RULE in row))
                 rows.append(cells)  # a long table repeats its header
         above = "".join(f"<p>{each}</p>" for each in self._captions[:1])
         self._captions.clear()
-        return f"{above}{table(rows)}"
+        # A rule between all rows says nothing of the first ones.
+        first = min(ruled - {0}, default=0)
+        return f"{above}{table(rows, None if first + 1 in ruled else first)}"
 
     def _formula(self, close: str, *, display: bool, otherwise: str = "") -> str:
         end = self._source.find(close, self._at, self._at + _LONGEST)
@@ -334,7 +341,8 @@ class _Tex:
         return self._at > start
 
     def _accented(self, accent: str) -> str:
-        letter = self._argument().removeprefix("\\") or " "
+        if not (letter := self._argument().removeprefix("\\")):  # the sign by itself
+            return {"\u0303": "~", "\u0302": "^"}.get(accent, "")
         return plain(unicodedata.normalize("NFC", letter[0] + accent) + letter[1:])
 
     def _quantity(self, count: int) -> str:
@@ -356,7 +364,11 @@ class _Tex:
 
 
 _COMMANDS: dict[str, Callable[[_Tex], str]] = {
-    **dict.fromkeys(("footnote", "endnote", "footnotetext"), lambda t: t._page.noted(t._inner())),
+    **dict.fromkeys(
+        ("footnote", "endnote", "footnotetext", "thanks"), lambda t: t._page.noted(t._inner())
+    ),
+    **dict.fromkeys(("IEEEPARstart", "lettrine"), lambda tex: tex._inner() + tex._inner()),
+    **dict.fromkeys(("hline", "midrule"), lambda tex: _RULE * bool(tex._tables)),
     **dict.fromkeys(("verb", "lstinline", "mintinline"), _Tex._verb),
     **dict.fromkeys(("url", "path", "nolinkurl", "ce"), lambda tex: plain(tex._argument())),
     **dict.fromkeys(("SI", "qty"), lambda tex: tex._quantity(2)),
@@ -401,7 +413,7 @@ _LISTS = {"itemize": "ul", "enumerate": "ol", "description": "dl"}
 
 def read_tex(given: Input) -> Document:
     text, said = given.text()
-    text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x1B, 0x20)))
+    text = re.sub(r"\r\n?", "\n", text).translate(dict.fromkeys(range(0x19, 0x20)))
     text = re.sub(r"(\\cmidrule(?:\[[^\[\]]{0,20}\])?)\([a-z]{0,4}\)", r"\1", text)
     text, *unused = text.split("\\iffalse")
     text += "".join(re.split(r"\\fi(?![a-zA-Z])", each, maxsplit=1)[-1] for each in unused)

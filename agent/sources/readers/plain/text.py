@@ -19,6 +19,7 @@ _PROSE = (".txt", ".text", ".log")
 """what is no program"""
 CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
 """colours of a terminal among them"""
+_ESCAPED = re.compile(r"\\([nN,;:\\])")
 _FOLDED = re.compile(r"\r?\n[ \t]")
 """a line of a calendar or an address that goes on in the next"""
 
@@ -28,6 +29,7 @@ def read_text(given: Input) -> Document:
     text, note = given.text()
     if given.suffix in (".ics", ".vcf"):
         text = _FOLDED.sub("", text)
+        text = _ESCAPED.sub(lambda sign: " " if sign[1] in "nN" else sign[1], text)
     is_prose = given.suffix in ("", *_PROSE)
     lines, outline = text.splitlines(), Outline()
     for start in range(0, len(lines), LINES_EACH):
