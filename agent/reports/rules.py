@@ -399,6 +399,8 @@ def statements_of(source: Source) -> Source:
     return source if text == source.text else source.model_copy(update={"text": text})
 
 
+CELLS = " | "
+"""between the cells of a row, as readers write them"""
 LEAST_QUOTED = 3
 """content words from which a claim found in its source counts as a quotation of it"""
 _POSITIONS = ("page", "rows", "lines")
@@ -567,12 +569,31 @@ def likely_finding(pair: Pair) -> ClaimFinding:
 
 
 def _beside_words(claim: str, text: str) -> Iterator[str]:
-    """The sentences that have a word of the claim, other than numbers, and their neighbours."""
+    """The sentences that have a word of the claim, other than numbers, and their neighbours.
+
+    Of the rows of tables only those that have most of its words, where these have another number
+    in the place of the claim's: that another row has it says nothing.
+    """
     parts = list(sentences(text))
     language = language_with(claim, text)
     words = content_words(_NUMBER.sub(" ", claim), language) - NEGATIONS
-    has = [False, *(bool(words & content_words(part, language)) for part in parts), False]
-    return (part for i, part in enumerate(parts) if any(has[i : i + 3]))
+    held = [words & content_words(part, language) for part in parts]
+    has = [False, *map(bool, held), False]
+    rows = {i: held[i] for i, part in enumerate(parts) if CELLS in part}
+    less = {i for i, own in rows.items() if any(own < other for other in rows.values())}
+    if less and not _in_its_place(claim, "\n".join(parts[i] for i in rows.keys() - less)):
+        less = set()
+    return (part for i, part in enumerate(parts) if any(has[i : i + 3]) and i not in less)
+
+
+def _in_its_place(claim: str, rows: str) -> bool:
+    """Whether rows have none of the claim's numbers, and one of the same measure."""
+    said, held = (
+        [number for _, readings in _numbers_in(text) for number in readings[:1]]
+        for text in (claim, rows)
+    )
+    alike = any(one.measure == other.measure for one in said for other in held)
+    return alike and not any(one.is_in(other) for one in said for other in held)
 
 
 def shares_of_clauses(pair: Pair) -> list[float]:

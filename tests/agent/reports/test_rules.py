@@ -317,3 +317,19 @@ def test_a_number_may_stand_in_the_heading_of_its_passage_but_not_in_how_far_dow
 
     assert [*map(bool, faults("Changes > Version 2.4 > lines 41-80"))] == [False, True]
     assert all(faults("page 80")[:1]) and not faults("Version 80")[1]
+
+
+@pytest.mark.parametrize(
+    ("claim", "lacking"),
+    [
+        ("The A12 draws 14 W.", False),
+        ("The A12 draws 11 W.", True),
+        ("The B7 draws 11 W.", False),
+        ("The B7 draws 14 W.", True),
+        ("The A12 draws 14 W and all others 11 W.", False),
+        ("No model draws less power than 11 W.", False),
+    ],
+)
+def test_a_number_of_another_row_of_a_table_is_not_in_its_source(claim: str, lacking: bool):
+    table = "Pumps of the series.\n\nModel: A12 | Power: 14 W\nModel: B7 | Power: 11 W"
+    assert bool(Pair(claim, claim_source(table)).must_occur()) is lacking
