@@ -16,7 +16,7 @@ from benchmarks.hops import tell
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
-from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, claim_of
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, claim_of, doubt
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.runs import RunStore
@@ -74,6 +74,7 @@ def _claims(answer: CitedAnswer) -> list[Row]:
                     "location": c.source.location,
                     "quote": c.quote,
                     "verdict": c.verdict,
+                    "doubt": doubt(c),
                 }
                 for c in piece.citations
             ],

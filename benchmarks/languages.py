@@ -66,10 +66,10 @@ def grade(question: Row, row: Row) -> dict[str, bool]:
     }
 
 
-def answer_lines(row: Row) -> list[str]:
-    """The lines that a reader takes for an answer: those without a lead that says otherwise."""
-    lines = (line.strip() for line in row["plain"].splitlines())
-    return [line for line in lines if line and not re.match(_LEAD, line)]
+def is_told(row: Row) -> bool:
+    """Whether a reader takes something for the answer: it is marked by no doubt."""
+    cites = [cite for claim in row["claims"] for cite in claim["cites"]]
+    return any(not cite["doubt"] for cite in cites) or (not cites and row["status"] == "finished")
 
 
 async def main(arguments: argparse.Namespace, out: Path) -> None:
@@ -90,7 +90,7 @@ def figures(asked: Sequence[Row], rows: Sequence[Row]) -> dict[str, Value]:
     """The shares, and what each language comes to."""
     both = [*zip(asked, rows, strict=True)]
     grades = [(q, grade(q, row)) for q, row in both if q["split"] == TOLD]
-    wrong = [bool(answer_lines(row)) for q, row in both if q["split"] == MISSING]
+    wrong = [is_told(row) for q, row in both if q["split"] == MISSING]
     shares = {
         key: sum(g[key] for _, g in grades) / len(grades)
         for key in (grades[0][1] if grades else ())

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rubricem.agent.research.lookups import END, Finding, parts_grammar, read_parts
-from rubricem.agent.research.reading import PassageReader
+from rubricem.agent.research.reading import PassageReader, language_note
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.tuned import TUNED
 from rubricem.agent.transcript.events import SourceProgress
@@ -26,7 +26,6 @@ from rubricem.agent.transcript.question import Found, RunCut, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, template
 from rubricem.agent.transcript.words import overlap
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.language import NAMES, is_foreign, language_of
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
@@ -64,10 +63,7 @@ class ForcedDecoder:
                 "Shorten it, put its material into a folder named by --source, or raise "
                 "context_tokens.",
             )
-        asked = f"Question: {question}"
-        if is_foreign(question):
-            asked += f"\nWrite in {NAMES[language_of(question)]}, the language of the question."
-        return asked
+        return f"Question: {question}{language_note(question)}"
 
     async def plan(self, run: Run) -> str:
         """Search the question, so that its passages are shown at once; then write the plan.

@@ -32,7 +32,15 @@ from rubricem.agent.transcript.words import (
     overlap,
     part_about,
 )
-from rubricem.memory.language import PAIRED, language_of, sentences, stands, stop_words
+from rubricem.memory.language import (
+    NAMES,
+    PAIRED,
+    is_foreign,
+    language_of,
+    sentences,
+    stands,
+    stop_words,
+)
 from rubricem.memory.schema import (
     Completion,
     Embedder,
@@ -83,6 +91,12 @@ def checking(answer: str) -> str:
     return f"Answer: {answer}\n{_RIGHT}"
 
 
+def language_note(question: str) -> str:
+    """What a small model is told of the language to write in, where it is not English."""
+    name = NAMES[language_of(question)] if is_foreign(question) else ""
+    return f"\nWrite in {name}, the language of the question." if name else ""
+
+
 @dataclass
 class PassageReader:
     """Reads what answers a question; with an embedder also by the meaning of sentences."""
@@ -127,6 +141,7 @@ class PassageReader:
         passages = [passage_of(source, question, words) for source in sources]
         told = "\n\n".join(f"[{at}] {passage}" for at, passage in enumerate(passages, start=1))
         head = f"{told}\n\nQuestion: {neutralise(question)}\n"
+        head += language_note(question)
         shown = [Message("system", template("draft")), Message("user", head)]
         written = await run.aside(Stage.RESEARCH, shown, SENTENCE, "draft")
         drafted = _first_sentence(written)
