@@ -330,15 +330,15 @@ _ENDED = re.compile(r"[.!?,;:\s]*(</cite>)?[.!?,;:\s]*$")
 
 def _in_place_of(said: str, line: str, ids: Sequence[str]) -> str:
     """What was written in the place of a statement, ended as that was; "" if it will not do."""
-    line = line if "|" in said else line.replace("|", "/")  # it may be a cell of a table
+    if "|" not in said:  # it may be a cell of a table
+        line = line.replace("|", "/")
     cited = citations(parse(f"<answer>{line}</answer>"))
-    line = (
-        line if cited or not line else f'<cite id="{", ".join(dict.fromkeys(ids))}">{line}</cite>'
-    )
-    known = all({*cite.ids} <= {*ids} for cite in cited)
-    return (
-        _ENDED.sub(rf"\1{'' if said[-1:].isalnum() else said[-1:]}", line, count=1) if known else ""
-    )
+    if not {i for cite in cited for i in cite.ids} <= {*ids}:
+        return ""
+    if line and not cited:
+        line = f'<cite id="{", ".join(dict.fromkeys(ids))}">{line}</cite>'
+    end = "" if said[-1:].isalnum() else said[-1:]
+    return _ENDED.sub(lambda found: (found[1] or "") + end, line, count=1)
 
 
 BATCH = 8

@@ -380,6 +380,13 @@ async def test_repair_rewrites_once_keeps_what_is_then_supported_and_repeats_no_
     assert "1 sentence said what no cited source supports: rewritten" in said
 
 
+async def test_repair_ends_a_statement_as_it_ended_whatever_that_is(tmp_path: Path):
+    chat = GivenChat(FIXED, verdicts("supported"))
+    run = trajectory(cite("It holds 256 calls, see C:\\temp\\"))
+    found, _ = await verified(AnswerVerifier("repair", ChatWriter(chat)), run, tmp_path)
+    assert [repair.became for repair in found.repairs] == [f"{cite(FIXED[:-1])}\\"]
+
+
 async def test_repair_removes_what_is_still_not_supported(tmp_path: Path):
     run = trajectory(f"{GOOD}\n- {BAD}\n- Plain text. {BAD}")
     model = GivenModel(1.0, "It holds 512 calls.")
