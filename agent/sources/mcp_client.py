@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -314,6 +315,8 @@ def _pieces(text: str) -> list[str]:
     return split_passages(printable(text[:MOST_CHARACTERS]), PASSAGE_WORDS)
 
 
+LISTED_SECONDS = 60.0
+"""for which a server's list of tools, and its word on which of them act, is taken to hold"""
 PATIENCE = 2.0
 """seconds for which a question waits for servers that were missing; more may help the next one"""
 
@@ -342,6 +345,8 @@ class Equipped:
         self._missing: set[str] = set()
         """servers whose tools are unknown"""
         self._asking: dict[str, asyncio.Task[str]] = {}
+        self._asked: dict[str, float] = {}
+        """when each server told its tools"""
 
     @property
     def mixed(self) -> bool:
@@ -365,30 +370,40 @@ class Equipped:
         return (*problems, *filter(None, await asked))
 
     async def look_again(self) -> list[str]:
-        """Ask the servers that were missing; returns what has changed, in sentences.
+        """Ask servers that were missing, or asked long ago; returns what has changed, in sentences.
 
         Waits only a moment. A slower server is awaited in the background, for the next question.
         """
-        for name in self._missing - self._asking.keys():
+        old = {n for n, at in self._asked.items() if time.monotonic() - at > LISTED_SECONDS}
+        for name in (self._missing | old) - self._asking.keys():
             self._asking[name] = asyncio.create_task(self._ask_offers(name))
         if self._asking:
             await asyncio.wait(self._asking.values(), timeout=PATIENCE)
         ended = [name for name, task in self._asking.items() if task.done()]
         said = {name: self._asking.pop(name).result() for name in ended}
-        back = [name for name in said if name not in self._missing]
-        return [said[n] or f"The tools of the MCP server {n} can be called now." for n in back]
+        return [said[name] for name in said if said[name] and name not in self._missing]
 
     async def _ask_offers(self, name: str) -> str:
-        """Ask a server for its tools; returns what went wrong, in a sentence, or ""."""
+        """Ask a server for its tools; returns what is wrong, or has changed, or ""."""
+        back = name in self._missing
         try:
             offers = await self._connections[name].offers()
         except SourceError as error:
             self._missing.add(name)
             return f"{error} Its tools are left out."
         self._missing.discard(name)
-        self.offers |= {offer.name: offer for offer in offers}
+        before = {n: offer for n, offer in self.offers.items() if n.partition(".")[0] == name}
+        others = {n: offer for n, offer in self.offers.items() if n not in before}
+        listed = {offer.name: offer for offer in offers}
+        self.offers = others | listed
+        again = name in self._asked and not back
+        self._asked[name] = time.monotonic()
+        if again:
+            return "" if listed == before else f"The tools of the MCP server {name} have changed."
         missing = sorted(set(self._servers[name].tools) - {offer.tool for offer in offers})
-        return f"The MCP server {name} has no tool {', '.join(missing)}." if missing else ""
+        if missing:
+            return f"The MCP server {name} has no tool {', '.join(missing)}."
+        return f"The tools of the MCP server {name} can be called now." if back else ""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         return await self._search_tool.search(query, limit)

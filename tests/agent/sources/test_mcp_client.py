@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.sources import mcp_client
 from rubricem.agent.sources.choice import about, reading_of
 from rubricem.agent.sources.fetch import AddressGuard
 from rubricem.agent.sources.mcp_client import MOST_CHARACTERS, Bounded, Equipped, passages_of
@@ -281,6 +282,21 @@ async def test_a_later_question_is_told_and_may_call_it(tmp_path: Path):
     assert "wiki.page {title: string}" in run.system
     assert [source.tool for source in run.sources] == ["wiki.page"]
     assert said_in(told) == ["The tools of the MCP server wiki can be called now."]
+
+
+async def test_a_tool_that_has_come_to_act_is_known_to_at_a_later_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changing = server()
+    with serving_http(changing.streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=("page",), seconds=60)
+        async with equipped(wiki=wiki) as (tools, _):
+            changing.remove_tool("page")
+            changing.add_tool(lambda title: "Written.", name="page", description="Writes.")
+            assert await tools.look_again() == [] and not tools.acts("wiki.page")
+            monkeypatch.setattr(mcp_client, "LISTED_SECONDS", 0.0)
+            assert await tools.look_again() == ["The tools of the MCP server wiki have changed."]
+            assert tools.acts("wiki.page") and await tools.look_again() == []
 
 
 async def test_of_a_long_result_the_policy_is_told_how_much_it_does_not_see(
