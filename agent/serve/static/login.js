@@ -24,8 +24,8 @@ export function login(done) {
   const lead = el(
     "p",
     { class: "soft" },
-    t("It is kept in serve-token of the server's data directory. The link that the server prints " +
-      "on a terminal at each start enters without it, once."),
+    t("It is kept in serve-token of the server's data directory, or was given to you. The link " +
+      "that the server prints on a terminal at each start enters without it, once."),
   );
   const form = el(
     "form",
