@@ -302,7 +302,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     if by:
         since = run.reason if by == "failure" else reason_of(by, run.spending.budgets)
         why = f"no model checked the citations, since {since.rstrip('.')}"
-        found = run.verifier.by_rules(trajectory, why)
+        found = await asyncio.to_thread(run.verifier.by_rules, trajectory, why)
     run.verification = found
     if {check.verdict for check in found.checks} == {"unsupported"}:
         run.end_early("no source supports what the answer says of it", by="unsupported")
