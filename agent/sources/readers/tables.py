@@ -290,7 +290,7 @@ def header_of(rows: Sequence[Row], headers: int | None = None) -> list[Row]:
     """The rows that name the columns; `headers` is as in `table_blocks`."""
     known = [row for _, row in _Rows(rows).peek(LOOKED_AT)]
     start, end = _header(known) if headers is None else (0, headers)
-    return known[start:end]
+    return [] if headers is None and _are_terms(known[start:]) else known[start:end]
 
 
 def has_header(rows: Sequence[Row]) -> bool:
@@ -362,8 +362,8 @@ def _are_terms(rows: Sequence[Row]) -> bool:
     ):
         return False
     kinds = Counter("long" if row[1].count(" ") > 4 else _kind(row[1]) for row in rows[1:])
-    told = kinds.pop("text", 0)
-    return len(rows) > 1 and (len(kinds) != 1 or told > kinds.total())
+    told, short = kinds.pop("text", 0), len(rows) > 1 and rows[0][1].count(" ") < 5
+    return short and (len(kinds) != 1 or told > kinds.total())
 
 
 def _continues(above: Row, row: Row, below: Sequence[Row]) -> bool:

@@ -35,6 +35,9 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
         ("hours<a class='footnote-ref' href='#f'>1</a>; then", "hours[1]; then"),
         ("now <span style='text-decoration: line-through'>41</span>42", "now 42"),
         ("one  \n two&nbsp;three", "one two three"),
+        ("soft&shy;ly", "softly"),
+        ("now <span style='height:0;overflow:hidden'>read this first</span>42", "now 42"),
+        ("a form<a class='headerlink' href='#a'>\u00b6</a> of C#", "a form of C#"),
         ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
         ("she said <q>no</q>.", "she said “no”."),
         ("<svg><defs><text>no</defs><text>a<tspan dy=1>b</text></svg>", "[drawing: a b]"),
@@ -50,6 +53,21 @@ def kinds(body: str) -> list[tuple[BlockKind, str]]:
 )
 def test_a_line_says_what_is_seen(body: str, text: str) -> None:
     assert blocks(f"<p>{body}</p>") == [text]
+
+
+def test_what_scripts_may_open_and_what_readers_say_is_told() -> None:
+    closed = "<p style='max-height:0;overflow:hidden'>The answer.</p><script>open()</script>"
+    assert blocks(closed) == ["The answer."]
+    said = f"<h1>A C#</h1><p>{SENTENCE * 4}</p><div class='timeline-comment'><p>Fixed.</p></div>"
+    (section,) = page(said).sections
+    assert section.path == ("A C#",) and section.text.endswith("Fixed.")
+
+
+def test_cells_that_a_sheet_sets_in_bold_name_their_columns() -> None:
+    rows = "<tr><td class=b>part<td><span class=b>use</span><tr><td>rotor<td>none"
+    assert blocks(f"<style>.b{{font-weight:700}}</style><table>{rows}</table>") == [
+        "part: rotor | use: none"
+    ]
 
 
 def test_what_a_sheet_raises_or_strikes_by_its_class_is_told_so() -> None:

@@ -1,5 +1,6 @@
 """What a person reads on a page of a PDF is what is searched and quoted, in the same order."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from io import BytesIO
 
@@ -47,6 +48,25 @@ def cells(rows: Sequence[Sequence[str]], xs: Sequence[float], bold: bool = False
         for x, cell in zip(xs, row, strict=True)
         if cell
     ]
+
+
+def of_unicode(named: bytes, text: str) -> str:
+    """The text of a page whose font says so what its letters are."""
+    written = drawing([Drawn(60, 700, text)])
+    meant = b"/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <FF>"
+    meant += b" endcodespacerange " + named + b" endcmap end"
+    from pypdf import PdfReader, PdfWriter, generic
+
+    writer, stream, out = (
+        PdfWriter(PdfReader(BytesIO(written))),
+        generic.DecodedStreamObject(),
+        BytesIO(),
+    )
+    stream.set_data(meant)
+    font = writer.pages[0]["/Resources"]["/Font"]["/F1"].get_object()
+    font[generic.NameObject("/ToUnicode")] = writer._add_object(stream)
+    writer.write(out)
+    return "\n".join(section.text for section in document(out.getvalue()).sections)
 
 
 def by_rows(left: Sequence[Drawn], right: Sequence[Drawn]) -> list[Drawn]:
@@ -104,6 +124,42 @@ def test_forms_say_what_is_typed_into_them() -> None:
     writer.write(out)
     (section,) = document(out.getvalue()).sections
     assert section.text == "Town Ghent"
+
+
+def test_comments_are_told_on_a_page_that_keeps_its_size() -> None:
+    noted = "/Annots[<</Type/Annot/Subtype/Text/Rect[9 9 29 29]/Contents(Ask Bo\\rof it.)>>]"
+    content = drawing([Drawn(500, 793, "Top right")]).split(b"stream\n")[1].split(b"\nend")[0]
+    (section,) = document(raw_pdf([zlib.decompress(content)], page=noted)).sections
+    assert section.text == "Top right\n\n[comment] Ask Bo of it."
+
+
+def test_letters_of_formulas_are_told_though_each_is_drawn_as_two_halves() -> None:
+    # As new fonts of formulas have x: a letter beyond 16 bits.
+    named = b"1 beginbfchar <78> <D835DC65> endbfchar"
+    assert of_unicode(named, "Let x = x + 2.") == "Let x = x + 2."
+
+
+def test_a_table_goes_on_overleaf_under_its_header() -> None:
+    rows = [["No.", "part", "site"], *([f"{n}", f"part {n}", "Bonn"] for n in range(1, 9))]
+    xs, foot = [60, 160, 240], Drawn(300, 40, "page 1 of 2")
+    ruled = grid([55, 155, 235, 400], range(595, 720, 20))
+    pages = ([*cells(rows[:5], xs), *ruled, foot], [*cells(rows[5:], xs), *ruled])
+    sections = document(drawing(*pages)).sections
+    assert sections[-1].text.splitlines()[-1] == "No.: 8 | part: part 8 | site: Bonn"
+
+
+def test_a_table_ends_where_another_layout_begins_below_it() -> None:
+    rows = [["Site", "Heads", "Remark"], ["Turku", "41", "two more"], ["Oulu", "17", ""]]
+    below = [Drawn(60, 610, "Outlook", 8), Drawn(300, 610, "Risk", 8)]
+    told = texts(*cells(rows, [60, 120, 200], bold=True), *below)
+    assert told[0] == "Site: Turku | Heads: 41 | Remark: two more\nSite: Oulu | Heads: 17"
+
+
+def test_columns_of_two_lines_are_columns_if_they_are_drawn_one_after_the_other() -> None:
+    boxes = lines_at(60, 640, ["Prices stay flat", "until autumn."])
+    boxes += lines_at(300, 640, ["Copper may rise", "by a fifth."])
+    told = texts(Drawn(60, 720, "What is to be said of the year to come in all"), *boxes)
+    assert told[1:] == ["Prices stay flat\nuntil autumn.", "Copper may rise\nby a fifth."]
 
 
 def test_columns_of_different_length_end_with_what_follows_both():

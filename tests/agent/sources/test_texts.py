@@ -292,6 +292,13 @@ def zipped(parts: dict[str, bytes]) -> bytes:
          " 2*3*4 is so."),
         ("a.tex", r"So \unknown{one}{two} \textbf{im}peller, \SIrange{5}{10}{\celsius}, 5\nicefrac{1}{2}, \ang{45}.",
          "So one two impeller, 5 to 10 celsius, 5 1/2, 45°."),
+        ("a.tex", r"\title{Creep\thanks{By KR.}}\author{Bo \and Ada}\date{May 2018}\begin{document}\IEEEPARstart{G}{ates}"
+                  r" cost \EUR{30} \~{} \^{}.\begin{block}{Lesson}Wait.\end{block}\end{document}",
+         "Bo Ada\n\nMay 2018\n\nGates cost €30 ~ ^.\n\nLesson\n\nWait.\n\nBy KR."),
+        ("a.tex", r"\begin{tabular}{ll}part & use \\ \midrule rotor & none \\ \end{tabular}", "part: rotor | use: none"),
+        ("a.adoc", "[start=4]\n. four\n\n[%header,format=csv]\n|===\npart,cost\nB1,\"1,200\"\n|===\n\n[quote, Ada, Notes]\n____\nSo.\n____\n",
+         "4. four\n\npart: B1 | cost: 1,200\n\nAda, Notes\n\nSo."),
+        ("a.ics", "SUMMARY:Oil\\, water\\; more\\nto\r\n day", "SUMMARY:Oil, water; more today"),
         ("a.adoc", ":v: 2\n\nOf {v}, not \\{v}, a ((seal))(((seal,ring))).", "Of 2, not {v}, a seal."),
     ],
 )  # fmt: skip

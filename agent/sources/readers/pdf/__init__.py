@@ -141,7 +141,7 @@ def _outlined(pages: list[list[Part]]) -> Outline:
                     header = header_of(table.rows, table.headers)
                     blocks = table_blocks(table.rows, table.headers)
                 else:
-                    blocks = table_blocks([*header, *table.rows], len(header))
+                    blocks = table_blocks([*header, *table.rows], len(header) or None)
                 above, told = table, 0
                 for block in blocks:
                     outline.add(block.kind, _mended(block.text, known), place)
