@@ -161,7 +161,8 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
         await run.respond(Stage.PLAN, decision.plan.note())
         return decision.plan.query.strip() or plan.query
     if run.path.count("plan") >= MOST_REJECTED:
-        raise RunCut("interrupt", Stage.PLAN)
+        why = f"{MOST_REJECTED} plans were rejected, and no more are written"
+        raise RunCut("interrupt", Stage.PLAN, reason=why)
     why = neutralise(decision.reason.strip())
     said = f"The person who asked rejected this plan{f': {why}' if why else '.'}"
     await run.respond(Stage.PLAN, f"\n\n{said}\nWrite another plan and another first search.\n")

@@ -143,6 +143,7 @@ async def test_a_person_who_rejects_every_plan_ends_the_run(tmp_path: Path):
         run = await decided(server, tmp_path, person)
         assert len(server.requests) == len(person.asked) == MOST_REJECTED
     assert (run.status, run.ended_by, run.tool_calls) == (Status.PARTIAL, "interrupt", 0)
+    assert run.reason == f"{MOST_REJECTED} plans were rejected, and no more are written"
 
 
 async def test_a_decision_is_asked_for_once_whatever_is_killed_after_it(tmp_path: Path):
