@@ -1,6 +1,7 @@
 """`rubricem serve`, `mcp` and `users`: the web page, tools for programs, and who may use them."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,21 @@ OWN = ("host", "port", "open_page", "results", "with_token", "proxies", "tls_cer
        "tls_key", "log_level")  # fmt: skip
 """parameters of serve that are no settings"""
 PORT = 8421
-ABOVE_0 = click.FloatRange(min=0, min_open=True)
+
+
+class Finite(click.FloatRange):
+    """A range of numbers without nan and infinity, which are in every range of click's."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
+ABOVE_0 = Finite(min=0, min_open=True)
 
 
 @click.command()

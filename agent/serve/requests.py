@@ -230,9 +230,8 @@ class Answered(RequestBody):
                 "Send its rubric (a list), research_plan and query.",
             ) from error
         if not any(item.strip() for item in plan.rubric):
-            raise SettingsError(
-                "The edited plan has no rubric.", "Keep the line '## Rubric' and an item below it."
-            )
+            kept = "an item" if self.plan else "the line '## Rubric' and an item below it"
+            raise SettingsError("The edited plan has no rubric.", f"Keep {kept}.")
         return ShownPlan.model_validate_json(storable(plan.model_dump_json()))
 
 

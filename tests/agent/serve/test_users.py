@@ -311,7 +311,8 @@ def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
     assert (Users(data).by_token(token), Users(data).by_token(other)) == (None, "anna")
     assert "day cost 2, day runs 3" in rubricem("users").stdout  # the limit of the first stays
     assert "cannot name" in refusal("users", "add", "../x")
-    assert "--day-cost" in rubricem("users", "add", "ben", "--day-cost", "0", code=2).stderr
+    for none in ("0", "nan", "inf"):
+        assert "--day-cost" in rubricem("users", "add", "ben", "--day-cost", none, code=2).stderr
     rubricem("users", "rm", "anna")
     assert "no user" in refusal("users", "rm", "anna")
 
