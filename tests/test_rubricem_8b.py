@@ -71,9 +71,11 @@ def test_commands_of_the_scripts_have_the_flags_that_they_are_given() -> None:
 @pytest.mark.parametrize(
     ("name", "row", "points"),
     [
-        ("plain", {"question": "Q?", "criteria": ["Says it."]}, None),
+        ("plain", {"question": "Q?", "criteria": ["Says it."]}, 1),
         ("dr-tulu", {"query": "Q?", "rubrics": [{"description": "Says it.", "weight": 3}]}, 3),
-        ("healthbench", {"prompt": [{"role": "user", "content": "Q?"}],
+        ("healthbench", {"prompt": [{"role": "user", "content": "First."},
+                                    {"role": "assistant", "content": "So."},
+                                    {"role": "user", "content": "Q?"}],
                          "rubrics": [{"criterion": "Says it.", "points": -12}]}, -10),
         ("researchrubrics", {"prompt": "Q?", "rubrics": [{"criterion": "Says it."}]}, 1),
         ("researchqa", {"query": "Q?", "rubric": [{"rubric_item": "Says it."}]}, 1),
@@ -97,10 +99,14 @@ def test_a_row_of_each_set_becomes_a_question(
     assert (len(asked), len(held)) == (2, 2), "one is left over of whole steps"
     assert not {one["question"] for one in asked} & {one["question"] for one in held}
     (criterion,) = asked[0]["criteria"]
-    told = ("Says it.", points)
-    assert criterion == "Says it." or (criterion["criterion"], criterion["points"]) == told
+    assert (criterion["criterion"], criterion["points"]) == ("Says it.", points)
+    talked = "user: First.\n\nassistant: So.\n\nuser: Q" if name == "healthbench" else "Q"
+    assert asked[0]["question"].startswith(talked), "what was said before belongs to it"
     (tmp_path / "set.jsonl").write_text('{"other": 1}')
     with pytest.raises(SystemExit, match=f"is none of {name}"):
+        questions.main()
+    (tmp_path / "set.jsonl").write_text('{"cut": ')
+    with pytest.raises(SystemExit, match="no valid JSON"):
         questions.main()
 
 

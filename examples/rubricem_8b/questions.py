@@ -10,18 +10,36 @@ never pruned; rubrics in files of their own come in by `rubricem judge rubrics i
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rubricem.training.collect.questions import Question
+from rubricem.judge.buffers import conversation_text, json_rows
+from rubricem.memory.errors import RubricemError
+from rubricem.training.collect.questions import Question, normal
 
 Row = dict[str, Any]
+SETS = {
+    "plain": ("question", "criteria", "criterion", "points"),
+    "dr-tulu": ("query", "rubrics", "description", "weight"),
+    "healthbench": ("prompt", "rubrics", "criterion", "points"),
+    "researchrubrics": ("prompt", "rubrics", "criterion", "weight"),
+    "researchqa": ("query", "rubric", "rubric_item", "points"),
+}
+"""what a row of each calls the question, its criteria, and the text and the points of one; the
+forms of DR Tulu and HealthBench are those that rubricem reads elsewhere, the last two were not
+tried on their makers' files"""
 
 
-def of_criteria(row: Row, named: str, text: str, points: str) -> list[Row]:
-    """A list of criteria under a name, with points from -10 to 10; a text alone is worth 1."""
-    listed = row.get(named) or []
+def question_of(name: str, number: int, row: Row) -> Question:
+    """A conversation is asked as a whole. Raises KeyError, TypeError or ValueError."""
+    asked, listed, text, points = SETS[name]
+    question = conversation_text(row[asked])
+    criteria = criteria_of(row.get(listed) or [], text, points)
+    return Question(id=f"{name}-{number}", question=question, criteria=tuple(criteria))
+
+
+def criteria_of(listed: Any, text: str, points: str) -> list[Row]:
+    """Criteria with points from -10 to 10; a text alone is worth 1."""
     listed = json.loads(listed) if isinstance(listed, str) else listed
     found = [one if isinstance(one, dict) else {text: one} for one in listed]
     return [
@@ -31,58 +49,13 @@ def of_criteria(row: Row, named: str, text: str, points: str) -> list[Row]:
     ]
 
 
-def plain(row: Row) -> Row:
-    """Our own form, and any set with the columns question and, maybe, criteria."""
-    return {"question": row["question"], "criteria": row.get("criteria") or []}
-
-
-def dr_tulu(row: Row) -> Row:
-    return {
-        "question": row["query"],
-        "criteria": of_criteria(row, "rubrics", "description", "weight"),
-    }
-
-
-def health_bench(row: Row) -> Row:
-    asked = [message["content"] for message in row["prompt"] if message["role"] == "user"]
-    return {"question": asked[-1], "criteria": of_criteria(row, "rubrics", "criterion", "points")}
-
-
-def research_rubrics(row: Row) -> Row:
-    return {
-        "question": row["prompt"],
-        "criteria": of_criteria(row, "rubrics", "criterion", "weight"),
-    }
-
-
-def research_qa(row: Row) -> Row:
-    return {
-        "question": row["query"],
-        "criteria": of_criteria(row, "rubric", "rubric_item", "points"),
-    }
-
-
-SETS: dict[str, Callable[[Row], Row]] = {
-    "plain": plain,
-    "dr-tulu": dr_tulu,
-    "healthbench": health_bench,
-    "researchrubrics": research_rubrics,
-    "researchqa": research_qa,
-}
-"""how a row of each set becomes a question; the forms of DR Tulu and HealthBench are those that
-rubricem reads elsewhere, the last two were not tried on their makers' files"""
-
-
-def rows_of(path: Path) -> Iterator[Row]:
+def rows_of(path: Path) -> dict[int, Any]:
+    """By their numbers. Raises StoreError for what is no JSON."""
     if path.suffix == ".parquet":
         import pyarrow.parquet
 
-        yield from pyarrow.parquet.read_table(path).to_pylist()
-    elif path.suffix == ".json":
-        yield from json.loads(path.read_text(encoding="utf-8"))
-    else:
-        with path.open(encoding="utf-8") as lines:
-            yield from (json.loads(line) for line in lines if line.strip())
+        return dict(enumerate(pyarrow.parquet.read_table(path).to_pylist(), start=1))
+    return json_rows(path.read_text(encoding="utf-8"), str(path))
 
 
 def main() -> None:
@@ -95,14 +68,18 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=32, help="questions of a step: whole steps")
     told = parser.parse_args()
     found: dict[str, str] = {}
-    for number, row in enumerate(rows_of(told.file), start=1):
+    try:
+        rows = rows_of(told.file)
+    except RubricemError as error:
+        raise SystemExit(error.told()) from error
+    for number, row in rows.items():
         try:
-            one = Question.model_validate({"id": f"{told.name}-{number}", **SETS[told.name](row)})
+            one = question_of(told.name, number, row)
         except (KeyError, TypeError, ValueError) as error:
             raise SystemExit(
                 f"row {number} of {told.file} is none of {told.name}: {error}"
             ) from error
-        found.setdefault(" ".join(one.question.casefold().split()), one.model_dump_json())
+        found.setdefault(normal(one.question), one.model_dump_json())
     # By their hash: a larger file holds out no question that a smaller one trained.
     order = sorted(found, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[: told.limit]
     held, asked = order[: told.held_out], order[told.held_out :]
