@@ -45,7 +45,7 @@ from rubricem.training.collect.setup import open_collector
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import train
-from rubricem.training.rounds.rollouts import NUMBERS, Sampled
+from rubricem.training.rounds.rollouts import NUMBERS, RoundCollectors
 from rubricem.training.rounds.rounds import run_rounds
 from rubricem.training.rounds.rounds_config import TrainingJob, build_job
 from rubricem.training.rounds.update import RoundFolders
@@ -338,9 +338,9 @@ class Phases:
         assert job.rounds is not None
         rounds = job.rounds.model_copy(update={"judge": "none"})
         folders = RoundFolders(plan.keep / "test", plan.keep / "data")
-        sampled = Sampled(rounds, job.config, load_settings(), folders, self.tell)
+        collectors = RoundCollectors(rounds, job.config, load_settings(), folders, self.tell)
         start = checkpoint or TrainingFolder(plan.keep / "sft").newest
-        async with sampled.open_held_out(run, Selected(asked), start) as collector:
+        async with collectors.open_held_out(run, Selected(asked), start) as collector:
             await collector.collect(self.stop)
 
 

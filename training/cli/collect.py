@@ -12,7 +12,7 @@ import click
 from rubricem.agent.cli.options import QUIET, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
-from rubricem.training.cli.train import OVERRIDES, run, tell
+from rubricem.training.cli.train import OVERRIDES, run_stoppable, tell
 from rubricem.training.collect.collect_config import CollectConfig
 from rubricem.training.tables import check_table, read_toml
 
@@ -101,7 +101,7 @@ def collect(
             with interrupts.running() as stop:
                 await collector.collect(stop)
 
-    run(collect_all, "Finishing the calls in flight")
+    run_stoppable(collect_all, "Finishing the calls in flight")
     for line in run_numbers(folder).lines():
         click.echo(printable(line))
     click.echo(f"in {config.out}")

@@ -41,7 +41,7 @@ def can_train(ctx: click.Context, param: click.Parameter, given: T) -> T:
     return given
 
 
-def run(work: Callable[[Interrupts], Awaitable[T]], ending: str) -> T:
+def run_stoppable(work: Callable[[Interrupts], Awaitable[T]], ending: str) -> T:
     """What the work gives; exits where it was ended before, in a sentence.
 
     `ending`: what the first ^C does while the work is `running`; otherwise it stops at once.
@@ -83,14 +83,14 @@ _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
-def show_training(ending: str, work: "Callable[..., Awaitable[T]]") -> T:
+def train_to_end(ending: str, work: "Callable[..., Awaitable[T]]") -> T:
     """What a training gives; `work` is given who hears lines, and what ends it (`stop`)."""
 
     async def show(interrupts: Interrupts) -> T:
         with interrupts.running() as stop:
             return await work(tell, stop=stop)
 
-    return run(show, ending)
+    return run_stoppable(show, ending)
 
 
 def in_json(value: object) -> str:
@@ -132,11 +132,11 @@ def _distil(config: Path, overrides: Sequence[str], rows_only: bool, as_json: bo
         with interrupts.running() as stop:
             return await distil(job, told, settings, tell, stop)
 
-    found = run(teachers, "Finishing the calls in flight")
+    found = run_stoppable(teachers, "Finishing the calls in flight")
     trained = None
     if not rows_only:
         work = partial(train, job, "sft", weights_dir=settings.weights_dir)
-        trained = show_training(STEP, work)
+        trained = train_to_end(STEP, work)
     if as_json:
         rows = {"rows_file": job.rows[0], **found.model_dump()}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
@@ -155,14 +155,14 @@ def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) ->
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     job, told = read_grpo(config, overrides)
-    done = show_training(UPDATE, partial(train_judge, job, told, load_settings()))
+    done = train_to_end(UPDATE, partial(train_judge, job, told, load_settings()))
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
-    _tell(done, as_json, lines, _JUDGE)
+    _print_result(done, as_json, lines, _JUDGE)
 
 
-def _tell(
+def _print_result(
     done: "Trained | JudgeTrained | RoundsEnded", as_json: bool, lines: Sequence[str], use: str
 ) -> None:
     """Print what a training gave, in lines with what may be done with its last checkpoint."""
@@ -258,19 +258,21 @@ def _run(
         return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
-        done = show_training(UPDATE, work)
+        done = train_to_end(UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
-        _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
+        _print_result(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
     given = job.config
     assert isinstance(given, TrainConfig)
     weights_dir = load_settings().weights_dir
-    config = run(lambda interrupts: job.with_rows(method, tell, weights_dir), STEP)
+    config = run_stoppable(lambda interrupts: job.with_rows(method, tell, weights_dir), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     work_on_rows = partial(train_by, config, method, weights_dir=weights_dir, rule=rule)
-    trained = show_training(STEP, work_on_rows)
+    trained = train_to_end(STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
     use = _POLICY if note_of(trained.checkpoint).served else "trained for torch alone: {}"
-    _tell(trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use)
+    _print_result(
+        trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use
+    )

@@ -15,7 +15,7 @@ from rubricem.training.local.local_config import EngineConfig, Method, TrainConf
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import free_memory, settle_dtype
 from rubricem.training.rounds.fit import read_rows, select, windows
-from rubricem.training.rounds.rollouts import Sampled, samples_by_torch
+from rubricem.training.rounds.rollouts import RoundCollectors, samples_by_torch
 from rubricem.training.rounds.rounds import questions_of
 from rubricem.training.rounds.rounds_config import RoundsConfig, TrainingJob
 from rubricem.training.rounds.update import RoundFolders
@@ -97,7 +97,7 @@ def _rounds_lines(
     lines: list[str] = []
     asked, held_out = questions_of(rounds, lines.append)
     folders = RoundFolders(config.out, config.out / "data")
-    Sampled(rounds, config, settings, folders, lines.append).check(len(asked.questions))
+    RoundCollectors(rounds, config, settings, folders, lines.append).check(len(asked.questions))
     passes = rounds.rounds * rounds.questions_per_round / len(asked.questions)
     torch = f"torch on the {'GPU' if on_gpu else 'processor'} of this process"
     here = torch if samples_by_torch(rounds) else "llama.cpp on the processors of this machine"

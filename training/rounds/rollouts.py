@@ -154,8 +154,8 @@ class VllmServer:
 
 
 @dataclass(slots=True)
-class Sampled:
-    """Where rounds are collected: with which weights, settings and judge."""
+class RoundCollectors:
+    """Opens what collects a round, or asks the held-out questions: its weights, settings, judge."""
 
     config: RoundsConfig
     training: EngineConfig

@@ -37,7 +37,7 @@ from rubricem.training.collect.remote import connect
 from rubricem.training.extras import in_thread
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
-from rubricem.training.rounds.rollouts import Sampled
+from rubricem.training.rounds.rollouts import RoundCollectors
 from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     RoundFolders,
@@ -311,18 +311,18 @@ async def run_rounds(
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
             tell(f"the rounds have cost {purse.describe()} so far")
-        sampled = Sampled(rounds, config, settings, folders, tell, purse)
+        collectors = RoundCollectors(rounds, config, settings, folders, tell, purse)
 
         async def ask(after: int) -> None:
             if held_out is not None:
                 newest = updates.checkpoint
-                await sampled.ask_held_out(held_out, after, newest, rule, updates.progress, stop)
+                await collectors.ask_held_out(held_out, after, newest, rule, updates.progress, stop)
 
         curriculum = Curriculum(
             asked.questions, rounds.questions_per_round, rounds.windows, config.seed
         )
         made = Rounds(
-            rounds, rule, updates.longest, curriculum, folders, sampled.round, updates, ask,
+            rounds, rule, updates.longest, curriculum, folders, collectors.round, updates, ask,
             tell=tell, stop=stop,
         )  # fmt: skip
         workers = rounds.ray_workers if updates.leads else 0

@@ -181,10 +181,10 @@ class ExportedConversation(Standing, Versioned):
         shown = demonstrate(trajectory, stricter, system)
         if isinstance(shown, str):
             return shown
-        return cls.shown(trajectory, f"{trajectory.id}:conversation", shown, "run")
+        return cls.of_demonstration(trajectory, f"{trajectory.id}:conversation", shown, "run")
 
     @classmethod
-    def shown(
+    def of_demonstration(
         cls, trajectory: Trajectory, name: str, shown: Demonstration, kind: Kind
     ) -> "ExportedConversation":
         messages = (*shown.opening(), *shown.turns)
@@ -201,7 +201,7 @@ def accepted_reflections(run: RunDirectory) -> Iterator[tuple[str, ReflectionCan
     return ((f"{c.trajectory_id}:reflection", c) for c in run.reflections() if c.accepted)
 
 
-def reflection_shown(candidate: ReflectionCandidate) -> Demonstration:
+def demonstrated_reflection(candidate: ReflectionCandidate) -> Demonstration:
     """A reflection as it is imitated: the run that it read is the user's message."""
     read, written = (segment.text for segment in candidate.segments)
     return Demonstration(template("reflect"), read, tuple(_turns([(written, True)])))
@@ -275,10 +275,10 @@ async def imitation_row(
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
-    return await shown_row(trajectory.id, trajectory.policy_version, shown, tokeniser)
+    return await demonstration_row(trajectory.id, trajectory.policy_version, shown, tokeniser)
 
 
-async def shown_row(
+async def demonstration_row(
     name: str, version: str, shown: Demonstration, tokeniser: Renders
 ) -> TrainRow | str:
     """The row of what is imitated under this name."""
@@ -356,7 +356,9 @@ async def each_row(
                 yield await imitation_row(trace, tokeniser, stricter, free_prompt(manifest))
         for name, one in accepted_reflections(run):
             if tokeniser is not None:
-                yield await shown_row(name, version, reflection_shown(one), tokeniser)
+                yield await demonstration_row(
+                    name, version, demonstrated_reflection(one), tokeniser
+                )
         return
     for judged in judged_groups(run):
         of_group = policy_rows(judged.rollouts, judged.judgements, rule, name=judged.record.id)
@@ -388,7 +390,7 @@ async def conversation_row(one: ExportedConversation, tokeniser: Renders) -> Tra
     parts = _turns((message.content, message.role == OWN) for message in said)
     shown = Demonstration(system.content, user.content, tuple(parts))
     name = one.trajectory if one.kind == "run" else one.id
-    return await shown_row(name, one.policy_version, shown, tokeniser)
+    return await demonstration_row(name, one.policy_version, shown, tokeniser)
 
 
 def _encoded(found: TrainRow | str, vocabulary: str) -> TrainRow | str:

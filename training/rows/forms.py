@@ -33,10 +33,10 @@ from rubricem.training.rows.compile import (
     Results,
     Standing,
     accepted_reflections,
+    demonstrated_reflection,
     each_encoded,
     free_prompt,
     judged_groups,
-    reflection_shown,
     write_rows,
 )
 from rubricem.training.rows.credit import (
@@ -254,8 +254,10 @@ def conversations(
             talk = talk.model_copy(update=dict(found.get(one.id, Standing())))
         yield talk
     for name, each in accepted_reflections(run):
-        shown = reflection_shown(each)
-        made = ExportedConversation.shown(known[each.trajectory_id], name, shown, "reflection")
+        shown = demonstrated_reflection(each)
+        made = ExportedConversation.of_demonstration(
+            known[each.trajectory_id], name, shown, "reflection"
+        )
         yield made.model_copy(update={"score": each.score.total if each.score else None})
 
 
