@@ -119,8 +119,13 @@ class Trace(Value):
     """rewritten by the second teacher, who knew the verdict"""
 
 
-async def trace_of(pair: ShownPair, first: JudgeModel, second: JudgeModel | None) -> Trace | str:
-    """The trace of a pair, or the reason why it has none."""
+Failure = PolicyError | JudgeError
+
+
+async def trace_of(
+    pair: ShownPair, first: JudgeModel, second: JudgeModel | None
+) -> Trace | str | Failure:
+    """The trace of a pair, or the reason why it has none; a teacher that failed is asked again."""
     try:
         by, said = first, await _write(first, pair.messages)
         if wrong := _wrong(said, pair.better):
@@ -131,7 +136,7 @@ async def trace_of(pair: ShownPair, first: JudgeModel, second: JudgeModel | None
             if still := _wrong(said, pair.better):
                 return f"{still}, also when it was redone"
     except (PolicyError, JudgeError) as error:
-        return f"{FAILED}: {error}"
+        return error
     text = said.text[: verdict_end(said.text)].rpartition("</think>")[2].strip()
     return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.name, redone=bool(wrong))
 
@@ -217,14 +222,14 @@ async def distil(
         found = await gate.through(_trace_all(shown, models[told.teacher], second, tell), stop)
         cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
-    reasons = [reason for reason in found if isinstance(reason, str)]
+    reasons = [reason for reason in found if not isinstance(reason, Trace)]
     if not traces:
+        failed = "" if isinstance(reasons[0], str) else f"{FAILED}: "
         raise JudgeError(
-            f"Of {len(found)} pairs no trace can be kept: {reasons[0]}.",
+            f"Of {len(found)} pairs no trace can be kept: {failed}{reasons[0]}.",
             "Name a stronger teacher, or a second one; what was written is not paid for again.",
         )
-    # Failures differ in their words and are one kind.
-    dropped = Counter(FAILED if reason.startswith(FAILED) else reason for reason in reasons)
+    dropped = Counter(reason if isinstance(reason, str) else FAILED for reason in reasons)
     write_rows(folder / "traces.jsonl", traces)
     rows = await _rows(config, settings, shown, traces)
     write_rows(config.rows[0], rows.rows)
@@ -238,11 +243,11 @@ async def distil(
 
 async def _trace_all(
     shown: Sequence[ShownPair], first: JudgeModel, second: JudgeModel | None, tell: Tell
-) -> list[Trace | str]:
+) -> list[Trace | str | Failure]:
     """For each pair its trace, or the reason why it has none."""
     done = 0
 
-    async def trace(pair: ShownPair) -> Trace | str:
+    async def trace(pair: ShownPair) -> Trace | str | Failure:
         nonlocal done
         with call_scope(pair.id):
             found = await trace_of(pair, first, second)

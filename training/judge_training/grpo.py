@@ -208,17 +208,17 @@ class JudgeRounds:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
         sampled = await self._sample(number, show_once(pairs, seed), seed)
-        rows, numbers = round_rows(sampled, number, self.updates.longest)
-        if not rows:
-            left = {n.partition("/")[2]: count for n, count in numbers.items() if "dropped/" in n}
-            why = "".join(f"; {count:.0f} left out, {reason}" for reason, count in left.items())
+        found, numbers = round_rows(sampled, number, self.updates.longest)
+        if not found.rows:
+            left = found.dropped.items()
+            why = "".join(f"; {count} left out, {reason}" for reason, count in left)
             self.tell(
                 f"round {number + 1} had nothing to learn: no pair's samples differ in reward{why}"
             )
 
         def update() -> Metrics:
             """Update and save in one call, so that stopping keeps an update that has begun."""
-            metrics = {**numbers, **self.updates.update(rows)}
+            metrics = {**numbers, **self.updates.update(found.rows)}
             self.updates.save(metrics)
             return metrics
 
@@ -336,7 +336,7 @@ async def train_judge(
 
 def round_rows(
     sampled: Sequence[SampledPair], number: int, max_row_tokens: int
-) -> tuple[Sequence[TrainRow], dict[str, float]]:
+) -> tuple[Compiled, dict[str, float]]:
     """The rows and the numbers of a round; no rows if no sample was better than another.
 
     If the round teaches something, rows without an advantage are kept: the divergence from the
@@ -344,16 +344,17 @@ def round_rows(
     """
     found = sum((one.rows(f"r{number:03d}-{one.pair.id}") for one in sampled), Compiled())
     kept = trainable(found.each(), max_row_tokens)
-    rows = kept.rows if any(row.moves for row in kept.rows) else ()
+    if not any(row.moves for row in kept.rows):
+        kept = Compiled(dropped=kept.dropped)
     numbers = {
         "round": float(number + 1),
         **_verdicts(sampled),
         "groups": float(len(sampled)),
         "groups/no_spread": float(sum(not any(one.advantages) for one in sampled)),
-        "rows/judge": float(len(rows)),
+        "rows/judge": float(len(kept.rows)),
         **{f"dropped/{reason}": float(count) for reason, count in kept.dropped.items()},
     }
-    return rows, numbers
+    return kept, numbers
 
 
 def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
