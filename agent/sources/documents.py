@@ -45,7 +45,7 @@ from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, 
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable, write_atomically
 from rubricem.memory.schema import Passage
-from rubricem.memory.text import digest_of, one_line, storable
+from rubricem.memory.text import digest_of, one_line, pluralise, storable
 
 GIT_SECONDS = 300.0
 _GIT = (*names_of("git")["command"],)
@@ -496,7 +496,7 @@ class Folder(Indexed):
         if not (unread or partly):
             return ()
         count = len(found.files) - len(failed)
-        told = f"read {count:,} file{'' if count == 1 else 's'} of {self._label}"
+        told = f"read {pluralise(count, 'file')} of {self._label}"
         missed = [f"not read: {', '.join(unread)}"] if unread else []
         return ("; ".join((told, *missed, *partly)) + ".",)
 

@@ -27,7 +27,14 @@ from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.pairwise import CHAIN_TOKENS, Side, verdict_end, verdict_of, without_tags
 from rubricem.judge.rubrics.core import together
-from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
+from rubricem.memory.errors import (
+    JudgeError,
+    PolicyError,
+    RubricemError,
+    SettingsError,
+    StoreError,
+    boundary,
+)
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, Value
 from rubricem.memory.text import cut, fence, fill, prompt
@@ -119,12 +126,9 @@ class Trace(Value):
     """rewritten by the second teacher, who knew the verdict"""
 
 
-Failure = PolicyError | JudgeError
-
-
 async def trace_of(
     pair: ShownPair, first: JudgeModel, second: JudgeModel | None
-) -> Trace | str | Failure:
+) -> Trace | str | RubricemError:
     """The trace of a pair, or the reason why it has none; a teacher that failed is asked again."""
     try:
         by, said = first, await _write(first, pair.messages)
@@ -243,11 +247,11 @@ async def distil(
 
 async def _trace_all(
     shown: Sequence[ShownPair], first: JudgeModel, second: JudgeModel | None, tell: Tell
-) -> list[Trace | str | Failure]:
+) -> list[Trace | str | RubricemError]:
     """For each pair its trace, or the reason why it has none."""
     done = 0
 
-    async def trace(pair: ShownPair) -> Trace | str | Failure:
+    async def trace(pair: ShownPair) -> Trace | str | RubricemError:
         nonlocal done
         with call_scope(pair.id):
             found = await trace_of(pair, first, second)

@@ -34,7 +34,7 @@ from rubricem.training.local.checkpoints import (
     read_trainer,
     read_weights,
 )
-from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow
+from rubricem.training.local.learner import Learner, Metrics, NotFinite
 from rubricem.training.local.load import (
     Base,
     MemoryNeed,
@@ -75,8 +75,6 @@ class TrainingSession:
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
         """what `save` was last given as such, with the newest checkpoint"""
-        self.on_row: OnRow = lambda done, total: None
-        """is told of each part of a step's window"""
         self.progress = Progress(tell)
         self._lines: list[dict[str, Any]] = []
 
@@ -130,7 +128,7 @@ class TrainingSession:
         if self.ranks.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.ranks.device)
         check_rows(rows, learner.model)
-        learner.on_row = self.on_row
+        learner.on_row = self.progress.rows
         take = learner.sft_step if self.method == "sft" else learner.ss_grpo_step
         try:
             with (

@@ -114,10 +114,10 @@ def _take_steps(
         return any(session.ranks.gather(stopped()))
 
     told = session.progress
-    session.on_row = lambda done, rows: told.rows(session.done + 1, total, done, rows)
     ending = is_stopped()
     while session.done < total and not ending:
         step = session.done
+        told.begin(step + 1, total)
         metrics = session.step(plan[step], rate_at(step, total, config))
         ending = session.done == total or is_stopped()
         if ending or session.done % config.save_every == 0:

@@ -12,6 +12,7 @@ appendix D). Under torchrun the first process does everything but the updates (`
 """
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -166,7 +167,8 @@ class Rounds:
             await self._its_turn(number)
             async with self.open_round(number, self.curriculum.batch(number)) as collector:
                 await self._collect_round(number, collector)
-        await asyncio.to_thread(self.folders.release_policy, number)
+        # What is kept samples no more.
+        await asyncio.to_thread(shutil.rmtree, self.folders.policy(number), ignore_errors=True)
         at.all_kept()
         self.tell(f"round {number + 1} of {self.config.rounds} is collected")
 

@@ -144,10 +144,6 @@ class RoundFolders:
             if not place.exists() and not self.round(number).finished_steps():
                 copy_files(checkpoint, place)
 
-    def release_policy(self, number: int) -> None:
-        """A round that is kept samples no more."""
-        shutil.rmtree(self.policy(number), ignore_errors=True)
-
 
 def round_seed(seed: int, number: int) -> int:
     """A seed of 32 bits for each round, so that no two sample alike."""
@@ -184,7 +180,6 @@ class SessionUpdates:
             self._done += 1
         self.progress = session.progress
         self.progress.unit = "round"
-        session.on_row = lambda done, of: self.progress.rows(self._done + 1, rounds, done, of)
         self.leads = session.ranks.first
         """whether this process makes the rounds; the others `follow`"""
         self._followed = self.leads
@@ -216,6 +211,7 @@ class SessionUpdates:
         if not rows:
             return {}
         rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
+        self.progress.begin(self._done + 1, self._rounds)
         metrics: Metrics = self._together("step", tuple(rows), rate)
         release_memory()  # the next round is sampled in this process, maybe
         return metrics

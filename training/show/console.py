@@ -55,10 +55,14 @@ class Progress:
     def __init__(self, tell: Callable[[str], None], logs: Sequence[Any] = ()) -> None:
         self._tell, self._logs, self._pace = tell, logs, Pace()
 
-    def rows(self, number: int, of: int, done: int, total: int) -> None:
-        """So many parts of a window are done of the step or round of this number, from 1."""
+    def begin(self, number: int, of: int) -> None:
+        """The step or round of this number begins, counted from 1."""
         self._pace.done, self._pace.of = number - 1, of
-        self._tell(f"{self.unit} {number} of {of}: row {done} of {total}")
+
+    def rows(self, done: int, total: int) -> None:
+        """So many parts of its window are done."""
+        now, of = self._pace.done + 1, self._pace.of
+        self._tell(f"{self.unit} {now} of {of}: row {done} of {total}")
 
     def step(self, number: int, of: int, metrics: Metrics) -> None:
         """A step is done, and saved if it is due; a round is always saved."""
