@@ -23,7 +23,6 @@ from rubricem.memory.text import pluralise, printable
 
 if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
-    from rubricem.training.judge_training.distil import Distilled
     from rubricem.training.judge_training.grpo import JudgeTrained
     from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
@@ -83,8 +82,8 @@ _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
-def train_to_end(ending: str, work: "Callable[..., Awaitable[T]]") -> T:
-    """What a training gives; `work` is given who hears lines, and what ends it (`stop`)."""
+def run_to_end(ending: str, work: "Callable[..., Awaitable[T]]") -> T:
+    """What the work gives, which is given who hears lines, and what ends it (`stop`)."""
 
     async def show(interrupts: Interrupts) -> T:
         with interrupts.running() as stop:
@@ -127,16 +126,11 @@ def _distil(config: Path, overrides: Sequence[str], rows_only: bool, as_json: bo
 
     job, told = read_distil(config, overrides)
     settings = load_settings()
-
-    async def teachers(interrupts: Interrupts) -> "Distilled":
-        with interrupts.running() as stop:
-            return await distil(job, told, settings, tell, stop)
-
-    found = run_stoppable(teachers, "Finishing the calls in flight")
+    found = run_to_end("Finishing the calls in flight", partial(distil, job, told, settings))
     trained = None
     if not rows_only:
         work = partial(train, job, "sft", weights_dir=settings.weights_dir)
-        trained = train_to_end(STEP, work)
+        trained = run_to_end(STEP, work)
     if as_json:
         rows = {"rows_file": job.rows[0], **found.model_dump()}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
@@ -155,14 +149,14 @@ def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) ->
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     job, told = read_grpo(config, overrides)
-    done = train_to_end(UPDATE, partial(train_judge, job, told, load_settings()))
+    done = run_to_end(UPDATE, partial(train_judge, job, told, load_settings()))
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
-    _print_result(done, as_json, lines, _JUDGE)
+    _report(done, as_json, lines, _JUDGE)
 
 
-def _print_result(
+def _report(
     done: "Trained | JudgeTrained | RoundsEnded", as_json: bool, lines: Sequence[str], use: str
 ) -> None:
     """Print what a training gave, in lines with what may be done with its last checkpoint."""
@@ -258,9 +252,9 @@ def _run(
         return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
-        done = train_to_end(UPDATE, work)
+        done = run_to_end(UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
-        _print_result(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
+        _report(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
     given = job.config
     assert isinstance(given, TrainConfig)
@@ -269,10 +263,8 @@ def _run(
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     work_on_rows = partial(train_by, config, method, weights_dir=weights_dir, rule=rule)
-    trained = train_to_end(STEP, work_on_rows)
+    trained = run_to_end(STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
     use = _POLICY if note_of(trained.checkpoint).served else "trained for torch alone: {}"
-    _print_result(
-        trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use
-    )
+    _report(trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use)

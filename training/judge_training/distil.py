@@ -27,14 +27,7 @@ from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.pairwise import CHAIN_TOKENS, Side, verdict_end, verdict_of, without_tags
 from rubricem.judge.rubrics.core import together
-from rubricem.memory.errors import (
-    JudgeError,
-    PolicyError,
-    RubricemError,
-    SettingsError,
-    StoreError,
-    boundary,
-)
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, Value
 from rubricem.memory.text import cut, fence, fill, prompt
@@ -128,7 +121,7 @@ class Trace(Value):
 
 async def trace_of(
     pair: ShownPair, first: JudgeModel, second: JudgeModel | None
-) -> Trace | str | RubricemError:
+) -> Trace | str | Exception:
     """The trace of a pair, or the reason why it has none; a teacher that failed is asked again."""
     try:
         by, said = first, await _write(first, pair.messages)
@@ -247,11 +240,11 @@ async def distil(
 
 async def _trace_all(
     shown: Sequence[ShownPair], first: JudgeModel, second: JudgeModel | None, tell: Tell
-) -> list[Trace | str | RubricemError]:
+) -> list[Trace | str | Exception]:
     """For each pair its trace, or the reason why it has none."""
     done = 0
 
-    async def trace(pair: ShownPair) -> Trace | str | RubricemError:
+    async def trace(pair: ShownPair) -> Trace | str | Exception:
         nonlocal done
         with call_scope(pair.id):
             found = await trace_of(pair, first, second)
