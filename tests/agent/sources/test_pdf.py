@@ -139,6 +139,11 @@ def test_letters_of_formulas_are_told_though_each_is_drawn_as_two_halves() -> No
     assert of_unicode(named, "Let x = x + 2.") == "Let x = x + 2."
 
 
+def test_letters_that_run_leftwards_are_told_so_though_they_are_drawn_from_the_left() -> None:
+    named = b"3 beginbfchar <61> <0647> <62> <0627> <63> <0645> endbfchar"
+    assert of_unicode(named, "abc") == "\u0645\u0627\u0647"
+
+
 def test_a_table_goes_on_overleaf_under_its_header() -> None:
     rows = [["No.", "part", "site"], *([f"{n}", f"part {n}", "Bonn"] for n in range(1, 9))]
     xs, foot = [60, 160, 240], Drawn(300, 40, "page 1 of 2")

@@ -176,8 +176,12 @@ class _Words:
             if word is not None and abs(v - word.y) < 0.08 * self._size:
                 near = _SPACE * self._size
                 follows = -2 * near < u - word.x1 < near
-                # Arabic and Hebrew: each letter is left of the one before.
-                if follows or ("\u0590" <= character < "\u0900" and abs(word.x0 - end) < near):
+                # Arabic and Hebrew: a letter is left of the one before, whichever is drawn first.
+                leftwards = "\u0590" <= character < "\u0900"
+                if leftwards and follows and 2 * u > word.x0 + word.x1 and character.isalpha():
+                    word.text, word.x1 = character + word.text, end
+                    continue
+                if follows or (leftwards and abs(word.x0 - end) < near):
                     word.text += character
                     word.x0, word.x1 = (word.x0, end) if follows else (u, word.x1)
                     continue

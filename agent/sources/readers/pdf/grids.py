@@ -288,14 +288,9 @@ def _are_cells(cells: _Cells, columns: int, least: float) -> bool:
         return False
     if (columns == 2 or least == 1) and all(LABEL.match(part.text) for part in alone[0]):
         return False  # items of a list
-    for parts in alone:
-        edges = (
-            [part.x0 for part in parts],
-            [part.x1 for part in parts],
-            [(part.x0 + part.x1) / 2 for part in parts],
-        )
-        in_line = max((_in_line(each, parts[0].size) for each in edges), default=0) if parts else 0
-        if in_line < 0.7 * len(parts):
+    for parts in (each[len(each) > 2 :] for each in alone):  # a header may be set otherwise
+        edges = ([(1 - n) * part.x0 + n * part.x1 for part in parts] for n in (0, 1, 0.5))
+        if parts and max(_in_line(each, parts[0].size) for each in edges) < 0.7 * len(parts):
             return False
     return True
 

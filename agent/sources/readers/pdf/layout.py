@@ -97,13 +97,11 @@ def _flows(lines: list[Line], deep: int = 4) -> Iterator[list[Line]]:
         if not free or not _is_columnar(left, right, 1):
             over += band
             continue
-        if over := over + above:
-            yield over
+        yield from _flows(over + above, deep - 1)
         over = below
         yield from _flows(left, deep - 1)
         yield from _flows(right, deep - 1)
-    if over:
-        yield over
+    yield from _flows(over, deep - 1) if over is not lines else [over]
 
 
 def _sides(lines: list[Line], gutter: float) -> tuple[list[Line], ...]:
