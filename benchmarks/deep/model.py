@@ -312,6 +312,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="of a call")
     with suppress(KeyboardInterrupt):
         seconds, world = parser.parse_args().seconds, World()
+        world.search(QUESTION, 1)  # counts all words, before anybody waits for it
         shown = {"all": Shown(world), "section": Shown(world)}
         asyncio.run(serve_until_killed(Scripted(seconds, Model(world), shown, world).serve))
 
