@@ -24,7 +24,7 @@ LEAST_LINES = 3
 """of a column, or of a table without rules"""
 _Cells = list[list[tuple[Glyphs, list[int]]]]
 """of each line, with the columns that each is in"""
-_MOST_LINES, _MOST_TRIED = 400, 8
+_MOST_LINES, _MOST_TRIED = 200, 5
 """of a table without rules; places where one may end"""
 _NARROWEST, _LIKE_SIZE = 3, 1.2
 """times the size of letters: of a column whose cells go over several lines, and of the next line"""
@@ -197,7 +197,7 @@ def unruled_table(
             end, (columns, cells), run = until, found, lines[begin:until]
             break
     else:
-        return min(breaks, default=end), None
+        return end, None
     rows: list[Row] = []
     for n, line in enumerate(cells):
         row = [""] * len(columns)
