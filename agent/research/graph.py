@@ -53,6 +53,7 @@ from rubricem.agent.transcript.words import closest_sentence, fold
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
+    BY_RULES,
     Decoding,
     Message,
     Passage,
@@ -283,8 +284,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     """Check every citation against the text of its source; the transcript is not changed.
 
-    The model checks within the run's budgets; once one is spent, the rules check alone. A run of
-    whose claims none holds has not finished.
+    The model checks within the run's budgets; once one is spent, the rules check alone. A run has
+    not finished if none of its claims holds, unless the rules say so alone: they know words only.
     """
     if run.verifier is None:
         return
@@ -305,7 +306,8 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         why = f"no model checked the citations, since {since.rstrip('.')}"
         found = await asyncio.to_thread(run.verifier.by_rules, trajectory, why)
     run.verification = found
-    if {check.verdict for check in found.checks} == {"unsupported"}:
+    verdicts = {check.verdict for check in found.checks}
+    if verdicts == {"unsupported"} and found.checker != BY_RULES:
         run.end_early("no source supports what the answer says of it", by="unsupported")
 
 

@@ -87,7 +87,8 @@ async def _http(server: ToolServer) -> AsyncIterator[Any]:
     client = httpx2.AsyncClient(
         transport=Bounded(AddressGuard.of(server.url or "")),
         headers={name: value.get_secret_value() for name, value in server.headers.items()},
-        timeout=server.seconds,
+        # Of a reply, each use keeps the time: here one late reply would end all on the connection.
+        timeout=httpx2.Timeout(server.seconds, read=None),
     )
     async with (
         client as http,

@@ -99,22 +99,27 @@ async def test_a_slip_costs_so_many_turns_and_ends_so(
 
 
 @pytest.mark.parametrize(
-    ("answered", "ended"),
+    ("verdicts", "ended"),
     [
-        ('It holds <cite id="S1">421 entries</cite>.', (EARLY, "unsupported")),
-        (f'It holds <cite id="S1">421 entries</cite>. {CLAIM}.', (OK, "")),
+        (["unsupported"], (EARLY, "unsupported")),
+        (["unsupported", "supported"], (OK, "")),
+        ([], (OK, "")),
     ],
+    ids=["none holds", "one holds", "by rules, which know words only"],
 )
-async def test_an_answer_that_no_source_bears_out_is_not_finished(
-    answered: str, ended: tuple[Status, str], tmp_path: Path
+async def test_an_answer_of_whose_claims_none_holds_is_not_finished(
+    verdicts: list[str], ended: tuple[Status, str], tmp_path: Path
 ):
-    last = UNREVIEWED.partition("<answer>")[0] + f"<answer>{answered}</answer>"
-    with ScriptedServer([FIRST, last]) as server:
+    claims = f"{CLAIM}. " + 'The <cite id="S1">size is not bounded</cite>.' * (len(verdicts) > 1)
+    last = LAST.partition("<answer>")[0] + f"<answer>{claims}</answer>"
+    said = [{"number": n, "reason": "", "verdict": v} for n, v in enumerate(verdicts, start=1)]
+    with ScriptedServer([FIRST, last, json.dumps({"verdicts": said})]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            researcher.verifier = AnswerVerifier("mark", None)
+            checker = researcher.policy if verdicts else None
+            researcher.verifier = AnswerVerifier("mark", checker)
             run = await researcher.ask(replace(researcher.template, question=QUESTION), "t")
     assert (run.status, run.ended_by) == ended
-    assert "421 entries [1: not supported]" in cited_answer(run).text()
+    assert ("[1: not supported]" in cited_answer(run).text()) == bool(verdicts)
 
 
 async def test_a_server_that_calls_tools_is_given_them_as_long_as_a_call_is_left(tmp_path: Path):
