@@ -119,6 +119,15 @@ def test_the_result_of_a_field_within_the_code_of_another_one_is_no_text() -> No
     assert text_of(document) == "Pay 31 EUR.\n\non"
 
 
+def test_a_page_that_stands_in_for_paragraphs_is_read_and_what_is_no_page_is_named() -> None:
+    parts = {"word/_rels/document.xml.rels": relations(a="chunk.htm", b="chunk.rtf"),
+             "word/document.xml": f"<w:document {W}><w:body>{p('Before.')}"
+             '<w:altChunk w:id="a"/><w:altChunk w:id="b"/></w:body></w:document>',
+             "word/chunk.htm": "<p>It gave 42<sup>1</sup> l.</p><ul><li>one</li></ul>"}  # fmt: skip
+    told = text_of(of_parts("a.docx", parts))
+    assert told == "Before.\n\nIt gave 42[1] l.\n\n- one\n\n[chunk.rtf, which is not read]"
+
+
 def test_headings_are_told_with_the_numbers_that_a_list_gives_them() -> None:
     listed = '<w:numPr><w:ilvl w:val="{}"/><w:numId w:val="1"/></w:numPr>'.format
     document = docx(

@@ -178,6 +178,18 @@ def test_a_csv_that_changes_its_encoding_is_read_line_by_line() -> None:
     assert document.note != ""
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ('A,"5 in\nB,6\n', 'part: A | note: "5 in\npart: B | note: 6'),
+        ('A,"5 in"\nB,"6\nC,7\n', 'part: A | note: 5 in\npart: B | note: "6\npart: C | note: 7'),
+    ],
+)
+def test_a_quotation_mark_that_nothing_closes_glues_no_rows(rows: str, told: str) -> None:
+    read = "\n".join(b.text for s in of_csv(f"part,note\n{rows}").sections for b in s.blocks)
+    assert read == told
+
+
 def test_a_quotation_mark_that_nothing_closes_swallows_no_rows() -> None:
     rows = "".join(f"{n},new\n" for n in range(1, 5000))
     document = of_csv(f'trial,state\n0,"worn\n{rows}')

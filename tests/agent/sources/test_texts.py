@@ -273,6 +273,8 @@ def zipped(parts: dict[str, bytes]) -> bytes:
         ("a.json", '{"flow": 5, "flow": 7, "most": NaN, "ok": true, "none": null, "n": [1, 2]}',
          "flow: 5, 7\nmost: NaN\nok: true\nnone: null\nn: 1, 2"),
         ("a.yaml", "flow: 5\nflow: 7\n", "flow: 5\nflow: 7"),
+        ("a.yaml", "# Litres\n# a minute.\nflow: 5\nmost: 7  # at 20 °C\nlast: 'a#b'\n",
+         "flow: 5\nmost: 7\nlast: a#b\n# Litres\n# a minute.\nflow: 5\nmost: 7  # at 20 °C"),
         ("a.xml", "<a><para>It gave 42<footnote><para>By hand.</para></footnote> l at"
                   " 10<superscript>-3</superscript> m.</para></a>",
          "para: It gave 42 [By hand.] l at 10^-3 m."),

@@ -96,13 +96,26 @@ def _rows(lines: Iterable[str], sample: str, *, quoted: bool = True) -> Iterator
     named = re.match(r"\ufeff?sep=(.)\r?\n", sample)
     lines = islice(lines, 1 if named else 0, None)
     delimiter = named[1] if named else _delimiter(sample)
-    how: Any = {"strict": delimiter == "\t", **({} if quoted else {"quoting": csv.QUOTE_NONE})}
-    for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True, **how):
-        if not quoted:
-            row = [re.sub(r'\A"(.*)"\Z', r"\1", cell.strip(), flags=re.S) for cell in row]
-        elif max(map(len, row), default=0) > _MOST_BREAKS < max(c.count("\n") for c in row):
+    how: Any = {"strict": delimiter == "\t"}
+    if not quoted:  # marks count within their line, where they are closed
+        for line in lines:
+            how = {} if line.count('"') % 2 == 0 else {"quoting": csv.QUOTE_NONE}
+            yield from csv.reader([line], delimiter=delimiter, skipinitialspace=True, **how)
+        return
+    marks, last = 0, list[str]()
+
+    def counted() -> Iterator[str]:
+        nonlocal marks
+        for line in lines:
+            marks += line.count('"')
+            yield line
+
+    for last in csv.reader(counted(), delimiter=delimiter, skipinitialspace=True, **how):
+        if max(map(len, last), default=0) > _MOST_BREAKS < max(c.count("\n") for c in last):
             raise _Unclosed
-        yield row
+        yield last
+    if marks % 2 and "\n" in "".join(last):
+        raise _Unclosed
 
 
 def _delimiter(sample: str) -> str:

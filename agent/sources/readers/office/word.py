@@ -15,11 +15,12 @@ from operator import is_not
 
 from lxml import etree
 
-from rubricem.agent.sources.readers.encoding import names_of
+from rubricem.agent.sources.readers.encoding import decode, names_of
 from rubricem.agent.sources.readers.office.drawing import SCRIPTS, add_parts, formulas_of, is_on
 from rubricem.agent.sources.readers.office.page import Page, Run, count_of, line_of, style_chain
 from rubricem.agent.sources.readers.packages import Package, Sections, package_reader, value_of
 from rubricem.agent.sources.readers.pages.markup import counted
+from rubricem.agent.sources.readers.pages.seen import visible
 
 _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 _TITLE = -1
@@ -123,6 +124,17 @@ class _Body:
                 self.read(element)
             elif element.tag in ("oMathPara", "oMath"):
                 self.page.add("p", formulas_of(element))
+            elif element.tag == "altChunk":
+                self._read_chunk(element.get("id", ""))
+
+    def _read_chunk(self, key: str) -> None:
+        """A page of the web that stands in the place of paragraphs until Word saves the file."""
+        part = self._package.relations(_PART).get(key, "")
+        text, _ = decode(b"".join(self._package.pieces(part)), "")
+        if not part.lower().endswith((".htm", ".html", ".xhtml")):
+            self.page.add("p", [("", f"[{part.rpartition('/')[2]}, which is not read]")])
+        elif (tree := visible(text)) is not None:
+            self.page.block("div").extend(tree.iter("body"))
 
     def read_margins(self) -> None:
         """What is above and below each page, but for its number, as notes of the first section."""

@@ -8,13 +8,22 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
 from lxml import etree
 from lxml.html import defs
 
-from rubricem.agent.sources.readers.document import BlockKind, Document, Input, Outline, title_of
+from rubricem.agent.sources.readers.document import (
+    Block,
+    BlockKind,
+    Document,
+    Input,
+    Outline,
+    Section,
+    title_of,
+)
 from rubricem.agent.sources.readers.packages import bare
 from rubricem.agent.sources.readers.pages import markup
 from rubricem.agent.sources.readers.plain.text import read_text
@@ -179,7 +188,15 @@ def read_yaml(given: Input) -> Document:
     except ValueError:
         return read_text(given)  # templates, and tags of other programs
     _check_size(values)
-    return _document(values if len(values) != 1 else values[0], given, note)
+    document = _document(values if len(values) != 1 else values[0], given, note)
+    if comments := "\n".join(line.rstrip() for line in _COMMENTED.findall(text)):
+        told = Section((), (Block(BlockKind.CODE, comments),))
+        document = replace(document, sections=(*document.sections, told))
+    return document
+
+
+_COMMENTED = re.compile(r"^(?:[ \t]*#.*\n)+.*|^.*\S[ \t]+#[ \t].*", re.M)
+"""comments of YAML, with the line that they tell of"""
 
 
 def _check_size(value: Any) -> None:
