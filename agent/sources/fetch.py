@@ -525,7 +525,10 @@ class Outward:
         read = SegmentInMemory(found)
         self._read |= {hit.location: read, found[0].location: read}
         while len(self._read) > MOST_REMEMBERED:
-            self._read.pop(next(iter(self._read)))
+            gone = next(iter(self._read))
+            del self._read[gone]
+            self._tried.pop(gone, None)  # it did not fail, and is read anew
+            self._each.pop(gone, None)
 
     def _known(self, hit: Passage) -> SegmentInMemory | None:
         """What was read of a hit, or that it could not be read; None: it is to be tried."""

@@ -318,6 +318,16 @@ async def test_no_search_waits_again_for_a_page_or_shows_an_excerpt_of_one_that_
     assert pages.asked.count(a) == 1, "what is known is neither waited for nor indexed again"
 
 
+async def test_a_page_that_is_no_longer_remembered_is_read_anew(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rubricem.agent.sources.fetch.MOST_REMEMBERED", 1)
+    texts = {f"https://{host}.org/": f"The rotor of {host} lasts." for host in "ab"}
+    pages = Pages({address: [("", text)] for address, text in texts.items()})
+    tool = Outward(FixedSearch([hit(each, "A rotor") for each in texts]), (), pages)
+    for _ in range(2):
+        found = await tool.search("rotor", 3)
+        assert {p.text for p in found} == {*texts.values()}, "and not its excerpt"
+
+
 async def test_hits_are_read_at_once_though_few_of_one_host():
     addresses = [f"https://{host}.org/{n}" for host in "abcd" for n in range(4)]
     pages = Pages({each: [("", f"pump {each}")] for each in addresses})
