@@ -5,6 +5,8 @@ not raise. Events inform people, traces and logs about a run's progress; the tra
 journal are authoritative.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -223,13 +225,20 @@ def hush(line: str) -> None:
 DIGITS = str.maketrans("", "", digits)
 
 
+AGAIN_SECONDS = 60.0
+
+
 def once_each(tell: Tell) -> Tell:
-    """Tells lines that differ in more than their numbers: rising counts would fill a log."""
-    told = set[str]()
+    """Tells lines that differ in more than their numbers, as rising counts would fill a log.
+
+    What goes on longer is told once a minute, with how far it has come.
+    """
+    told: dict[str, float] = {}
 
     def tell_new(line: str) -> None:
-        if (said := line.translate(DIGITS)) not in told:
-            told.add(said)
+        said, now = line.translate(DIGITS), time.monotonic()
+        if now - told.get(said, -math.inf) >= AGAIN_SECONDS:
+            told[said] = now
             tell(line)
 
     return tell_new
