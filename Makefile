@@ -119,12 +119,7 @@ ask: question $(VENV)/ask.stamp
 	@# A partial report (3) is no error of make.
 	@$(BIN)/rubricem ask $(ARGS) -- "$$QUESTION" || { status=$$?; [[ $$status -eq 3 ]] || exit $$status; }
 
-# Of a fresh checkout, once, where each worker would compile all of it at the same time.
-tests/__pycache__: | setup
-	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	@mkdir -p $@
-
-test: setup | tests/__pycache__
+test: setup
 	@command -v chromium >/dev/null || \
 	  echo 'There is no Chromium, so the tests of the web page are skipped. On Debian: apt install chromium'
 	$(BIN)/python -m pytest -m 'not slow' $(SHARED) $(HANGS) $(ARGS)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,18 @@ sys.addaudithook(_guard)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it begins in the background ignore ^C, and so would all that tests begin.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[object]) -> None:
+    """Fork the workers once all is imported that they are to run."""
+    from tests.support import forked
+
+    wanted = [ROOT / argument.partition("::")[0] for argument in config.args]
+    found = [[path] if path.is_file() else sorted(path.rglob("test_*.py")) for path in wanted]
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        forked.import_tests(chain.from_iterable(found), ROOT)
+        forked.fork(len(specs))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

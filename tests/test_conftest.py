@@ -17,14 +17,6 @@ def test_an_address_beyond_loopback_cannot_be_reached(forbidden_attempts: list[s
     forbidden_attempts.clear()
 
 
-def test_loopback_can_be_reached():
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(("localhost", server.getsockname()[1])) as client,
-    ):
-        assert client.getpeername() == server.getsockname()
-
-
 def test_tests_live_in_a_home_of_their_own(home: Path):
     assert platformdirs.user_data_path("rubricem").is_relative_to(home)
     assert platformdirs.user_cache_path("rubricem").is_relative_to(home)

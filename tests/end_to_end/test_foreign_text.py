@@ -384,10 +384,3 @@ def read_all(name: str, texts: int) -> None:
 @pytest.mark.parametrize("name", READERS)
 def test_no_text_holds_its_reader_up_or_fails_it(name: str) -> None:
     read_all(name, int(os.environ.get("FOREIGN_TEXTS", 300)) // len(READERS))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", READERS)
-def test_ten_thousand_texts_hold_no_reader_up(name: str) -> None:
-    read_all(name, 10_000 // len(READERS) + 1)

@@ -162,17 +162,6 @@ async def test_a_person_brings_removed_words_back(bank: RubricBank, way: str):
     assert await bank.put(reflection("cache", "b"))
 
 
-async def test_pages_go_back_from_the_latest_without_gaps_or_repeats(bank: RubricBank):
-    for number in range(7):
-        await bank.put(reflection(f"cache {number}", f"r{number}"))
-    first = await bank.page(limit=3)
-    assert ids(first) == ["r6", "r5", "r4"]
-    await bank.put(reflection("heap", "newer"))
-    second = await bank.page(limit=3, before=first[-1].added)
-    assert ids(second) == ["r3", "r2", "r1"]
-    assert ids(await bank.page(limit=3, before=second[-1].added)) == ["r0"]
-
-
 async def test_a_page_holds_the_items_of_its_standing(bank: RubricBank):
     await put(bank, ("cache", "old"), ("cache", "new"), ("rome", "gone"))
     await bank.put(reflection("heap", "flagged", **FLAGGED))

@@ -208,24 +208,17 @@ def pairwise(body: dict[str, Any], number: int) -> str:
     return f"<type>Chat</type><eval>clear</eval><answer>[[{letter}]]</answer>"
 
 
-def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(pairs: Path):
-    with ScriptedServer(pairwise) as server:
-        report = asked_of(server, "pairwise", pairs)
-    measures = report["measures"]
-    assert (measures["both"]["hits"], measures["both"]["n"]) == (2, 2)
-    assert measures["picks_first"]["hits"] == 2
-    assert measures["pooled"]["n"] == 0, "a verdict has no share"
-    assert report["usage"]["calls"] == len(server.requests)
-    assert report["judge"].startswith("pairwise, ")
-
-
-def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
+def test_verdicts_are_right_in_both_orders_and_kept(pairs: Path, tmp_path: Path):
     out = tmp_path / "out.jsonl"
     with ScriptedServer(pairwise) as server:
         asked_of(server, "pairwise", pairs, "--verdicts", out, "--limit", "1")
         assert len(server.requests) == 2
         again = asked_of(server, "pairwise", pairs, "--verdicts", out)
-        assert len(server.requests) == 4
+        assert len(server.requests) == again["usage"]["calls"] == 4
+    measures = again["measures"]
+    assert (measures["both"]["hits"], measures["both"]["n"]) == (2, 2)
+    assert measures["picks_first"]["hits"] == 2
+    assert measures["pooled"]["n"] == 0, "a verdict has no share"
     recorded = run(pairs, "--verdicts", out, "--json")
     assert json.loads(recorded.stdout) == again, "what was kept says the same without a model"
     shown = " ".join(run(pairs, "--verdicts", out).stdout.split())

@@ -1,12 +1,14 @@
 """Grades by code, worked by hand."""
 
 import time
+from functools import partial
 
 import pytest
 
 from rubricem.agent.evaluate.grades import EvalGrade, evidence_recall, exact_match, f1_score
 from rubricem.agent.evaluate.questions import EvalQuestion
 from rubricem.agent.evaluate.results import bootstrap_mean
+from rubricem.agent.sources.sandbox.pool import Job
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Status, Trajectory
 from tests.support.values import run_of
 
@@ -69,7 +71,10 @@ def test_a_whole_answer_is_graded_by_its_bare_line_and_its_cites():
     assert (found.em, found.f1, found.right) == (0, 0, False), "articles alone are no silence"
 
 
-def test_a_pattern_that_takes_too_long_leaves_the_answer_ungraded_and_says_so():
+def test_a_pattern_that_takes_too_long_leaves_the_answer_ungraded_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rubricem.agent.evaluate.grades.Job", partial(Job, seconds=1))
     question = EvalQuestion(id="1", question="?", patterns=(r"unbounded", r"(\w+\s?)+$"))
     begun = time.monotonic()
     found = EvalGrade.of(question, answered(CITED.format("very " * 60 + "!")))

@@ -3,9 +3,7 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,13 @@ from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Trajectory
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.support.policies import RUN, SUPPORTED
-from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.scripted_server import (
+    Answering,
+    Fault,
+    LoopbackServer,
+    Scripted,
+    ScriptedServer,
+)
 from tests.support.sites import JsonSite, Sent
 
 QUESTION = "What does lru_cache do with maxsize None?"
@@ -131,15 +135,6 @@ async def test_the_standard_variables_turn_it_on(
     assert all((each or {})["error.type"] == "ZeroDivisionError" for each in failed)
 
 
-def ask_in_process(server: ScriptedServer, documents: Path, **more: str) -> Any:
-    command = [*COMMAND, "ask", QUESTION, "--source", str(documents), "--json"]
-    chosen = {"RUBRICEM_BASE_URL": server.base_url, "RUBRICEM_DATA_DIR": str(documents.parent)}
-    kept = {k: v for k, v in ENVIRONMENT.items() if not k.startswith(("RUBRICEM_", "OTEL_"))}
-    return subprocess.run(
-        command, cwd=ROOT, env={**kept, **chosen, **more}, capture_output=True, text=True
-    )
-
-
 def test_langsmith_is_told_nothing_though_its_variables_are_set(documents: Path) -> None:
     program = (
         "import asyncio, sys\nfrom rubricem import research_sync\n"
@@ -162,27 +157,21 @@ def test_langsmith_is_told_nothing_though_its_variables_are_set(documents: Path)
 def test_spans_are_sent_by_otlp_where_the_standard_variable_points(documents: Path) -> None:
     received: list[tuple[str, bytes]] = []
 
-    class Collector(BaseHTTPRequestHandler):
+    class Collecting(Answering):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append((self.path, body))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send(200, b"")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Tests print nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Collector) as http:
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        endpoint = f"http://127.0.0.1:{http.server_address[1]}"
-        variables = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+    with LoopbackServer(Collecting) as collector, ScriptedServer([*RUN, SUPPORTED]) as server:
+        chosen = {
+            "RUBRICEM_BASE_URL": server.base_url,
+            "RUBRICEM_DATA_DIR": str(documents.parent),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.root,
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
         }
-        with ScriptedServer([*RUN, SUPPORTED]) as server:
-            done = ask_in_process(server, documents, **variables)
-        http.shutdown()
+        kept = {k: v for k, v in ENVIRONMENT.items() if not k.startswith(("RUBRICEM_", "OTEL_"))}
+        command = [*COMMAND, "ask", QUESTION, "--source", str(documents), "--json"]
+        done = subprocess.run(command, cwd=ROOT, env=kept | chosen, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["status"] == "finished"
     assert {path for path, _ in received} == {"/v1/traces"}

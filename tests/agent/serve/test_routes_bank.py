@@ -46,6 +46,7 @@ async def test_the_list_is_paged_from_the_latest(bank: RubricBank, client: httpx
         await bank.put(reflection(f"cache {number}", f"r{number}"))
     first = await got(client, "/api/bank?limit=2")
     assert [item["id"] for item in first["items"]] == ["r4", "r3"]
+    await bank.put(reflection("heap", "newer"))
     rest = await got(client, f"/api/bank?limit=3&before={first['next']}")
     assert ([item["id"] for item in rest["items"]], rest["next"]) == (["r2", "r1", "r0"], "")
 

@@ -13,11 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
+from rubricem.agent.record.conversations import background_in
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.users import Users
+from rubricem.memory.runs import RunStore
 from tests.conftest import ROOT, rubricem
 from tests.support.policies import RUN
 from tests.support.scripted_server import Json, Scripted, ScriptedServer
@@ -64,6 +66,10 @@ def test_what_an_earlier_server_kept_is_shown_and_gone_on_with(served: str, tmp_
     assert report["citations"][0]["claim"] == "an unbounded cache"
     [named] = [each for each in listed["threads"].values() if each["title"] == "Caches"]
     assert named["runs"] == [first["run"], asked["And what does it evict?"]["run"]]
+    store = RunStore(tmp_path / "data")
+    assert store.load(named["runs"][1]).earlier == (first["run"],)
+    found = background_in(store.folder / named["runs"][1], store, (first["run"],))
+    assert [turn.run for turn in found.turns] == [first["run"]] and "S1" in found.by_id
     assert get(served, "uploads")["uploads"][0]["documents"][0]["name"] == "rule.md"
     left = asked["What goes on forever?"]["run"]
     wait_for(lambda: get(served, f"runs/{left}")["status"] == "finished")

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import signal
 import time
 import zlib
 from collections.abc import Iterator
@@ -83,6 +84,12 @@ def slow(seconds: int = 60) -> Job:
     return Job("patterns", "It", {"patterns": [r"(a|aa)+$"]}, b"a" * 60 + b"b", seconds, MEGABYTES)
 
 
+def halt(pool: Pool) -> None:
+    """Have what works go on for ever, and cost no processor."""
+    for reader, _ in [*pool._working.values()]:
+        os.kill(reader._process.pid, signal.SIGSTOP)
+
+
 def submitted(pool: Pool, requester: Requester, job: Job) -> Future[Reply]:
     before = REQUESTER.set(requester)
     try:
@@ -96,6 +103,7 @@ def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run
     eve, ann = Requester("eve"), Requester("ann")
     hers = [submitted(pool, eve, slow()) for _ in range(128)]
     wait_for(lambda: len(pool._working) == 2)
+    halt(pool)
     for _ in range(3):  # while both processes are taken for minutes
         reply = submitted(pool, ann, page(b"<p>well")).result(PATIENCE)
         assert isinstance(reply, bytes) and not any(each.done() for each in hers)
@@ -113,13 +121,15 @@ def test_the_work_of_one_person_waits_for_no_other_persons_and_ends_with_its_run
 def test_what_is_not_short_leaves_the_process_for_short_work_and_is_done_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.SHORT_SECONDS", 3.0)
+    monkeypatch.setattr("rubricem.agent.sources.sandbox.pool.SHORT_SECONDS", 4.0)
     pool = Pool(1)
     eve, bob = Requester("eve"), Requester("bob")
     first = submitted(pool, eve, slow())
     wait_for(lambda: len(pool._working) == 1)
+    halt(pool)
     second = submitted(pool, bob, slow())
     wait_for(lambda: len(pool._working) == 2)
+    halt(pool)
     reply = submitted(pool, Requester("ann"), page(b"<p>well")).result(PATIENCE)
     assert isinstance(reply, bytes) and not second.done() and not first.done()
     pool.cancel(eve)

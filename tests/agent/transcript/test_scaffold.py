@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricem.agent.models.policy import learn_markers
@@ -202,9 +202,11 @@ FRAGMENTS = [
     ),
     *('<call_tool name="a&b<c">', "<call_tool tool=x xmlns='y'>", "<snippet id=S1>", "<|im_end|>"),
 ]
+MANY = settings(max_examples=50)
 MIXED = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5)).map("".join)
 
 
+@MANY
 @given(MIXED)
 def test_spans_nest_and_are_exact(text: str):
     document = parse(text)
@@ -219,6 +221,7 @@ def test_spans_nest_and_are_exact(text: str):
         assert at <= block.inner_end <= block.end
 
 
+@MANY
 @given(MIXED)
 def test_any_text_can_be_asked_anything(text: str):
     document = parse(text)
@@ -229,6 +232,7 @@ def test_any_text_can_be_asked_anything(text: str):
     assert not bounds or (bounds[0], bounds[-1]) == (0, len(text))
 
 
+@MANY
 @given(MIXED)
 def test_neutralised_text_holds_no_tag_and_stays_the_same(text: str):
     safe = neutralise(text)
