@@ -254,6 +254,11 @@ def usage_of_error(error: BaseException) -> Usage:
     return getattr(error, "usage", None) or NO_USAGE
 
 
+def failure_before(end: BaseException) -> str:
+    """Why the tries before failed of a call that was then cancelled; "" for its first try."""
+    return getattr(end, "failed", "")
+
+
 @dataclass
 class Bill:
     """The cost of a series of calls; an error that ends it inside carries the cost so far."""

@@ -36,7 +36,7 @@ def read_toml(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any
     be read.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig")) if path else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
     with_leaves(values, lambda held: _refuse_code(held, overrides))

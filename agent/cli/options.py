@@ -111,7 +111,7 @@ def read_text(file: Path) -> str:
     try:
         if file.is_char_device():  # it has no end
             raise OSError("it is no plain file")
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         said = f"{file} cannot be read as text: {error}."
         raise SettingsError(said, "Save it as UTF-8.") from error

@@ -63,7 +63,7 @@ _OUT_OF_RANGE = re.compile(r"at most|too (large|long|many)|maximum|less than|gre
 
 
 _NO_SYSTEM = re.compile(
-    r"system.{0,3}(role|prompt|message|instruction)s?\b|\brole.{0,40}\bsystem\b"
+    r"(system|developer).{0,3}(role|prompt|message|instruction)s?\b|\brole.{0,40}\bsystem\b"
     r"|roles? must alternate|only user and assistant",
     re.IGNORECASE,
 )
@@ -192,7 +192,7 @@ def delta_of(event: Any) -> Delta:
     # A server that does not stream sends a whole message in one piece.
     whole = choice.get("message") or {}
     delta = choice.get("delta") or whole
-    content, thought = text_of(delta.get("content"))
+    content, thought = text_of(delta.get("content") or delta.get("refusal"))
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     thought += "".join(text_of(reasoning))
     finish = choice.get("finish_reason") or ("stop" if whole else None)
@@ -342,6 +342,8 @@ class OpenAIChat:
                 known: list[str] = []
                 with suppress(AttemptError):
                     known = await self._http.model_names()
+                if self.model in known:  # whatever is missing, it says itself
+                    raise
                 raise self._server.no_model(refused.status, known) from None
 
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:

@@ -59,7 +59,7 @@ class Endpoint:
             url = httpx2.URL(base_url.strip())
         except httpx2.InvalidURL:
             url = httpx2.URL("")
-        if url.scheme not in ("http", "https") or not url.host:
+        if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535:
             raise SettingsError(
                 "the address of the model server is not an http or https address",
                 "Write it like http://localhost:8080/v1.",
@@ -320,7 +320,7 @@ class Tries:
         `most`: what one uses at most; None: nothing. Raises PolicyError, with the cost, if there
         is no point in trying again.
         """
-        spent, waited, tried = NO_USAGE, 0.0, 0
+        spent, waited, tried, why = NO_USAGE, 0.0, 0, ""
         try:
             while True:
                 tried += 1
@@ -328,12 +328,13 @@ class Tries:
                     async with paying(most), self._limiter.slot():
                         return await attempt(), spent
                 except AttemptError as failed:
-                    spent += usage_of_error(failed)
+                    spent, why = spent + usage_of_error(failed), str(failed)
                     wait = self._wait(failed, tried, waited)
                 await asyncio.sleep(wait)
                 waited += wait
         except (PolicyError, asyncio.CancelledError) as end:
             note_spent(end, spent + usage_of_error(end))
+            end.failed = why  # type: ignore[union-attr]
             raise
 
     def _wait(self, failed: AttemptError, tried: int, waited: float) -> float:
@@ -424,7 +425,7 @@ class Fault(Enum):
         {"again": True},
     )
     GARBLED = (
-        "what {url} sent is not an OpenAI-compatible completion",
+        "what {url} sent is not an OpenAI-compatible completion{words}",
         "Correct the address (base_url); for most servers it ends in /v1. Or update the server.",
         {"again": True},
     )
@@ -475,7 +476,7 @@ class Fault(Enum):
         "Add credit there, use another key, or use another model.",
     )
     CROWDED = (
-        f"{_SERVER} limits its callers ({{status}})",
+        f"{_SERVER} limits its callers ({{status}}){{words}}",
         "Ask later, or let fewer calls run at once.",
         {"again": True, "away": True, "crowded": True},
     )
@@ -496,6 +497,8 @@ class Server:
 
     def quote(self, words: str) -> str:
         """The server's words, printable, cut short, without key and address's password."""
+        if words.lstrip().startswith("<"):
+            words = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", words)
         words = one_line(words)
         secrets = [self.key, (self.endpoint.basic or "").removeprefix("Basic ")]
         for secret in filter(None, secrets):
@@ -505,8 +508,8 @@ class Server:
     def failed(self, fault: Fault, words: str = "", **told: Any) -> AttemptError:
         """The failure of a try. `words`: the server's own; `told`: what else the sentence says."""
         quoted = self.quote(words or "for no reason that it tells")
-        if fault is Fault.CUT:
-            quoted = f" ({quoted})" if words else ""
+        if fault in (Fault.CUT, Fault.GARBLED, Fault.CROWDED):
+            quoted = f": {quoted}" if words else ""
         fields = {"url": self.endpoint.url, "model": self.model, "words": quoted, **told}
         said, remedy = fault.said.format(**fields), fault.remedy.format(**fields)
         failed = AttemptError(said, remedy)

@@ -100,7 +100,7 @@ class ModelServer:
         where it cannot. A text that has ended needs no more than its end, and is not waited for if
         it goes on all the same.
         """
-        now = asyncio.get_running_loop().time
+        now, value = asyncio.get_running_loop().time, None
         try:
             async with (
                 asyncio.timeout(timeout) as silence,
@@ -124,7 +124,8 @@ class ModelServer:
             if not reading.complete:
                 raise self.server.failed(Fault.GARBLED) from None
         if not reading.complete:
-            raise self.server.failed(Fault.CUT)
+            odd = isinstance(value, Mapping) and not (value.get("choices") or "usage" in value)
+            raise self.server.failed(Fault.CUT, complaint_of(value) if odd else "")
 
     def _take(self, value: Any, reading: Reading, read: Callable[[Any], Any]) -> bool:
         """Take one value of a body; whether it is the last that is wanted."""
@@ -132,7 +133,7 @@ class ModelServer:
             reading.finish = reading.finish or ("stop" if reading.taken else None)
             return True
         if isinstance(value, str):
-            raise self.server.failed(Fault.WEB_PAGE if value[:1] == "<" else Fault.GARBLED)
+            raise self.server.failed(Fault.WEB_PAGE if value[:1] == "<" else Fault.GARBLED, value)
         if not is_complaint(value):
             reading.take(read(value))
             reading.taken = True

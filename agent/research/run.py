@@ -51,7 +51,7 @@ from rubricem.agent.transcript.question import (
     Spending,
     reason_of,
 )
-from rubricem.memory.asking import chance_of_yes, usage_of_error
+from rubricem.memory.asking import chance_of_yes, failure_before, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallKey, Journal, Reply, identity
 from rubricem.memory.schema import (
@@ -511,16 +511,28 @@ class Run:
             raise RunCut(by, stage)
         if ended is not None and self.spending.holds(ended):
             self.spending.replay_to(ended["at"])
-            raise RunCut(ended["by"], stage, ended["text"])
+            raise RunCut(ended["by"], stage, ended["text"], ended.get("reason", ""))
         self.spending.live()
-        began = self.spending.seconds
+        began, failed = self.spending.seconds, list[str]()
+
+        async def made() -> Reply:
+            try:
+                return await make()
+            except asyncio.CancelledError as end:
+                failed.append(failure_before(end))
+                raise
+
         try:
-            reply = await self.spending.limit_time(make())
+            reply = await self.spending.limit_time(made())
         except OutOfTime as end:
-            text = storable("".join(heard))
+            text, why, waited = storable("".join(heard)), "", self.spending.seconds - began
+            if of_policy and end.by == "seconds" and not text and waited >= 1:
+                told = "".join(failed) or f"the model wrote nothing for {waited:,.0f} s"
+                why = f"{reason_of('seconds', self.spending.budgets)}; {told}"
             if end.by == "seconds":
-                await self.journal.append(cut, self.spending.decision("seconds", text))
-            raise RunCut(end.by, stage, text) from None
+                kept = self.spending.decision("seconds", text)
+                await self.journal.append(cut, kept | {"reason": why})
+            raise RunCut(end.by, stage, text, why) from None
         # Rounded down, so that the clock of a resume is never ahead of the first run's.
         at = math.floor(self.spending.seconds * 1000) / 1000
         reply = reply | {"at": at, "took": max(at - began, 0.0)}

@@ -318,7 +318,7 @@ def _address(value: str) -> str:
         url = httpx2.URL(value.strip())
     except httpx2.InvalidURL as cause:
         raise ValueError(f"is no address: {cause}") from cause
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535:
         raise ValueError("must be an address such as http://localhost:8000/v1")
     return value.strip().rstrip("/")
 
@@ -455,7 +455,7 @@ MOST_BYTES = 262_144
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = plain_bytes(path, MOST_BYTES + 1).decode()
+        text = plain_bytes(path, MOST_BYTES + 1).decode("utf-8-sig")
         if len(text) > MOST_BYTES:
             raise ValueError("it is too large")
         return tomllib.loads(text)
@@ -465,4 +465,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as cause:
         why = "it is nested too deeply" if isinstance(cause, RecursionError) else cause
         message = f"{path} is not valid TOML: {why}."
-        raise SettingsError(message, 'Write one setting a line, as in: model = "1.5b"') from cause
+        line = 'Write one setting a line, as in: model = "1.5b"'
+        coded = isinstance(cause, UnicodeError)
+        raise SettingsError(message, "Save it as UTF-8." if coded else line) from cause

@@ -206,7 +206,7 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
         ),
         *(
             ({"base_url": a}, f"--base-url cannot be '{a}': ")
-            for a in ("ftp://x/v1", "http://[::1")
+            for a in ("ftp://x/v1", "http://[::1", "http://x:65536/v1")
         ),
         ({"base_url": "ftp://me:secret@x"}, "--base-url cannot be as given: must be"),
         *(({"source": s}, "must name at least one source") for s in (",", "python,,docs", " ")),
@@ -233,6 +233,9 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(own: Path):
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
     path.write_bytes(b'model = "\xff"\n')
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
+    assert refusal().remedy == "Save it as UTF-8."
+    path.write_bytes(b'\xef\xbb\xbfmodel = "as editors on Windows save it"\r\n')
+    assert load_settings().model == "as editors on Windows save it"
     path.unlink()
     path.mkdir()
     assert str(refusal()) == f"{path} cannot be read: Is a directory."

@@ -304,13 +304,17 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
             "max_tokens",
         ),
         ([Reply("no", finish="content_filter")], "content filter", ""),
-        ([Fault(429)] * 4, "limits its callers (429), after 4 tries", "fewer calls"),
+        ([Fault(429, "at noon")] * 4, "limits its callers (429): at noon, after 4", "fewer calls"),
         ([Fault(429, "You exceeded your current quota", "insufficient_quota")], "no quota", ""),
         ([Fault(500, "CUDA out of memory")] * 4, "failed: CUDA out of memory", ""),
         ([Fault(500, body="")] * 4, "failed: for no reason that it tells (500)", ""),
         ([Fault(403, body="<html>Who are you?")], "sent a web page", "a proxy"),
         ([Fault(200, body="data: <html>\n\n")] * 4, "not an OpenAI-compatible", "/v1"),
         ([Fault(200, body="x" * 5000)] * 4, "not an OpenAI-compatible", "/v1"),
+        ([Fault(200, body="No seat is left")] * 4, "completion: No seat is left, after 4", "/v1"),
+        ([Fault(200, body='{"code": 1113, "msg": "no balance"}')] * 4, "no balance", ""),
+        ([Fault(404, "You have no access")], "rejected the request (404): You have no", ""),
+        ([Fault(502, body="<html><h1>502 Bad Gateway</h1>")] * 4, "failed: 502 Bad Gateway (", ""),
         *(
             ([full], "no longer fits the context length", "longer context")
             for full in (
@@ -345,7 +349,7 @@ async def test_a_pause_that_is_asked_for_is_waited_out_by_all_callers() -> None:
 async def test_a_retry_after_beyond_patience_is_an_error_at_once() -> None:
     start = time.monotonic()
     async with serving([Fault(429, headers={"Retry-After": "3600"}), "fine"]) as (_, chat):
-        with pytest.raises(PolicyError, match=r"(?m)limits its callers \(429\)$"):
+        with pytest.raises(PolicyError, match=r"(?m)limits its callers \(429\): scripted fault$"):
             await chat.chat(ASKED, SAMPLING)
         assert (await chat.chat(ASKED, SAMPLING)).text == "fine", "others are not held up"
     assert time.monotonic() - start < 60
@@ -420,6 +424,7 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"
     [
         (whole({"content": "Bees."}), "Bees.", ""),
         (whole({"content": "Bees.", "reasoning": "Hm."}), "Bees.", "Hm."),
+        (whole({"content": None, "refusal": "Bees."}), "Bees.", ""),
         (whole({"content": PARTS}), "Bees.", "Hm."),
         (Reply(pieces=[PARTS[:1], PARTS[1:]]), "Bees.", "Hm."),
         (Reply(pieces=["Be", [{"type": "text", "text": "es."}], None]), "Bees.", ""),
@@ -469,17 +474,22 @@ async def test_what_comes_in_place_of_a_reply_is_quoted_and_asked_again_only_if_
         assert len(server.requests) == tries
 
 
-async def test_a_template_without_a_system_role_gets_it_in_the_first_user_message() -> None:
+@pytest.mark.parametrize(
+    "said", ["jinja: System role not supported", "Developer instruction is not enabled for gemma"]
+)
+async def test_a_template_without_a_system_role_gets_it_in_the_first_user_message(
+    said: str,
+) -> None:
     def script(body: Any, number: int) -> Scripted:
         named = [message["role"] for message in body["messages"]]
-        return Fault(500, "jinja: System role not supported") if "system" in named else "fine"
+        return Fault(500, said) if "system" in named else "fine"
 
     async with serving(script) as (server, chat):
         for _ in range(2):
             assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
         assert len(server.requests) == 3, "it is learnt once"
-    [said] = server.requests[-1].body["messages"]
-    assert said["content"] == "Be brief.\n\nWhat is evicted first?"
+    [sent] = server.requests[-1].body["messages"]
+    assert sent["content"] == "Be brief.\n\nWhat is evicted first?"
 
 
 LONG = [Message("system", "Be brief."), Message("user", "word " * 800)]

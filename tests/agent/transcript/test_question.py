@@ -1,6 +1,7 @@
 """Budgets: what is spent, when the research ends, and what a run leaves that is broken off."""
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.support.policies import (
     plan,
     search,
 )
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
 
 
 def usage(prompt: int, written: int, cached: int = 0, cost: float | None = None) -> Usage:
@@ -105,6 +106,22 @@ async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp
     assert cited_answer(run).text() == "It is an unbounded cache [1]."
     assert "the budget of 280 new tokens ran low" in markdown(run)
     assert all(cut_off(run, stage) == "" for stage in Stage)
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (Fault(503, "asleep", headers={"Retry-After": "4"}), r"limits .*\(503\): asleep"),
+        (Hang(), "wrote nothing for [123] s"),
+    ],
+)
+async def test_where_the_clock_ends_a_wait_the_report_says_for_what(
+    reply: Scripted, why: str, tmp_path: Path
+):
+    with ScriptedServer([reply] * 9) as server:
+        for _ in range(2):  # once more from the journal
+            run = await asked(server.base_url, tmp_path, budgets=Budgets(seconds=3))
+            assert re.match(f"the budget of 3 seconds ran out; the model .*{why}", run.reason)
 
 
 async def test_a_budget_that_runs_out_leaves_the_passages_quoted_and_a_larger_one_goes_on(
