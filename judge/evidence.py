@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rubricem.judge.base import TAG, closest_span, fit_stages, stage_segments, stage_text
+from rubricem.memory.ids import ids_named
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
     BY_RULES,
@@ -32,7 +33,6 @@ from rubricem.memory.text import LEFT_OUT, cut, fence, one_line, without_markers
 ALL = tuple(Stage)
 NOTHING: Mapping[str, str] = {}
 _SNIPPET = re.compile(r'<snippet id="([^"<>]*)">\n(.*?)\n</snippet>', re.S)
-_ID = re.compile(r"\bS\d+\b")
 _CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
 ORIGIN_CHARACTERS = 240
 LONG_PASSAGE = 4000
@@ -168,7 +168,7 @@ def _origin(source: Source) -> str:
 def _cited(run: Trajectory) -> list[Source]:
     """The sources that review or answer name."""
     written = (_by(run, stage, Author.POLICY) for stage in (Stage.REVIEW, Stage.ANSWER))
-    named = {name for part in written for s in part for name in _ID.findall(s.text)}
+    named = {name for part in written for s in part for name in ids_named(s.text)}
     return [source for source in run.sources if source.id in named]
 
 
@@ -314,7 +314,7 @@ def _doubts(trajectory: Trajectory) -> Iterator[str]:
 
 def cited_in(text: str) -> list[str]:
     """The ids that the cites of a text name, each once."""
-    found = (re.split(r"[\s,;]+", ids) for ids in _CITE.findall(text))
+    found = (ids_named(ids) or re.split(r"[\s,;]+", ids) for ids in _CITE.findall(text))
     return list(dict.fromkeys(name for names in found for name in names if name))
 
 

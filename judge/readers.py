@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from rubricem.judge.base import fit_messages, instruct
-from rubricem.judge.rubrics.llm import score_in
+from rubricem.judge.rubrics.llm import SLIGHTLY_ABOVE, score_in
 from rubricem.memory.asking import Bill, weigh_options
 from rubricem.memory.schema import ChoiceReader, Message, Usage
 
@@ -49,10 +49,6 @@ def scale_of(scores: Sequence[float]) -> float:
     if most > 100 or any(0 < score < 1 for score in scores):
         raise ValueError(f"the scores go from 0 to 1, and one of them is {most:g}")
     return 10.0 if most <= 10 else 100.0
-
-
-SLIGHTLY_ABOVE = 1.5
-"""up to which a score beyond 1 is clipped, not taken to be on another scale"""
 
 
 def on_scale(score: float, scale: float) -> float:

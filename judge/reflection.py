@@ -115,7 +115,7 @@ class GivenReflectionScore(ReplyForm):
     specificity: Score
     scope_and_balance: Score
     suspicion: Annotated[
-        str, BeforeValidator(lambda x: x if isinstance(x, str) else " ".join(x))
+        str, BeforeValidator(lambda x: " ".join(map(str, x if isinstance(x, list) else [x or ""])))
     ] = ""
 
     @property

@@ -66,10 +66,30 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import cut, fence, seed_of, without_markers
 
-WEIGHTS = {"minor": 1.0, "important": 2.0, "decisive": 3.0, "critical": 3.0}
-Weight = Annotated[float, BeforeValidator(lambda said: WEIGHTS.get(str(said).lower(), said))]
-Flaw = Annotated[bool, BeforeValidator(lambda s: str(s).lower() in ("true", "negative", "flaw"))]
-Number = Annotated[int | None, BeforeValidator(lambda s: s if str(s).isdigit() else None)]
+WEIGHTS = {"minor": 1.0, "low": 1.0, "decisive": 3.0, "critical": 3.0, "high": 3.0}
+FLAWS = frozenset({"-", "negative", "negative criterion", "flaw", "fault"})
+
+
+def _number_in(said: Any, default: float | None) -> float | None:
+    found = re.search(r"-?\d+(?:\.\d+)?", str(said))
+    return float(found[0]) if found else default
+
+
+def _is_flaw(given: dict[str, Any]) -> bool:
+    """Whether a field says so, whatever its name: a flaw read as a merit would be rewarded."""
+    told = [(name.casefold(), str(said).casefold()) for name, said in given.items()]
+    return any(
+        said in FLAWS
+        or (said in ("false", "no") and "positive" in name)
+        or (said in ("true", "yes") and any(flaw in name for flaw in FLAWS - {"-"}))
+        for name, said in told
+    )
+
+
+Weight = Annotated[
+    float, BeforeValidator(lambda s: _number_in(s, WEIGHTS.get(str(s).casefold(), 2.0)))
+]
+Number = Annotated[int | None, BeforeValidator(lambda said: _number_in(said, None))]
 
 
 class ProposedItem(ReplyForm):
@@ -77,8 +97,8 @@ class ProposedItem(ReplyForm):
 
     title: str = ""
     description: str = Field(min_length=1)
-    weight: Weight = Field(default=2.0, allow_inf_nan=False)
-    negative: SkipJsonSchema[Flaw] = False
+    weight: Weight = 2.0
+    negative: SkipJsonSchema[bool] = False
     """in a reply that lists flaws among the others"""
     same_as: Number = None
     """the number of a listed criterion that says the same in other words"""
@@ -89,7 +109,7 @@ class ProposedItem(ReplyForm):
         if isinstance(given, str):
             return {"description": given}
         if isinstance(given, dict):
-            read = {"negative": given.get("type", False)} | cls._find_fields(given)
+            read = cls._find_fields(given) | {"negative": _is_flaw(given)}
             return {"description": read["title"]} | read if read.get("title") else read
         return given
 
@@ -128,16 +148,16 @@ class Proposal(ReplyForm):
     @classmethod
     def _by_stage(cls, given: Any) -> Any:
         """The stages of a list whose entries name each its own; other things as they are."""
-        alone = isinstance(given, dict) and len(given) == 1
-        listed = next(iter(given.values())) if alone else given
-        entries = listed if isinstance(listed, list) else []
+        beside = given if isinstance(given, dict) else {"criteria": given}
+        lists = [v for k, v in beside.items() if k != "needed" and isinstance(v, list)]
+        entries = [entry for listed in lists for entry in listed]
         found: dict[str, dict[str, list[Any]]] = {}
         for one in (x for x in entries if isinstance(x, dict) and "stage" in x):
             its = found.setdefault(str(one["stage"]), {"positive": [], "negative": []})
             parts = {sign: one[sign] for sign in its if isinstance(one.get(sign), list)}
             for sign, items in (parts or {"positive": [one]}).items():
                 its[sign] += items
-        return found or given
+        return {**found, "needed": beside.get("needed")} if found else given
 
     @model_validator(mode="after")
     def _some_stage(self) -> "Proposal":
@@ -244,7 +264,7 @@ class ChatProposer:
         return Proposed(proposal.criteria(persistent=persistent, known=known), usage)
 
 
-POINTS = {"absent": 0, "partly there": 1, "fully there": 2}
+POINTS = {"absent": 0, "partly there": 1, "partly": 1, "fully there": 2, "fully": 2}
 """as the prompt words them"""
 Points = Annotated[float, number_of(2), BeforeValidator(lambda s: POINTS.get(str(s).lower(), s))]
 

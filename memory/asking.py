@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from string import ascii_uppercase
 from typing import Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
@@ -167,6 +166,8 @@ def _agreed(entries: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     for entry in entries:
         if name := name_in(str(entry.id), names):
             found.setdefault(name, []).append(entry)
+    if names[-1] not in found and any(name_in(str(entry.id), ("0",)) for entry in entries):
+        return {}  # counted from 0, each would be given to the one before it
     alike = {name for name, given in found.items() if _verdict(given[0]) == _verdict(given[-1])}
     return {name: found[name][-1] for name in alike}
 
@@ -177,11 +178,11 @@ def _verdict(entry: BaseModel) -> list[Any]:
 
 
 def name_in(said: str, names: Sequence[str]) -> str | None:
-    """The name that an id means: as in "Attempt 1", "C1", "1. A title", or itself."""
-    words = re.findall(r"[A-Z]?\d+|[A-Z]+", said.upper().removesuffix(".0"))
-    last = [words[-1], words[-1].lstrip(ascii_uppercase)] if words else []
-    meant = (said.strip(), *re.findall(r"^\W*(\d+)[.):](?=\s|$)", said), *last)
-    return next((name for name in meant if name in names), None)
+    """The number that an id begins with, or its only one: as in "Attempt 1" or "1 - Title 2"."""
+    said = re.sub(r"(?:\bof|/)\s*\d+", "", said.removesuffix(".0"))
+    first = re.match(r"\W*(\d+)\b(?!\.\d)", said)
+    meant = {str(int(n)) for n in ([first[1]] if first else re.findall(r"\d+", said))} & {*names}
+    return meant.pop() if len(meant) == 1 else None
 
 
 async def ask_until(
@@ -273,17 +274,18 @@ class Bill:
             error.usage = self.usage + usage_of_error(error)
 
 
+_FIELDS = """
+justification explanation reason reasoning rationale evidence analysis comment
+number id index criterion item trajectoryid trajectory attempt review candidate criterionid no
+points score weight rating grade verdict finalscore pointsawarded reward
+criteriamet criterionmet met holds verdict passed satisfied
+positive positiverubrics positivecriteria strengths good
+negative negativerubrics negativecriteria flaws faults bad
+description criterion item
+rubrics items checklist criteria
+"""
 SAME = (
-    frozenset(
-        ["justification", "explanation", "reason", "reasoning", "rationale", "evidence", "analysis"]
-    ),
-    frozenset(["number", "id", "index", "criterion", "item", "trajectoryid", "attempt", "review"]),
-    frozenset(["points", "score", "weight", "rating", "grade", "verdict"]),
-    frozenset(["criteriamet", "criterionmet", "met", "holds", "verdict"]),
-    frozenset(["positive", "positiverubrics", "positivecriteria", "strengths"]),
-    frozenset(["negative", "negativerubrics", "negativecriteria", "flaws", "faults"]),
-    frozenset(["description", "criterion", "item"]),
-    frozenset(["rubrics", "items", "checklist", "criteria"]),
+    *(frozenset(line.split()) for line in _FIELDS.strip().splitlines()),
     *(frozenset({s, f"{s}stage", f"stage{n}", f"stage{n}{s}"}) for n, s in enumerate(Stage, 1)),
 )
 """names that judges give to the same field, as letters and digits"""
@@ -336,14 +338,14 @@ def _bare(name: str) -> str:
 
 def _keep_valid(given: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
     """The valid items of a list; what is wrong with others goes to the context's `dropped`."""
-    if isinstance(given, dict):
+    if isinstance(given, dict) and given:
         held = set(map(type, given.values()))
         by_name = held == {dict} or _is_by_number(given)
         told = {k: v if isinstance(v, dict) else {"verdict": v} for k, v in given.items()}
         named = [{"id": k} | v for k, v in told.items()] if by_name else [given]
         given = [*chain(*given.values())] if held == {list} else named  # as by stages
     kept, faults = list[Any](), list[str]()
-    for item in given if isinstance(given, list) else [] if given is None else [given]:
+    for item in given if isinstance(given, list) else [given] if given else []:
         try:
             kept += validate([item])
         except ValidationError as error:
@@ -432,7 +434,7 @@ def json_objects(text: str) -> Iterator[Any]:
 def _python_objects(text: str) -> Iterator[Any]:
     """The outermost object of a text, read as Python writes it: other quotes, a comma at an end."""
     inside = _COMMENT.sub("", text[text.find("{") : text.rfind("}") + 1].replace("\u00a0", " "))
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         yield ast.literal_eval(_CONSTANT.sub(lambda one: _CONSTANTS[one[0]], inside))
 
 

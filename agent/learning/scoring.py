@@ -40,6 +40,7 @@ from rubricem.judge.rubrics import Gate, Rubric, Sequential
 from rubricem.memory.asking import usage_of_error
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
+from rubricem.memory.ids import ids_named
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import (
     ReplyStore,
@@ -97,7 +98,11 @@ def support_of(checked: Trajectory) -> float | None:
     A claim whose ids were never found counts 0, one that is supported in part a half, and one that
     could not be checked 1. None: the answer cites nothing that could be checked.
     """
-    pieces = [p for p in cited_answer(checked).pieces if isinstance(p, Cited | Uncited)]
+    answer, found = cited_answer(checked), checked.sources
+    names = [name for s in found for name in (s.title, s.location) if name[3:]]
+    # An entry of a list of its own that names what it found is no claim.
+    own = [text for text in answer.invented if any(name in text for name in names)]
+    pieces = [p for p in answer.pieces if isinstance(p, Cited | Uncited) and p.text not in own]
     given = [[c.verdict for c in p.citations] if isinstance(p, Cited) else [] for p in pieces]
     if all(verdict == "unchecked" for verdict in chain.from_iterable(given)) and all(given):
         return None
@@ -111,7 +116,8 @@ def support_of_review(trajectory: Trajectory) -> float | None:
     """
     known = {source.id for source in trajectory.sources}
     marks = (mark for turn in rounds(trajectory)[-1:] for mark in turn.review_marks())
-    met = [bool(known & set(m.ids)) for m in marks if m.state != "missing" and m.ids]
+    named = [" ".join(m.ids) for m in marks if m.state != "missing" and m.ids]
+    met = [not known.isdisjoint(ids_named(ids)) for ids in named]
     return fmean(met) if met else None
 
 

@@ -22,6 +22,7 @@ from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, TaggedBlock, neutralise, parse
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.words import closest_sentence, find_support, overlap
+from rubricem.memory.ids import one_by_one
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
     AnswerFormat,
@@ -235,23 +236,9 @@ _NOTE_OF_ID = rf"[\w-]{{1,30}}(?=\]:[ \t]*[\[(]?{_ID}\b(?!\s\w))"
 _FOOTNOTE = re.compile(rf"^\[\^({_ID}|{_NOTE_OF_ID})\]:.*\n?", re.M)
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_IDS}\s?[\]\u3011]")
-_RANGE = re.compile(r"\b[sS](\d{1,4})\s?[\u2013\u2014-]\s?[sS]?(\d{1,4})\b")
-LONGEST_RANGE = 40
 LEAD = 40
 """characters before a mark in which the preceding word is looked for"""
 _WRITTEN_ID = re.compile(r"s[_-]?0*(\d+)", re.I)
-
-
-def one_by_one(text: str) -> str:
-    """The text with each range of ids written out: S7-S9 as S7, S8, S9."""
-
-    def ids(found: re.Match[str]) -> str:
-        every = range(int(found[1]), int(found[2]) + 1)
-        if not 1 < len(every) <= LONGEST_RANGE:
-            return found[0]
-        return ", ".join(f"S{number}" for number in every)
-
-    return _RANGE.sub(ids, text)
 
 
 def notes_in_place(text: str) -> str:

@@ -30,6 +30,8 @@ from rubricem.memory.text import one_line, split_thinking, without_markers
 
 MOST_TOKENS, LONGER = 256, 4096
 """of one reply: OpenEnv's, and one that may give its reasons first"""
+SLIGHTLY_ABOVE = 1.5
+"""up to which a score beyond 1 is clipped, not taken to be on another scale"""
 SHOWN = 120
 """characters quoted of a reply that could not be read"""
 HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
@@ -250,7 +252,7 @@ def create_llm_client(
 _NUMBER = r"[-+\u2212]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?"
 _BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212\u2013])"
 _OF = (
-    rf"(?:\s*(?P<percent>%)|\s*\(?\s*(?P<of>/|out\s+of\b|of\b)\s*(?:a\s+possible\s+)?"
+    r"(?:\s*(?P<percent>%|percent\b)|\s*\(?\s*(?P<of>/|out\s+of\b|of\b)\s*(?:a\s+possible\s+)?"
     rf"(?P<whole>{_NUMBER}))?"
 )
 _VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d|[-\u2013][\d.]){_OF}"
@@ -261,10 +263,10 @@ _UNDECIDED = re.compile(
 )
 _ALONE = re.compile(rf"(?:^|(?<=[.!?:]\s))[^\w\n.,+\u2212-]*{_VALUE}[^\w\n]*$", re.I | re.M)
 _FIRST = re.compile(rf"[^\w.,+\u2212-]*{_VALUE}", re.I)
-_LABELLED = re.compile(
-    r"\b(?:score|rating|grade|reward|overall)\b[\"'*_`\s]*(?:\([^()\n]*\)[\"'*_`\s]*)?"
-    rf"(?:[:=]|is|of|at|would\s+be)?[\"'*_`\s]*{_VALUE}",
-    re.I,
+_LABEL = r"\b(?:score|rating|grade|reward|overall)\b[\"'*_`\s]*(?:\([^()\n]*\)[\"'*_`\s]*)?"
+_GIVEN, _LABELLED = (
+    re.compile(rf"{_LABEL}{sign}[\"'*_`\s]*{_VALUE}", re.I)
+    for sign in ("(?:[:=]|is|would be)", "(?:of|at)?")  # also "a score of 1 would need more"
 )
 
 
@@ -274,7 +276,7 @@ def score_in(text: str, scale: float = 1.0) -> float | None:
     None if there is no finite number that stands as a score.
     """
     said = _UNDECIDED.sub("either", split_thinking(text)[1])
-    for named in (_LABELLED, _ALONE):
+    for named in (_GIVEN, _LABELLED, _ALONE):
         if scores := list(named.finditer(said)):
             return _value(scores[-1], scale)
     counts = [found for found in _ANY.finditer(said) if (found["of"] or "").lower() != "of"]
@@ -359,11 +361,13 @@ class LLMJudge(Rubric):
         prompt = without_markers(filled)
         reply = await ask_client(self._client, prompt)
         score = self._read(reply)
-        if score is None:
+        beyond = self.normalize and score is not None and score > SLIGHTLY_ABOVE
+        # Clipped, a score on another scale than the one asked for would be the best of its group.
+        if score is None or (beyond and _unread_raises.get()):
             if _unread_raises.get() and not self.default_score:
                 raise JudgeError(
                     f"no score can be read in its model's reply {one_line(reply, SHOWN)!r}",
-                    "Have the prompt ask for a number, or give score_pattern or default_score.",
+                    "Have the prompt ask for a number up to scale, or give score_pattern.",
                 )
             return self.default_score
         return min(max(score, 0.0), 1.0) if self.normalize else score

@@ -237,13 +237,20 @@ async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run
     assert client.usage.calls == 3
 
 
-@pytest.mark.parametrize(("default", "score"), [(0.0, None), (0.25, 0.25)])
-async def test_a_reply_that_cannot_be_read_is_unscored_and_never_0(
-    default: float, score: float | None
+@pytest.mark.parametrize(
+    ("said", "default", "score", "alone"),
+    [
+        ("I would rather not say.", 0.0, None, 0.0),
+        ("I would rather not say.", 0.25, 0.25, 0.0),
+        ("On a scale of 1 to 10: 7", 0.0, None, 1.0),
+    ],
+)
+async def test_a_reply_that_cannot_be_read_is_unscored_and_never_0_or_the_best(
+    said: str, default: float, score: float | None, alone: float
 ):
     class Unclear:
         async def complete(self, prompt: str, **kwargs: Any) -> str:
-            return "I would rather not say."
+            return said
 
     def made() -> Rubric:
         return Sequential(LLMJudge("{action}", Unclear(), default_score=default))
@@ -252,9 +259,9 @@ async def test_a_reply_that_cannot_be_read_is_unscored_and_never_0(
     answer = result.judgements[0].stages[-1]
     assert answer.score == score
     if score is None:
-        assert "no score can be read in its model's reply 'I would rather" in answer.unscored_reason
+        assert f"no score can be read in its model's reply '{said[:9]}" in answer.unscored_reason
         assert answer.unscored_reason.startswith("the judge failed")
-    assert await LLMJudge("{action}", Unclear())("a", None) == 0.0, "OpenEnv's own tests want it"
+    assert await LLMJudge("{action}", Unclear())("a", None) == alone, "as OpenEnv has it"
 
 
 async def test_cancelling_leaves_no_rubric_at_work():

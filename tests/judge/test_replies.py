@@ -78,7 +78,15 @@ PROPOSALS = [
     "\n".join(f"{name}:\n```json\n{dumped({name: value})}\n```" for name, value in BOTH.items()),
     json.dumps(BOTH, indent=1).replace("]\n }", "], // done\n }"),
     str({**BOTH, "research": None}),
-]
+    "{" + dumped(BOTH) + "}",
+    dumped({"criteria": [{"stage": "plan", **GOOD}, ANSWERS | GOOD | {"polarity": "positive"},
+                         ANSWERS | FLAW | {"polarity": "negative"}], "needed": []}),
+    dumped({"plan": [GOOD], "answer": [GOOD, FLAW | {"positive": False}]}),
+    dumped({"plan": [GOOD], "answer": [GOOD, FLAW | {"negative": "true", "weight": "grave"}]}),
+    dumped({"plan": [GOOD], "answer": {"good": [GOOD], "bad": [FLAW | {"is_negative": True}]}}),
+    dumped({"plan": [GOOD], "answer": {"positive": {"1": GOOD}, "negative": [FLAW]},
+            "review": {"positive": {}}}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("reply", PROPOSALS)
@@ -133,6 +141,10 @@ TWO_ONE_NONE = [
     dumped({"verdicts": {"plan": rows()[:1], "answer": rows()[1:]}}),
     dumped([{"verdicts": rows()}]),
     str({"verdicts": rows()}),
+    "{" + dumped({"verdicts": rows()}) + "}",
+    dumped({"verdicts": [row | {"number": f"{row['number']} - names 3"} for row in rows()]}),
+    dumped({"verdicts": [row | {"number": f"#{row['number']} (of 3)"} for row in rows()]}),
+    dumped({"verdicts": rows("comment", "criterion_id", ("fully", "partly", "absent"))}),
     json.dumps({"verdicts": rows()}, indent=2)
     .replace(" ", "\u00a0")
     .replace("\u00a0says", " says"),
@@ -239,6 +251,8 @@ REVIEWS = [
     dumped({"reviews": {"1": reviewed("0.6")}}),
     dumped([{k.replace("_", " ").title(): v for k, v in reviewed("6/10", id="1").items()}]),
     dumped({"id": "1", "justification": "It does.", "scores": reviewed(0.6)}),
+    dumped({"reviews": [reviewed(0.6, candidate=1, suspicion=False)]}),
+    dumped({"reviews": [reviewed(0.6, id=1, suspicion=[["none"]])]}),
 ]
 
 
@@ -308,6 +322,8 @@ SCORES = [
     ("0,7", 0.7),
     ("1e-1", 0.1),
     ("Version 1.2.3 earns 0.6", 0.6),
+    ("Score: 0.3\n\nA score of 1 would need a source for each of 4 claims.", 0.3),
+    ("Score: 60 percent", 0.6),
     ("<think>At first 0.9?</think>0.2", 0.2),
     ("1e999", None),
 ]
@@ -352,6 +368,17 @@ async def test_what_is_missing_is_asked_for_alone_and_the_rest_is_kept():
     scored = await ChatScorer(model).score(A, STANDARD)
     assert list(scored.verdicts) == [Stage.PLAN], "a stage that lacks a verdict is not scored"
     assert len(model.asked) == 3 and scored.fault.startswith("nothing usable came on 2, 3: ")
+
+
+@pytest.mark.parametrize("first", [0, "Criterion 0"])
+async def test_verdicts_counted_from_0_are_asked_for_again_and_given_to_no_other(first: Any):
+    shifted = [row | {"number": n} for n, row in zip((first, 1, 2), rows(), strict=True)]
+    model = ScriptedChat([dumped({"verdicts": shifted}), dumped({"verdicts": rows()})])
+    scored = await ChatScorer(model).score(A, STANDARD)
+    assert [v.points for each in scored.verdicts.values() for v in each] == [2, 1, 0]
+    said = [row | {"number": "Criterion 1: Year 2"} for row in rows()[:1]]
+    model = ScriptedChat(lambda asked: dumped({"verdicts": [*said, rows()[2]]}))
+    assert "on 1, 2" in (await ChatScorer(model).score(A, STANDARD)).fault
 
 
 async def test_a_verdict_that_a_judge_quotes_from_an_answer_is_not_its_own():

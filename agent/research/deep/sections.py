@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rubricem.agent.models.turns import FENCED
-from rubricem.agent.reports.cited import cites_only, notes_in_place, one_by_one, said_in
+from rubricem.agent.reports.cited import cites_only, notes_in_place, said_in
 from rubricem.agent.reports.rules import numbers
 from rubricem.agent.research.deep.parts import NUMBER
 from rubricem.agent.research.evidence import SOURCE_ID
 from rubricem.agent.transcript.scaffold import citations, parse
+from rubricem.memory.ids import one_by_one
 from rubricem.memory.text import split_thinking
 
 MOST_SECTIONS = 12

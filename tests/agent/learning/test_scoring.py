@@ -91,6 +91,8 @@ async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_pat
     for text, share in (
         (f"{held}.", 1.0),
         (f"{held}. {made_up}.", 0.5),
+        (f"{held}.\n\n## References\n\n1. {run.sources[0].title}", 1.0),
+        (f"{held}.\n\n## References\n\n1. Smith, J. (2019). A history of caches.", 0.5),
         (f"{held}. {made_up}. {unknown}. {made_up}.", 0.25),
         ("Nothing is cited.", 0.0),
     ):
@@ -155,6 +157,7 @@ async def test_a_review_gains_nothing_by_sources_that_no_tool_returned(tmp_path:
         "all": "\n- Size [met: S1]\n- Eviction [met: S1]",
         "half": "\n- Size [met: S1]\n- Eviction [met: S8]",
         "none": "\n- Size [partly: S7]",
+        "written": "\n- Size [met: s1]\n- Eviction [met: S_01-S2]\n- Rest [met (`S1`)]",
         "missing": "\n- Size [missing]",
         "unmarked": marked,
     }
@@ -163,11 +166,11 @@ async def test_a_review_gains_nothing_by_sources_that_no_tool_returned(tmp_path:
     buffer = add(RubricBuffer(question=run.question), {Stage.REVIEW: (item("Checks."),)}, 0, "")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 2.0))
     judged = await SupportBound(inner).judge(group_of(*runs), buffer)
-    assert [j.score(Stage.REVIEW) for j in judged.judgements] == [1.0, 0.5, 0.0, 1.0, 1.0]
+    assert [j.score(Stage.REVIEW) for j in judged.judgements] == [1.0, 0.5, 0.0, 1.0, 1.0, 1.0]
     free = await SupportBound(inner, bound=False).judge(group_of(*runs), buffer)
-    assert [j.score(Stage.REVIEW) for j in free.judgements] == [1.0] * 5
+    assert [j.score(Stage.REVIEW) for j in free.judgements] == [1.0] * 6
     told = [score and score.components for j in free.judgements for score in [j.at(Stage.REVIEW)]]
-    assert told == [{"support": 1}, {"support": 0.5}, {"support": 0}, {}, {}]
+    assert told == [{"support": 1}, {"support": 0.5}, {"support": 0}, {"support": 1}, {}, {}]
 
 
 async def test_one_call_of_the_judges_model_checks_the_claims_of_a_group(tmp_path: Path):
