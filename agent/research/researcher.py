@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -204,7 +204,7 @@ class Researcher:
         return self.graph()
 
     def graph(self, saver: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
-        """The graph over this researcher's runs, compiled, which takes 15 ms of CPU.
+        """The graph over this researcher's runs, compiled, which takes 5 ms of CPU.
 
         A caller that drives it itself gives a `question`, and reads `report` and `status`.
         """
@@ -215,7 +215,8 @@ class Researcher:
         graph.add_node(INVESTIGATE, self._investigate)
         graph.add_edge(INVESTIGATE, "tools")
         for name, after in WAYS.items():
-            graph.add_node(name, self._node(name))
+            # LangGraph would look through the code of a function for graphs, for 2 ms.
+            graph.add_node(name, partial(self._take, name))
             if len(after) == 1:
                 graph.add_edge(name, *after)
             else:
@@ -292,34 +293,32 @@ class Researcher:
 
         return answer
 
-    def _node(self, name: str) -> Any:
+    async def _take(self, name: str, state: Position) -> Position:
+        """The node of this name."""
         from langgraph.errors import GraphBubbleUp
 
-        async def node(state: Position) -> Position:
-            question = state.get("question")
-            if name == NODES[0] and (question or "run" not in state):
-                ask = replace(self.template, question=check_question(question or ""))
-                run = await self._start(new_thread(), ask, ignore)
-            else:
-                run = self._held(state["run"])
-            if question:
-                run.listener = _streaming()
-            try:
-                query = await take_step(run, self.decoder, name, state.get("query"))
-                position: Position = {"run": run.thread, "query": query}
-                if name != NODES[-1]:
-                    return position | _shown(run) if question else position
-                trajectory = await self.finish(run)
-                report = markdown(trajectory) if question else ""
-                return {**position, "report": report, "status": trajectory.status}
-            except GraphBubbleUp:
-                # A person is asked; the run stays as it is until the node is run again.
-                raise
-            except BaseException as error:
-                await self.abandon(run, error)
-                raise
-
-        return node
+        question = state.get("question")
+        if name == NODES[0] and (question or "run" not in state):
+            ask = replace(self.template, question=check_question(question or ""))
+            run = await self._start(new_thread(), ask, ignore)
+        else:
+            run = self._held(state["run"])
+        if question:
+            run.listener = _streaming()
+        try:
+            query = await take_step(run, self.decoder, name, state.get("query"))
+            position: Position = {"run": run.thread, "query": query}
+            if name != NODES[-1]:
+                return position | _shown(run) if question else position
+            trajectory = await self.finish(run)
+            report = markdown(trajectory) if question else ""
+            return {**position, "report": report, "status": trajectory.status}
+        except GraphBubbleUp:
+            # A person is asked; the run stays as it is until the node is run again.
+            raise
+        except BaseException as error:
+            await self.abandon(run, error)
+            raise
 
     def _held(self, key: str) -> Run:
         if key not in self.runs:

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import httpx2
@@ -385,7 +385,6 @@ class WebPages:
     def _keep(self, address: str, passages: Sequence[Passage]) -> None:
         """Keep the passages; once per process, remove files that are too old."""
         with suppress(OSError, StoreError):
-            self._folder.mkdir(parents=True, exist_ok=True)
             kept = () if self._swept else self._folder.glob("*.json")
             self._swept = True
             for path in filter(_is_old, kept):
@@ -451,7 +450,7 @@ class Outward:
         """`pages`: what reads its hits, None if they are no pages; `most`: of one search."""
         self._tool, self._private, self._pages, self._most = tool, private_hosts, pages, most
         self.name, self.services = tool.name, (tool.name,)
-        self._hosts: dict[str, asyncio.Semaphore] = defaultdict(
+        self._hosts = defaultdict[str | None, asyncio.Semaphore](
             lambda: asyncio.Semaphore(OF_A_HOST)
         )
         self._at_once = asyncio.Semaphore(READ_AT_ONCE)
@@ -489,8 +488,9 @@ class Outward:
         read = self._read.get(location)
         return [*read.passages] if read else await reader.read(location)
 
-    def _told(self, passages: Sequence[Passage]) -> list[Passage]:
-        return [replace(p, public=is_public(p.location, self._private)) for p in passages]
+    def _told(self, passages: Sequence[Passage], **more: Any) -> list[Passage]:
+        private = self._private
+        return [replace(p, public=is_public(p.location, private), **more) for p in passages]
 
     def _stands(self, passage: Passage) -> tuple[Sequence[Passage], int] | None:
         read = self._read.get(passage.location)
@@ -501,19 +501,17 @@ class Outward:
         """The passages of a hit's page, with the date that the search told of it."""
         if (known := self._known(hit)) is not None:
             return known
-        host = normal(hit.location) and _host(hit.location)
-        try:
-            async with (
-                self._each[hit.location],
-                self._at_once,
-                self._hosts[host],
-                asyncio.timeout(HIT_SECONDS),
-            ):
-                if (known := self._known(hit)) is None:  # another search may have read it
-                    self._keep(hit, self._told(await pages.read(hit.location)))
-        except (SourceError, TimeoutError):
-            self._tried[hit.location] = time.monotonic()
-        return known or self._read.get(hit.location) or SegmentInMemory([hit])
+        host = urlsplit(normal(hit.location)).hostname
+        async with self._each[hit.location]:
+            # Another search may have read it: then it waits for no place behind other pages.
+            if (known := self._known(hit)) is not None:
+                return known
+            try:
+                async with self._at_once, self._hosts[host], asyncio.timeout(HIT_SECONDS):
+                    self._keep(hit, await pages.read(hit.location))
+            except (SourceError, TimeoutError):
+                self._tried[hit.location] = time.monotonic()
+        return self._read.get(hit.location) or SegmentInMemory([hit])
 
     def _keep(self, hit: Passage, found: Sequence[Passage]) -> None:
         self._tried[hit.location] = time.monotonic()
@@ -521,7 +519,7 @@ class Outward:
             return
         # A title that stands in the address is only a file's name.
         named = found[0].title in unquote(hit.location)
-        found = [replace(p, date=hit.date, title=hit.title if named else p.title) for p in found]
+        found = self._told(found, date=hit.date, **({"title": hit.title} if named else {}))
         read = SegmentInMemory(found)
         self._read |= {hit.location: read, found[0].location: read}
         while len(self._read) > MOST_REMEMBERED:

@@ -314,6 +314,7 @@ _LISTS_WEIGHT, _NUMBERING = 0.5, " -*.0123456789"
 """of what only names others; what stands around a heading in a list"""
 
 
+@lru_cache(2**15)  # as `expand`
 def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
 

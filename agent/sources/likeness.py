@@ -59,7 +59,8 @@ class Excerpts:
         the page itself.
         """
         address, found = normal(passage.location), shingles(passage.text)
-        shared = Counter(chain.from_iterable(self._holders.get(each, ()) for each in found))
+        held = map(self._holders.__getitem__, found & self._holders.keys())
+        shared = Counter(chain.from_iterable(held))
         least = (NEARLY if whole else CONTAINED) * len(found)
         long = len(found) >= LEAST
         for number in sorted(n for n, count in shared.items() if long and count >= least):

@@ -334,3 +334,18 @@ async def test_hits_are_read_at_once_though_few_of_one_host():
     tool = Outward(FixedSearch([hit(each, "pump") for each in addresses]), (), pages, most=16)
     assert len(await tool.search("pump", 16)) == 16
     assert (pages.most, pages.most_of_host) == (8, 2)
+
+
+async def test_a_search_waits_for_no_place_of_a_host_for_a_page_that_another_one_reads():
+    hits = [hit(f"https://a.org/{n}", "pump") for n in range(8)]
+    pages = Pages({each.location: [("", "pump")] for each in hits})
+    web = FixedSearch(hits)
+    tool = Outward(web, (), pages)
+    whole = asyncio.create_task(tool.search("pump", 8))
+    while not pages.reading:
+        await asyncio.sleep(0)
+    web.passages = hits[:1]
+    assert await tool.search("pump", 1)
+    assert not whole.done()
+    assert len(pages.asked) <= 4, "the other six wait"
+    await whole
