@@ -378,6 +378,8 @@ class Investigation(Value):
     question: str
     items: tuple[int, ...] = ()
     """of the rubric, counted from 1, that it was for"""
+    after: int = 0
+    """the number of the one that it went on with"""
     status: Status = Status.FAILED
     reason: str = ""
     """why it ended early or failed"""

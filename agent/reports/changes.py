@@ -1,7 +1,7 @@
 """What changed between two reports on one question.
 
 A model words the same fact anew each time, so that words are not compared: a claim is in the other
-report if that has one with the same numbers and a source in common.
+report if that has one with the same numbers and a source in common, or has it in parts, or as one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.reports.report import literal, web_address
-from rubricem.agent.reports.rules import numbers
+from rubricem.agent.reports.rules import CELLS, numbers
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import value_in
 from rubricem.memory.schema import Status, Trajectory, Value
 from rubricem.memory.text import one_line
 
-Claims = Mapping[str, tuple[str, ...]]
-"""each with the places of its sources"""
+Claims = Mapping[str, tuple[frozenset[str], tuple[str, ...]]]
+"""each with its numbers, and the places of its sources"""
 
 
 class ReportChange(Value):
@@ -90,24 +90,26 @@ def changes_shown(changes: Sequence[ReportChange]) -> str:
 
 
 def _claims(trajectory: Trajectory) -> Claims:
-    """The claims that no check refuted."""
-    found: dict[str, tuple[str, ...]] = {}
+    """The claims that no check refuted, the cell of a table with its row and column."""
+    found: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {}
     for piece in cited_answer(trajectory).pieces:
         if isinstance(piece, Cited):
-            text = one_line(piece.text)
+            where = piece.citations[0].context
+            text = one_line(where if CELLS in where else piece.text)
+            values, places = found.get(text, (numbers(piece.text), ()))
             held = [c.source.location for c in piece.citations if c.verdict != "unsupported"]
-            found[text] = tuple(dict.fromkeys((*found.get(text, ()), *held)))
-    return {text: places for text, places in found.items() if places}
+            found[text] = values, tuple(dict.fromkeys((*places, *held)))
+    return {text: each for text, each in found.items() if each[1]}
 
 
 def _only_in(claims: Claims, others: Claims, gone: bool = False) -> Iterator[ReportChange]:
-    said = [(numbers(text), {*places}) for text, places in others.items()]
-    for text, places in claims.items():
-        values = numbers(text)
-        if not any(values == held and at & {*places} for held, at in said):
+    for text, (values, places) in claims.items():
+        said = [held for held, at in others.values() if {*at} & {*places}]
+        alike = [held for held in said if (held <= values or values <= held) and held]
+        if not (values <= frozenset().union(*alike) if values else frozenset() in said):
             yield ReportChange(text=text, places=places, gone=gone)
-    known = {*chain(*others.values())}
-    for place in dict.fromkeys(chain(*claims.values())):
+    known = {place for _, places in others.values() for place in places}
+    for place in dict.fromkeys(chain(*(places for _, places in claims.values()))):
         if place not in known:
             yield ReportChange(text=place, gone=gone)
 

@@ -27,6 +27,7 @@ from rubricem.agent.reports.cited import (
     Uncited,
     bracket_marks,
     cited_answer,
+    claim_of,
 )
 from rubricem.agent.transcript.question import tokens_told
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, parse, rubric_items
@@ -370,8 +371,9 @@ def _shortfalls(trajectory: Trajectory) -> list[str]:
     whole = trajectory.status is Status.FINISHED and trajectory.decoding is Decoding.FREE
     if whole and not parse(trajectory.transcript()).find("review"):
         said.append("The model did not hold its answer against its rubric before it gave it.")
-    for part in trajectory.investigations:
-        if part.status is not Status.FINISHED:
+    resumed = {p.after for p in trajectory.investigations if p.status is Status.FINISHED}
+    for number, part in enumerate(trajectory.investigations, start=1):
+        if part.status is not Status.FINISHED and number not in resumed:
             how = "failed" if part.status is Status.FAILED else "ended early"
             asked = one_line(part.question, SHOWN_UNCITED)
             why = one_line(part.reason).rstrip(".") or "it found nothing"
@@ -437,10 +439,11 @@ def price(usage: Usage) -> str:
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     """What the claims that a source supports rest on, on one line each: sentences, or its begin.
 
-    None is a part of another.
+    If it supports none, what comes closest to them. None is a part of another.
     """
-    told = [c for c in answer.of(source) if c.verdict != "unsupported"]
-    found = dict.fromkeys(one_line(q) for c in told for q in c.shown if any(map(str.isalpha, q)))
+    of = answer.of(source)
+    told = [c for c in of if c.verdict != "unsupported"] or of
+    found = dict.fromkeys(claim_of(q) for c in told for q in c.shown if any(map(str.isalpha, q)))
     whole = [q for q in found if not any(q in other for other in found if other != q)]
     return [one_line(quote, QUOTE_LIMIT) for quote in whole or [source.text]]
 

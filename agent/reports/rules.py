@@ -473,7 +473,7 @@ class Pair:
         parts = source.place.split(BELOW)
         above = [part for part in parts if part.partition(" ")[0] not in _POSITIONS]
         where = (source.title, source.location, *above)
-        beside = [text] if apart(claim, text, *told) else _beside_words(about, text)
+        beside = [text] if apart(claim, text, *told) else _beside_words(claim, about, text)
         near = "\n".join((*where, *beside)) if counted else ""
         stated = claim
         for name, number in _versions(self.asked):
@@ -568,15 +568,15 @@ def likely_finding(pair: Pair) -> ClaimFinding:
     return ClaimFinding("supported") if min(shares_of_clauses(pair)) >= ENOUGH else found
 
 
-def _beside_words(claim: str, text: str) -> Iterator[str]:
-    """The sentences that have a word of the claim, other than numbers, and their neighbours.
+def _beside_words(claim: str, about: str, text: str) -> Iterator[str]:
+    """The sentences with a word of what a claim is about, other than numbers, and their neighbours.
 
     Of the rows of tables only those that have most of its words, where these have another number
     in the place of the claim's: that another row has it says nothing.
     """
     parts = list(sentences(text))
-    language = language_with(claim, text)
-    words = content_words(_NUMBER.sub(" ", claim), language) - NEGATIONS
+    language = language_with(about, text)
+    words = content_words(_NUMBER.sub(" ", about), language) - NEGATIONS
     held = [words & content_words(part, language) for part in parts]
     has = [False, *map(bool, held), False]
     rows = {i: held[i] for i, part in enumerate(parts) if CELLS in part}

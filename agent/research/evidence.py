@@ -15,7 +15,7 @@ from typing import Any
 from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.sources.likeness import Excerpts
 from rubricem.agent.transcript.question import INVESTIGATE, OPEN_PAGE, Found, FoundClaim
-from rubricem.agent.transcript.words import fold
+from rubricem.agent.transcript.words import fold, stands_in
 from rubricem.memory.runs import Reply
 from rubricem.memory.schema import Passage, ShownTexts, Source, ToolUse
 from rubricem.memory.text import storable
@@ -158,4 +158,4 @@ class Evidence:
 
 def unshown(passages: Sequence[Passage], shown: ShownTexts) -> list[Passage]:
     """Those of which the text does not stand in what was shown of the same document."""
-    return [p for p in passages if not any(p.text in t for t in shown.get(p.location, ()))]
+    return [p for p in passages if not any(stands_in(p.text, t) for t in shown.get(p.location, ()))]

@@ -19,6 +19,7 @@ from itertools import takewhile
 
 from rubricem.agent.models.turns import own_functions, read_turn
 from rubricem.agent.reports.cited import pieces_in
+from rubricem.agent.research.evidence import SOURCE_ID
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import PAPERS, about
 from rubricem.agent.transcript.events import TurnRetried
@@ -496,13 +497,16 @@ def _faults(run: Run, stage: Stage, written: Completion, must_answer: bool) -> l
 
 
 def _read(run: Run, written: Completion) -> str:
-    """A server's turn in the scaffold's tags."""
-    return read_turn(
+    """A server's turn in the scaffold's tags; what an earlier report cites it may cite again."""
+    earlier = run.evidence.background.by_id
+    text = read_turn(
         written.text,
         tools=run.equipped.allowed if run.equipped else (),
-        known=run.sources,
+        known=run.sources.keys() | earlier.keys(),
         cut=written.stop_reason == "length",
     )
+    run.evidence.take_up([i for i in SOURCE_ID.findall(answer_text(parse(text))) if i in earlier])
+    return text
 
 
 def _shortcomings(run: Run, stage: Stage, written: Completion, must_answer: bool) -> list[str]:
@@ -513,7 +517,8 @@ def _shortcomings(run: Run, stage: Stage, written: Completion, must_answer: bool
     if written.stop_reason == "repetition" and not answered:
         return ["It repeated itself without end."]
     asked_once = run.attempt or stage is Stage.PLAN
-    if answered and run.sources and not asked_once and not _cites(run, document):
+    nothing = (document if reviewed else parse(run.text)).all_missing()
+    if answered and run.sources and not (asked_once or nothing or _cites(run, document)):
         return [_UNCITED]
     if stage is Stage.ANSWER:
         usable, said = answered, "It holds no answer in answer tags."

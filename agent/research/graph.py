@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.record.conversations import quote_conversation, with_conversation
-from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.cited import cited_answer, claim_of
 from rubricem.agent.research.deep.parts import asked_in, split_by_kind
 from rubricem.agent.research.evidence import SOURCE_ID, reply_of, unshown
 from rubricem.agent.research.recall import BankRecaller
@@ -49,7 +49,7 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
-from rubricem.agent.transcript.words import closest_sentence, fold
+from rubricem.agent.transcript.words import closest_sentence, fold, stands_in
 from rubricem.memory.errors import PolicyError, SettingsError, SourceError
 from rubricem.memory.language import length
 from rubricem.memory.schema import (
@@ -278,6 +278,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
         failed = f"the search failed: {run.search_error}" if run.search_error else ""
         run.end_early(failed or "nothing was found", Status.NO_EVIDENCE, by=run.ended_by)
     elif not cited_answer(run.trajectory("")).citations:
+        if parse(run.text).all_missing():
+            run.end_early("nothing that was found answers it", Status.NO_EVIDENCE, by="not_found")
         run.end_early("the answer cites no source", by="uncited")
 
 
@@ -441,7 +443,7 @@ def _behind(source: Source, passages: Sequence[Passage], shown: bool) -> int:
 
     The first of the source itself where it was not `shown`: only its conversation had found it.
     """
-    held = {at for at, passage in enumerate(passages) if passage.text in source.text}
+    held = {at for at, passage in enumerate(passages) if stands_in(passage.text, source.text)}
     behind = range(max(held, default=-1) + 1, len(passages)) if shown else sorted(held)
     return next((at for at in (*behind, *range(len(passages))) if at not in held or not shown), 0)
 
@@ -625,6 +627,6 @@ async def _quote(run: Run, named: Sequence[str]) -> None:
     await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
     for source in found[:QUOTED]:
         text = closest_sentence(source.query, source.text) or source.text or source.title
-        quote = neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
+        quote = neutralise(claim_of(text)[:QUOTE_CHARACTERS])
         await run.prompt(Stage.ANSWER, f'\n- <cite id="{source.id}">{quote}</cite>')
     await run.prompt(Stage.ANSWER, "\n</answer>\n")

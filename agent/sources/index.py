@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.agent.transcript.words import read_query
+from rubricem.agent.transcript.words import read_query, stands_in
 from rubricem.memory.language import (
     LATIN,
     PAIRED,
@@ -114,7 +114,7 @@ def neighbours(
                 same = _page_of(other) == _page_of(passages[at])
                 if not same or not (whole or other.place == passages[at].place) or count > left:
                     break
-                if any(other.text in text for text in shown):
+                if any(stands_in(other.text, text) for text in shown):
                     break
                 left -= count
                 first, last = min(first, next_at), max(last, next_at)
@@ -147,7 +147,7 @@ def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Pas
         new = passage.place != place
         head = (_differing(place, passage.place) or passage.place.rpartition(BELOW)[2]) * new
         place = passage.place
-        text += f"\n\n{head}\n{passage.text}" if head else f"\n\n{passage.text}"
+        text += f"\n\n{head}\n{passage.text}" if head else f"\n\n{_going_on(text, passage.text)}"
     return replace(
         passages[chosen],
         place=_from_to(passages[rows[0]].place, place),
@@ -155,6 +155,15 @@ def joined(passages: Sequence[Passage], rows: Sequence[int], chosen: int) -> Pas
         begun_before=_together(passages, rows[0] - 1, rows[0]),
         goes_on=_together(passages, rows[-1], rows[-1] + 1),
     )
+
+
+def _going_on(before: str, text: str) -> str:
+    """A passage without the term that it begins with, where it goes on with that term's entry."""
+    (term, _, rest), lines = text.partition("\n"), before.split("\n")
+    indent = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
+    if not (rest and indent) or term != next((x for x in lines[::-1] if x[:1].strip()), ""):
+        return text
+    return rest if rest[:1].isspace() else indent + rest
 
 
 def _from_to(first: str, last: str) -> str:

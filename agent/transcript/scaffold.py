@@ -174,8 +174,13 @@ class ScaffoldDocument:
         for item in rubric_items(self.last("rubric_review")):
             if found := _MARK.search(item):
                 state = cast(Literal["met", "partly", "missing"], found[1].lower())
-                marks.append(Mark(item[: found.start()].strip(), state, ids_in(found[2])))
+                said = item[: found.start()].rstrip(" :\u2013\u2014-")
+                marks.append(Mark(said, state, ids_in(found[2])))
         return marks
+
+    def all_missing(self) -> bool:
+        """Whether the last review marks every item as missing: an answer has nothing to cite."""
+        return {mark.state for mark in self.review_marks()} == {"missing"}
 
 
 @dataclass(frozen=True, slots=True)

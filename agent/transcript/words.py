@@ -80,6 +80,12 @@ def closest_sentence(claim: str, passage: str) -> str:
     return best
 
 
+def stands_in(passage: str, text: str) -> bool:
+    """Whether a text has all of a passage, the term with which it begins maybe further above."""
+    term, _, rest = passage.partition("\n")
+    return passage in text or (bool(rest) and term in text and rest in text)
+
+
 _EXACT = re.compile(
     rf"(?<![\w-])--?[A-Za-z][\w-]*|\d+"
     rf"|(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"

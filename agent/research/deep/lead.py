@@ -42,7 +42,7 @@ LEAST_OF_A_SECTION = 1000
 EDIT_TOKENS = 8000
 WORDS_OF_A_SOURCE = 12
 """of an outline, that a source of a section is worth where the length is shared out"""
-_TAKE_UP = "Take it up in what you have investigated next, and in the report."
+_TAKE_UP = "Take it up in one more round, and in the report."
 
 
 class LeadDecoder(FreeDecoder):

@@ -278,6 +278,7 @@ class Inquiries:
                 thread=self.name(part),
                 question=part.asked.name,
                 items=part.asked.items,
+                after=part.asked.after,
                 status=part.status,
                 reason=part.reason,
                 tool_calls=part.ended.tool_calls if part.ended else 0,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rubricem.agent.models.turns import FENCED
-from rubricem.agent.reports.cited import cites_only, notes_in_place, said_in
+from rubricem.agent.reports.cited import cites_only, notes_in_place, said_in, statements
 from rubricem.agent.reports.rules import numbers
 from rubricem.agent.research.deep.parts import NUMBER
 from rubricem.agent.research.evidence import SOURCE_ID
@@ -112,7 +112,8 @@ def edit(text: str, reply: str) -> tuple[str, int]:
         at, new = int(change[1]), cites_only(change[3].strip())
         taken = {int(n) for n in NUMBER.findall(change[2] or "")}
         known = "\n\n".join(blocks[n] for n in blocks if n == at or n in taken)
-        if at in blocks and _adds_nothing(new, known):
+        cited = not new or _ids_of(new) or not _ids_of(known)
+        if at in blocks and cited and _adds_nothing(new, known):
             # A heading goes only with all that stands below it.
             made[at] = new or blocks[at] * bool(_level(blocks[at]))
         else:
@@ -122,10 +123,10 @@ def edit(text: str, reply: str) -> tuple[str, int]:
     kept = list(_without_bare_headings([block for block in told if block.strip()]))
     if summary := _SUMMARY.search(reply):
         said = cites_only(summary[1].strip())
-        if _ids_of(said) and _adds_nothing(said, text):
-            kept = [said, *kept]
-        else:
-            refused += 1
+        each = [said[start:end] for start, end in statements(said)]
+        fit = [one for one in each if _adds_nothing(one, text)]
+        refused += len(each) - len(fit) or not _ids_of(said)
+        kept = [" ".join(fit), *kept] if _ids_of(" ".join(fit)) else kept
     return "\n\n".join(kept), refused
 
 
@@ -134,11 +135,7 @@ def _ids_of(text: str) -> set[str]:
 
 
 def _adds_nothing(new: str, old: str) -> bool:
-    """Whether a text has no id and no number that another one lacks, and cites where that does."""
-    if not new:
-        return True
-    if _ids_of(old) and not _ids_of(new):
-        return False
+    """Whether a text has no id and no number that another one lacks."""
     return _ids_of(new) <= _ids_of(old) and {*numbers(said_in(new))} <= {*numbers(said_in(old))}
 
 

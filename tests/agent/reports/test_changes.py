@@ -32,6 +32,19 @@ def test_a_claim_is_the_same_by_its_numbers_and_a_source_in_any_words():
         ("gone", "It keeps 128 entries"),
     ]
     assert [kind for kind, _ in kinds(new, old)] == ["new", "gone", "gone_source"]
+    whole, parts = said("S1: 28, and 14 at night"), said("S1: 28 by day", "S1: 14 at night")
+    assert kinds(whole, parts) == kinds(parts, whole) == []
+    more = kinds(parts, said("S1: 30, and 14 at night"))
+    assert more == [("new", "30, and 14 at night"), ("gone", "28 by day")]
+
+
+def test_a_changed_cell_is_told_with_its_row_and_column():
+    def table(price: str) -> Trajectory:
+        cell = f'<cite id="S1">{price}</cite>'
+        return trajectory(f"| | Price |\n|---|---|\n| Hotel | {cell} |", sources=(A,))
+
+    changed = [("new", "Hotel | Price: 30"), ("gone", "Hotel | Price: 28")]
+    assert kinds(table("28"), table("30")) == changed
 
 
 def test_of_a_report_that_ended_early_nothing_is_gone():

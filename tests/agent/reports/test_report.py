@@ -27,7 +27,7 @@ from rubricem.agent.reports.report import (
     web_address,
 )
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.memory.schema import Status, Trajectory, Verification
+from rubricem.memory.schema import Investigation, Status, Trajectory, Verification
 from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, MARKED, OWN, RECALLING, hostile
 from tests.support.values import BOUND, source, trajectory
 
@@ -190,6 +190,20 @@ def test_a_quote_that_another_one_holds_is_not_said_twice():
     claims = [Citation(1, said, held, decided=(said,)) for said in told]
     answer = CitedAnswer(tuple(Cited(c.claim, (c,)) for c in claims))
     assert quotes(answer, held) == ["It grows. Then it stops.", "It is full."]
+    refuted = Citation(1, "It is half full", held, "unsupported")
+    assert quotes(CitedAnswer((Cited("So", (refuted,)),)), held) == ["Then it stops. It is full."]
+
+
+def test_of_an_investigation_that_another_one_finished_nothing_is_told():
+    cut = Investigation(
+        thread="t.1", question="Why?", status=Status.PARTIAL, reason="it was stopped"
+    )
+    more = Investigation(thread="t.2", question="Why?", after=1, status=Status.FINISHED)
+    told = [
+        notes(run := DOUBTED.model_copy(update={"investigations": parts}), cited_answer(run))
+        for parts in ((cut,), (cut, more))
+    ]
+    assert ["An investigation ended early" in " ".join(said) for said in told] == [True, False]
 
 
 def test_copies_are_told_where_the_source_is_listed():

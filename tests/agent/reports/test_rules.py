@@ -333,3 +333,6 @@ def test_a_number_may_stand_in_the_heading_of_its_passage_but_not_in_how_far_dow
 def test_a_number_of_another_row_of_a_table_is_not_in_its_source(claim: str, lacking: bool):
     table = "Pumps of the series.\n\nModel: A12 | Power: 14 W\nModel: B7 | Power: 11 W"
     assert bool(Pair(claim, claim_source(table)).must_occur()) is lacking
+    limits = "Item: name | Limit: 63 | Comment: recompiling Silt\nItem: field | Limit: 1 GB"
+    cell = Pair("1 GB", claim_source(limits), (), "One value | Silt 15: 1 GB")
+    assert not cell.must_occur(), "numbers of its heads are not the cell's"

@@ -500,6 +500,12 @@ def test_an_edit_adds_no_claim(change: str, made: bool):
     assert (edited != TEXT, refused) == ((True, 0) if made else (False, 1))
 
 
+def test_a_summary_loses_only_the_sentences_that_add():
+    held = '<cite id="S1">She weighs 41</cite>.'
+    told = f'<summary>{held} <cite id="S2">He weighs 78</cite>. She is old.</summary>'
+    assert edit(TEXT, told) == (f"{held} She is old.\n\n{TEXT}", 1)
+
+
 def test_a_claim_that_cannot_be_moved_stays_where_it_was():
     moved = '<change n="2"></change><change n="4" from="2"><cite id="S3">41</cite></change>'
     assert edit(TEXT, moved) == (TEXT, 1)

@@ -17,13 +17,18 @@ from tests.support.scripted_server import ScriptedServer
 PLANNED = RUN[0].partition("<call_tool")[0]
 
 
-async def test_a_follow_up_is_answered_from_what_its_conversation_found(tmp_path: Path):
+@pytest.mark.parametrize("room", [6000, 40])
+async def test_a_follow_up_is_answered_from_what_its_conversation_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+):
+    monkeypatch.setattr("rubricem.agent.record.conversations.MOST_TOKENS", room)
     with ScriptedServer([*RUN, PLANNED + answer()]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             await researcher.ask(Ask(QUESTION), "one")
             after = await researcher.ask(Ask("And how large?", earlier=("one",)), "two")
         told = contents(server.requests[-1].body)[-1][1]
     assert "the first turn may go on from its plan" in told
+    assert ("<snippet" in told) == (room > 40), "a report's ids can be cited without the passage"
     assert (after.status, after.tool_calls) == (Status.FINISHED, 0)
     assert len(server.requests) == len(RUN) + 1 and after.sources[0].id == "S1"
 
@@ -35,6 +40,16 @@ async def test_an_answer_without_a_source_is_no_follow_up_without_a_search(tmp_p
             await researcher.ask(Ask(QUESTION), "one")
             after = await researcher.ask(Ask("And how large?", earlier=("one",)), "two")
     assert after.tool_calls > 0 and "put aside" in after.transcript()
+
+
+async def test_of_a_review_that_finds_nothing_the_answer_need_not_cite(tmp_path: Path):
+    review = "<review><rubric_review>1. price: [missing]</rubric_review></review>"
+    script = [RUN[0], review, RUN[1], f"{review}<answer>It is not said.</answer>"]
+    with ScriptedServer(script) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            ended = await researcher.ask(Ask(QUESTION), "one")
+    assert (ended.status, ended.ended_by) == (Status.NO_EVIDENCE, "not_found")
+    assert len(server.requests) == len(script) and "It is not said." in ended.transcript()
 
 
 def test_a_run_is_deepened_over_its_sources_in_its_conversation(

@@ -13,7 +13,7 @@ from rubricem.agent.sources.index import (
     write_segment,
 )
 from rubricem.agent.sources.readers.passages import split_passages
-from rubricem.agent.transcript.words import Query, narrow_query, read_query
+from rubricem.agent.transcript.words import Query, narrow_query, read_query, stands_in
 from rubricem.memory.schema import Passage
 
 LIBRARY = [
@@ -300,6 +300,14 @@ def test_around_takes_nothing_that_was_shown_and_a_bare_heading_not_alone(tmp_pa
     ends = [next(p for p in near if p.text.endswith(end)) for end in ("One.", "Three.")]
     both = index.around(ends, 400)  # the second would reach back into the first
     assert [each.text for each in both] == [f"{prose} One.\n\n{prose} Two.", f"{prose} Three."]
+
+
+def test_the_term_of_an_entry_stands_once_and_its_parts_count_as_shown():
+    parts = ["-k\n    Keeps it.", "-k\nFor ever.", "-k\n    Or not.", "-q\n    Is quiet."]
+    page = [part("Options", text) for text in parts]
+    told = joined(page, range(4), 0).text
+    assert told == "-k\n    Keeps it.\n\n    For ever.\n\n    Or not.\n\n-q\n    Is quiet."
+    assert all(stands_in(text, told) for text in parts) and not stands_in("-x\n    Or not.", told)
 
 
 @pytest.mark.parametrize(

@@ -608,7 +608,7 @@ def test_faults_can_stand_in_a_transcript_without_being_read_as_tags(parts: list
 @pytest.mark.parametrize(
     ("marked", "named"),
     [("1. [met: S1]\n2. [missing]", ["what it costs"]),
-     ("1. what it is [missing]\n2. [met: S1]", ["what it is"]),
+     ("1. what it is: [missing]\n2. [met: S1]", ["what it is"]),
      ("1. [met: S1]\n2. [partly: S1]\n3. [missing]", [""])],
 )  # fmt: skip
 def test_a_missing_item_that_is_but_a_number_is_named_by_the_rubric(
