@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import starmap
@@ -157,19 +157,25 @@ def _check_published(what: str, weights: Weights, folder: Path) -> Check:
 
 async def check_server(policy: ServerChoice) -> Check:
     """Ask the server for its models, which is free, and one that it does not list to reply."""
+    untried = ""
     try:
         names = await policy.model_names()
         model = policy.model or await policy.resolve_model()
         if policy.base_url != LANGCHAIN and model not in names:  # it may take it all the same
             async with policy.open_chat() as chat:
                 await chat.chat([Message("user", "Hello")], Sampling(max_tokens=16))
+        elif policy.api_key and policy.base_url != LANGCHAIN:
+            with suppress(PolicyError):
+                await replace(policy, api_key=None).model_names()
+                untried = " to everybody, so that the key was not tried"
     except RubricemError as error:
         if not isinstance(error, PolicyError) or error.kind not in ("empty", "thinking"):
             return fault_of("server", error)
     prices = ", ".join(f"${each:g}" for each in policy.prices.get(model, ()))
     priced = f"at {prices} a million tokens" if prices else "which has no price in [prices]"
     told = f"{door.without_password(policy.base_url)} answers, with {model}, {priced}"
-    return Check("server", "ok", f"{told}; it lists {pluralise(len(names), 'model')}")
+    listed = f"{told}; it lists {pluralise(len(names), 'model')}{untried}"
+    return Check("server", "note" if untried else "ok", listed)
 
 
 async def check_checker(settings: Settings) -> list[Check]:

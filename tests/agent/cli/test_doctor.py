@@ -155,6 +155,8 @@ async def test_a_model_that_the_server_does_not_list_is_asked_for_a_few_tokens(
 ):
     with ScriptedServer([reply], models=["small", "other"]) as server:
         listed = await check_server(ServerChoice("small", server.base_url))
+        keyed = await check_server(ServerChoice("small", server.base_url, "sk-any"))
+        assert keyed.state == "note" and "so that the key was not tried" in keyed.found
         check = await check_server(ServerChoice("smal", server.base_url))
     assert (listed.state, check.state, len(server.requests)) == ("ok", state, 1)
     assert check.remedy == ("It has: small, other." if state == "fault" else "")
