@@ -251,7 +251,7 @@ def stage_score(criteria: Sequence[Criterion], scored: Scored) -> StageScore:
     return StageScore(stage=Stage.ANSWER, score=score, justification=said, verdicts=verdicts)
 
 
-MET = {"met": True, "not met": False, "unmet": False}
+MET = {"met": True, "pass": True, "not met": False, "unmet": False, "fail": False}
 Met = Annotated[bool, BeforeValidator(lambda said: MET.get(str(said).casefold(), said))]
 
 

@@ -73,7 +73,7 @@ _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
 _BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
-_REPLY = r"(?:(?:reply|response|answer|assistant|option|\u56de[\u590d\u7b54])\W*)?"
+_REPLY = r"(?:(?:reply|response|answer|assistant|chatbot|option|\u56de[\u590d\u7b54])\W*)?"
 _NAMED = re.compile(rf"\W*{_REPLY}([AB])(?:\W+(?:is better|wins))?[\W_]*", re.I)
 _LAST = re.compile(rf"(?:^|:|boxed|\*\*)[^\w\n]*(?i:{_REPLY})([AB])\W*\Z", re.M)
 _END = 200
