@@ -160,7 +160,7 @@ def _git(
         return told.read()
 
 
-READERS_VERSION = 21
+READERS_VERSION = 22
 PRINTS = "prints.json"
 """a file of what copies of documents are found by, by digest"""
 PART_FILES = 1000

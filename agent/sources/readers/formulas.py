@@ -100,6 +100,7 @@ def linear_tex(tex: str) -> str:
     """A formula in TeX as `linear_mathml` tells it, or as it is where it cannot be read."""
     from latex2mathml.converter import convert
 
+    tex = tex.replace("{,}", r"\text{,}")
     try:
         return linear_mathml(etree.fromstring(convert(tex))) if len(tex) <= _LONGEST_TEX else tex
     except Exception:  # it raises what it will on what is no TeX
@@ -266,6 +267,7 @@ _VARIABLE = re.compile(r"(?:(?<![^\W\d_])[^\W\d_]|[)\]}|]|[\^_][-+]?\w+)\Z")
 _UNIT, _ELEMENT = re.compile(_TOLD["unit"]), _TOLD["element"]
 _ORDINAL = re.compile(r"st|nd|rd|th|ers?|[eè]?res?|ère|i?[eè]mes?|es?|n?de|os?|[ºª]|ter?", re.I)
 _ABBREVIATED = re.compile(r"(?:\b[Nn]os?|\bM(?:me|lle|mes|lles|gr|r|rs|c)|\bDr|\bSt|\bn?th)\Z")
+_DEGREE = {"\u2218": "°", "\u25e6": "°"}
 _TRADE = {"TM": "™", "(TM)": "™", "SM": "℠", "R": "®", "(R)": "®", "C": "©", "(C)": "©"}
 _MARKS = "*†‡§¶"
 _SIGNED = re.compile(r"[-−+]\s?\w")
@@ -285,12 +287,13 @@ def raised(text: str, before: str, after: str = "", *, noted: bool = False) -> s
     a number that stands lower, as "/_2", it is the upper one of a fraction.
     """
     text, base = " ".join(text.split()), before[-_LOOKED_AT:]
+    text = _DEGREE.get(text, text)
     barred = text.isdigit() and _BAR.match(after) is not None
     mark = f"[{text.strip('[]() ')}]"
     if (noted and not barred) or (text and not text.strip(_MARKS) and not _VARIABLE.search(base)):
         return mark
     spaced = barred and not base[-1:].isalnum()
-    if not text or spaced or text[0] in "[™®©℠\u200b" or text in _BETWEEN_MARKS:
+    if not text or spaced or text[0] in "[™®©℠√°\u200b" or text in _BETWEEN_MARKS:
         return text
     if _MARK_ENDS.search(base) and _SEVERAL_MARKS.fullmatch(text):
         return mark

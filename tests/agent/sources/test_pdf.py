@@ -8,6 +8,7 @@ import pytest
 
 from rubricem.agent.sources.readers import read
 from rubricem.agent.sources.readers.document import BlockKind, Document, Input
+from rubricem.agent.sources.readers.pdf.glyphs import _known
 from rubricem.memory.errors import SourceError
 from tests.support.pdfs import FONTS, Drawn, Ruled, drawing, grid, lines_at, pdf, raw_pdf
 
@@ -165,6 +166,17 @@ def test_columns_of_two_lines_are_columns_if_they_are_drawn_one_after_the_other(
     boxes += lines_at(300, 640, ["Copper may rise", "by a fifth."])
     told = texts(Drawn(60, 720, "What is to be said of the year to come in all"), *boxes)
     assert told[1:] == ["Prices stay flat\nuntil autumn.", "Copper may rise\nby a fifth."]
+
+
+def test_a_heading_beside_a_line_of_the_other_column_is_no_part_of_it() -> None:
+    left, right = lines_at(60, 720, HALVES[0] * 3), lines_at(221, 660, HALVES[1] * 2)
+    told = texts(*left, Drawn(221, 684, "2", 14), Drawn(237, 684, "Methods", 14), *right)
+    assert [text.split()[1] for text in told] == ["pump", "valve"]
+
+
+def test_signs_of_fonts_without_names_are_those_of_tex_within_words() -> None:
+    assert [_known(sign, "") for sign in "\x1e\x15"] == ["\ufb03", "\u2013"]
+    assert _known("\x10", "cmex10") == "\x10" and _known("\uf06d", "symbolmt") == "μ"
 
 
 def test_columns_of_different_length_end_with_what_follows_both():

@@ -228,7 +228,8 @@ class _Reader:
             told, gap = told + gap + count, 0
 
     def _repeated(self, cell: etree._Element, *, is_header: bool) -> Iterator[tables.Cell]:
-        text = _shown(cell, line_of(self._lines([cell])))
+        gone = self._standing(cell.get("style-name", ""), "table-cell") is None
+        text = "" if gone else _shown(cell, line_of(self._lines([cell])))
         if cell.get("formula") and not text and cell.get("value-type") != "string":
             self._uncomputed += 1
         rows, columns = (_count(cell, f"number-{e}-spanned") for e in ("rows", "columns"))
@@ -296,10 +297,10 @@ class _Reader:
         styles = self._based(family, element.get("style-name", ""))
         return next((e.get(name, "") for style in styles for e in style if e.get(name)), "")
 
-    def _standing(self, name: str) -> str | None:
+    def _standing(self, name: str, family: str = "text") -> str | None:
         """How a text's style stands on its line; None if it is struck through or hidden."""
         at = None
-        for layout in (e for style in self._based("text", name) for e in style):
+        for layout in (e for style in self._based(family, name) for e in style):
             struck = {layout.get(f"text-line-through-{each}", "none") for each in ("style", "type")}
             if layout.get("display") == "none" or struck - {"none"}:
                 return None

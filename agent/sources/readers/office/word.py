@@ -23,6 +23,7 @@ from rubricem.agent.sources.readers.pages.markup import counted
 from rubricem.agent.sources.readers.pages.seen import visible
 
 _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
+_FORMS["decimalZero"] = "01"
 _TITLE = -1
 _HEADING = re.compile(r"heading ([1-9]\d?)")
 _DEEPER = re.compile("list (?:bullet|number) ([2-5])")
@@ -84,6 +85,7 @@ class _Numbering:
 
         def count(found: re.Match[str]) -> str:
             form = value_of(self._levels.get((key, str(int(found[1]) - 1))), "numFmt")
+            form = "" if own is not None and own.find("isLgl") is not None else form
             return counted(counts.get(int(found[1]) - 1, 1), _FORMS.get(form, ""))
 
         shown = re.sub(r"%([1-9])", count, text)

@@ -58,13 +58,14 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text and re.fullmatch(r"-?[0-9]{1,9}", text.strip()) else otherwise
 
 
+NUMBERED = names_of("looks")["numbered"]
 _MOST_COUNTED = 4000
 _ROMAN = "m cm d cd c xc l xl x ix v iv i"
 
 
 def counted(number: int, form: str) -> str:
-    """The number of an item or a note as `form` has it: a, A, i, I, or in decimal digits."""
-    told = str(number)
+    """The number of an item or a note as `form` has it: a, A, i, I, 01, or in decimal digits."""
+    told = f"{number:0{max(len(form), 1)}}"
     if form in ("a", "A") and 0 < number < _MOST_COUNTED:
         told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
     elif form in ("i", "I") and 0 < number < _MOST_COUNTED:
@@ -272,7 +273,8 @@ class _Walk:
         self._leave_heading(element)
         style, number, step = "", 1, 1
         if element.tag == "ol":
-            style = element.get("type") or "1"
+            named = re.findall(r"[\w-]+", f"{element.get('style')} {element.get('class')}")
+            style = element.get("type") or next(filter(None, map(NUMBERED.get, named)), "1")
             backwards = element.get("reversed") is not None
             number = _number(element.get("start"), len(element.findall("li")) if backwards else 1)
             step = -1 if backwards else 1
@@ -323,6 +325,8 @@ class _Walk:
 
     def term(self, element: etree._Element) -> bool:
         self.flush()
+        for kind in element.iterfind("span[@class='classifier']"):
+            kind.text = f" : {kind.text or ''}"  # as Sphinx's sheets show it
         self.tight, self.part = self.part == "term" or bool(self.lists), "term"
         return False
 

@@ -23,7 +23,7 @@ from rubricem.memory.errors import SourceError
 _NAMES = names_of("looks")
 _HIDING = {name: re.compile(told) for name, told in _NAMES["hidden"].items()}
 _SIDES = ("height", "max-height", "width", "max-width")
-_FOLLOWED = {*_HIDING, *_SIDES, "vertical-align", "position", "font-weight"}
+_FOLLOWED = {*_HIDING, *_SIDES, *_NAMES["followed"]}
 _NOTHING = re.compile(r"0(?:\.0*)?(?:[a-z]+|%)?")
 _TO_ITSELF = re.compile("\\s*[¶#§🔗\ue000-\uf8ff]\\s*")
 """the text of a link that leads to where it stands"""
@@ -119,6 +119,7 @@ def visible(text: str, *, tex: bool = False, sheets: bool = True) -> etree._Elem
     if sheets:
         _apply_sheets(tree)
     _follow_styles(tree)
+    empty(tree.xpath(_NAMES["buttons"]))
     empty([*tree.iter(*_NAMES["unseen"])])
     links = (e for e in tree.iter("a") if e.text and not len(e) and "#" in e.get("href", "#"))
     empty([link for link in links if _TO_ITSELF.fullmatch(link.text or "")])

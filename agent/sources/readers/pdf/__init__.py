@@ -97,8 +97,14 @@ def _read_page(file: PdfDocument, number: int) -> tuple[list[Part], int]:
     """As `parts_of_page`, with what is typed into forms; nothing of a page that is damaged."""
     with suppress(PdfiumError):
         with closing(file[number]) as page:
-            comments = [*_comments(page)]
-            if raw.FPDFPage_GetAnnotCount(page.raw):
+            held = [*_annotations(page)]
+            comments = [Part(BlockKind.NOTE, f"[comment] {told}") for _, told in held if told]
+            # Flattening may change signs, so only what is typed or struck out is drawn by it.
+            if {kind for kind, _ in held} - {
+                raw.FPDF_ANNOT_LINK,
+                raw.FPDF_ANNOT_POPUP,
+                *_COMMENTING[:-1],
+            }:
                 # Flattening gives a page that has its size from above the size of a letter.
                 page.set_mediabox(*page.get_bbox())
                 raw.FPDFPage_Flatten(page.raw, raw.FLAT_NORMALDISPLAY)
@@ -112,15 +118,16 @@ _COMMENTING = (raw.FPDF_ANNOT_TEXT, *range(raw.FPDF_ANNOT_HIGHLIGHT, raw.FPDF_AN
 """kinds of annotations whose words are shown when they are asked for"""
 
 
-def _comments(page: PdfPage) -> Iterator[Part]:
+def _annotations(page: PdfPage) -> Iterator[tuple[int, str]]:
+    """(the kind of each, what it says if it is a comment)."""
     held = (c_ushort * 30_000)()
     for at in range(raw.FPDFPage_GetAnnotCount(page.raw)):
         comment = raw.FPDFPage_GetAnnot(page.raw, at)
-        if raw.FPDFAnnot_GetSubtype(comment) in _COMMENTING:
+        kind, told = raw.FPDFAnnot_GetSubtype(comment), ""
+        if kind in _COMMENTING:
             size = raw.FPDFAnnot_GetStringValue(comment, b"Contents", held, sizeof(held))
             told = bytes(held)[: size if size < sizeof(held) else 0].decode("utf-16-le", "replace")
-            if told := " ".join(told.replace("\0", " ").split()):
-                yield Part(BlockKind.NOTE, f"[comment] {told}")
+        yield kind, " ".join(told.replace("\0", " ").split())
         raw.FPDFPage_CloseAnnot(comment)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pypdfium2 import raw
 
+from rubricem.agent.sources.readers.encoding import names_of
 from rubricem.agent.sources.readers.formulas import lowered, raised
 from rubricem.agent.sources.readers.tables import Row
 
@@ -79,6 +80,12 @@ _SEVERAL_SIGNS = re.compile(
     r"[^\w\s]{2}|[\0-\x08\x0b-\x1f\x7f-\x9f\xa8\xad\xaf\xb4\xb8\u02c6\u02c7\u02d8-\u02dd\u0590-\u08ff\ud800-\U0010ffff]"
 )
 """among which a space may be drawn as a gap alone, and what is not as one letter after another"""
+_CORK = dict(zip("\x10\x11\x15\x16\x1b\x1c\x1d\x1e\x1f", "“”\u2013—ﬀﬁﬂﬃﬄ", strict=True))
+"""signs by their places in TeX's fonts of dots, which have no name and know no others"""
+_BY_FONT = re.compile(
+    r"\x10(?=\w)|(?<=[\w.,!?])\x11|(?<=\w)[\x15\x16](?=\w)|(?<=\w\w)[\x1b-\x1f]|[\x1b-\x1f](?=\w\w)|[\uf020-\uf0ff]"
+)
+_SYMBOLS = names_of("symbols")
 _LARGE = dict(zip("PXQYRZpqrs", "∑∑∏∏∫∫√√√√", strict=True))
 """signs of formulas, by the letters at whose places TeX's font of large signs has them"""
 _WIDEST = 1.1
@@ -104,6 +111,12 @@ def _character(code: int) -> str:
     return "" if unicodedata.category(text) in ("Cc", "Cn") else text
 
 
+def _known(sign: str, font: str) -> str:
+    if sign < " ":
+        return sign if font else _CORK[sign]
+    return _SYMBOLS.get(chr(ord(sign) & 0xFF), sign) if "symbol" in font else sign
+
+
 def words_of(page: Any, *, apart: bool) -> dict[int, list[Glyphs]]:
     """The words of a page by the angle, in degrees, at which they run; placed as if level.
 
@@ -112,6 +125,7 @@ def words_of(page: Any, *, apart: bool) -> dict[int, list[Glyphs]]:
     words = _Words(page, 0.0 if apart else _APART)
     count = min(raw.FPDFText_CountChars(page), MOST_CHARACTERS)
     text = "".join(chr(raw.FPDFText_GetUnicode(page, at)) for at in range(count))
+    text = _BY_FONT.sub(lambda sign: _known(sign[0], _font_of(page, sign.start())), text)
     # What PDFium tells as two halves; nothing stands for the second.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = re.sub("[\U00010000-\U0010ffff]", "\\g<0>\0", text)
@@ -323,7 +337,7 @@ def _parts_of_line(words: Sequence[Glyphs]) -> Line:
     parts: list[list[Glyphs]] = []
     end = 0.0
     for word in words:
-        if parts and word.x0 - end <= _APART * max(word.size, parts[-1][-1].size):
+        if parts and word.x0 - end <= _APART * min(word.size, parts[-1][-1].size):
             parts[-1].append(word)
         else:
             parts.append([word])

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import byref, c_float
+from itertools import pairwise
 from typing import Any
 
 from pypdfium2 import raw
@@ -22,6 +23,7 @@ MOST_CELLS = 5000
 """between the rules of a table"""
 LEAST_LINES = 3
 """of a column, or of a table without rules"""
+_At = tuple[int, int]  # the row from below, and the column
 _Cells = list[list[tuple[Glyphs, list[int]]]]
 """of each line, with the columns that each is in"""
 _MOST_LINES, _MOST_TRIED = 200, 5
@@ -30,6 +32,8 @@ _NARROWEST, _LIKE_SIZE = 3, 1.2
 """times the size of letters: of a column whose cells go over several lines, and of the next line"""
 _NEAR = 2.0
 """points between rules that meet"""
+_CLOSE = 0.9
+"""times the size of letters, up to which lines of cells in a row may follow each other"""
 _THIN = 4.0
 """points: of a rule, and less than the height of a line"""
 
@@ -118,7 +122,7 @@ def ruled_table(
     ys = _positions([r[0] for r in level] + [y for r in upright for y in r[1:]])
     if len(xs) < 3 or len(ys) < 3 or len(xs) * len(ys) > MOST_CELLS:
         return None
-    cells: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    cells: dict[_At, list[Glyphs]] = defaultdict(list)
     for word in words:
         x, y = (word.x0 + word.x1) / 2, word.y + 0.3 * word.size
         if xs[0] < x < xs[-1] and ys[0] < y < ys[-1]:
@@ -126,13 +130,13 @@ def ruled_table(
     if min(len({at[n] for at in cells}) for n in (0, 1)) < 2:
         return None
     owner = _owners(xs, ys, level, upright)
-    merged: dict[tuple[int, int], list[Glyphs]] = defaultdict(list)
+    merged: dict[_At, list[Glyphs]] = defaultdict(list)
     for at, held in cells.items():
         merged[owner[at]] += held
     rows: list[Row] = []
     for row in range(len(ys) - 2, -1, -1):
         owners = [owner[row, column] for column in range(len(xs) - 1)]
-        rows += _rows_between(owners, merged, len(ys))
+        rows += _rows_between(owners, merged, xs, len(ys))
     inside = {id(word) for held in cells.values() for word in held}
     first = min((w for held in cells.values() for w in held), key=lambda w: w.order)
     own = Table(rows, ends=(xs[0], xs[-1]))
@@ -142,9 +146,9 @@ def ruled_table(
 
 def _owners(
     xs: list[float], ys: list[float], level: list[Rule], upright: list[Rule]
-) -> dict[tuple[int, int], tuple[int, int]]:
-    """The first cell, (row from below, column), of those that no rule parts, for each of them."""
-    owner: dict[tuple[int, int], tuple[int, int]] = {}
+) -> dict[_At, _At]:
+    """The first cell of those that no rule parts, for each of them."""
+    owner: dict[_At, _At] = {}
     beside = [[r for r in upright if abs(r[0] - x) <= _NEAR] for x in xs]
     above = [[r for r in level if abs(r[0] - y) <= _NEAR] for y in ys]
     for row in range(len(ys) - 2, -1, -1):
@@ -160,9 +164,9 @@ def _owners(
 
 
 def _rows_between(
-    owners: list[tuple[int, int]], words: dict[tuple[int, int], list[Glyphs]], rules: int
+    owners: list[_At], words: dict[_At, list[Glyphs]], xs: list[float], rules: int
 ) -> list[Row]:
-    """The row, or the several, between two horizontal rules."""
+    """The row, or the several, between two horizontal rules, of cells that end at some `xs`."""
     lines = [lines_of(words[each]) for each in owners]
     texts = [run_on(" ".join(part.text for part in line) for line in told) for told in lines]
     if len({*owners}) == 1:
@@ -174,7 +178,9 @@ def _rows_between(
         [" ".join(p.text for p in at.get(n, ())) for at in told_at]
         for n in range(len(levels), 0, -1)
     ]
-    if rules < 5 and all(row[0] and sum(map(bool, row)) > 1 for row in several):
+    ends = [xs[bisect_right(owners, own)] for own in owners]
+    wrapped = any(_are_wrapped(told, end) for told, end in zip(lines, ends, strict=True))
+    if rules < 5 and not wrapped and all(row[0] and sum(map(bool, row)) > 1 for row in several):
         return list(several)
     return [texts]
 
@@ -199,13 +205,17 @@ def unruled_table(
     else:
         return end, None
     rows: list[Row] = []
+    halves = _halves(cells)
     for n, line in enumerate(cells):
         row = [""] * len(columns)
         for part, covered in line:
             for column in covered:
                 row[column] = f"{row[column]} {part.text}".strip()
         above = rows[-1] if rows else ""
-        if isinstance(above, list) and not row[0] and _is_wrapped(line, cells[n - 1], columns):
+        on = n in halves or (
+            not row[0] and n + 1 not in halves and _is_wrapped(line, cells[n - 1], columns)
+        )
+        if isinstance(above, list) and on:
             rows[-1] = [run_on(filter(None, pair)) for pair in zip(above, row, strict=True)]
         else:
             rows.append(row if len(line) > 1 or len(line[0][1]) < 2 else line[0][0].text)
@@ -301,6 +311,31 @@ def _in_line(at: list[float], size: float) -> int:
     return max(bisect_right(at, x + size / 2) - n for n, x in enumerate(at))
 
 
+def _halves(cells: _Cells) -> set[int]:
+    """Lines of the row above: one beside the middle of a cell's two lines, and the second."""
+    found: set[int] = set()
+    for n, (upper, row, lower) in enumerate(zip(cells, cells[1:], cells[2:], strict=False), 1):
+        ys, size = [line[0][0].y for line in (upper, row, lower)], row[0][0].size
+        beside = upper[0][1] == lower[0][1] not in [at for _, at in row]
+        near = max(ys[0] - ys[1], ys[1] - ys[2]) < _CLOSE * size
+        if len(upper) == len(lower) == 1 and beside and near:
+            found |= {n, n + 1}
+    return found
+
+
+def _first(part: Glyphs) -> float:
+    """The width of its first word and a space."""
+    return (len(part.text.partition(" ")[0]) + 1) * (part.x1 - part.x0) / len(part.text)
+
+
+def _are_wrapped(lines: list[Line], end: float) -> bool:
+    """Whether lines run on in a cell, each of several words but with no room for the next one."""
+    return len(lines) > 1 and all(
+        len(line) == 1 and line[0].text.count(" ") > 1 and line[0].x1 + _first(below[0]) > end
+        for line, below in pairwise(lines)
+    )
+
+
 def _is_wrapped(
     line: list[tuple[Glyphs, list[int]]],
     above: list[tuple[Glyphs, list[int]]],
@@ -308,11 +343,12 @@ def _is_wrapped(
 ) -> bool:
     """Whether the cells of a line continue those above, which have no room for its first words."""
     ends = {at[0]: part.x1 for part, at in above}
+    numbers = {at[0] for part, at in above if _NUMERIC.match(part.text)}
     for part, at in line:
-        letters = len(part.text.partition(" ")[0]) + 1
-        first = letters * (part.x1 - part.x0) / len(part.text)
+        if at[0] in numbers and _NUMERIC.match(part.text):
+            return False
         if columns[at[0]][1] - columns[at[0]][0] < _NARROWEST * part.size:
             return False
-        if ends.get(at[0], -math.inf) + first <= columns[at[0]][1]:
+        if ends.get(at[0], -math.inf) + _first(part) <= columns[at[0]][1]:
             return False
     return True

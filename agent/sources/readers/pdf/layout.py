@@ -272,11 +272,11 @@ def _laid_out(words: list[Glyphs], level: list[Rule], upright: list[Rule], text:
     found: list[Part] = []
     for flow in _flows(lines):
         parts = _parts_of_flow(flow, level, text)
-        both = [*found[-1:], parts[0]]
-        prose = len(both) > 1 and all(part.kind == BlockKind.PARAGRAPH for part in both)
-        if prose and _UNENDED.search(both[0].text) and both[1].text[0].islower():
-            # A paragraph at the end of a column goes on in the next.
-            found[-1].text = glued(found[-1].text, parts.pop(0).text)
+        above = next((part for part in reversed(found) if part.kind != BlockKind.NOTE), None)
+        prose = above and above.kind == parts[0].kind == BlockKind.PARAGRAPH
+        if above and prose and _UNENDED.search(above.text) and parts[0].text[0].islower():
+            # A paragraph at the end of a column goes on in the next, behind its notes.
+            above.text = glued(above.text, parts.pop(0).text)
         found += parts
     return found
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from rubricem.agent.sources.readers.encoding import names_of
+from rubricem.agent.sources.readers.pages.markup import NUMBERED, counted
 from rubricem.agent.sources.readers.plain.writing import (
     HtmlCell,
     Inline,
@@ -241,8 +242,10 @@ class Adoc(Markup):
         mark = re.sub(r"\d+", "1", found[1])
         self._enter(mark)
         start = re.search(r"start=\"?(\d{1,6})", self._style)
+        named = map(NUMBERED.get, re.findall(r"\w+", self._style))
+        form = next(filter(None, named), "1aiAI"[min(found[1].count(".") or 1, 5) - 1])
         self._style = ""
-        number = start[1] if start else "1"
+        number = counted(int(start[1] if start else 1), form)
         self.page.item(self._within - 1, number if mark[0] == "." else found[1].strip("*-"))
         self.page.say(found[2].removesuffix(" +"), self._within)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lxml.html import defs
 
 from rubricem.agent.sources.readers.document import Block, BlockKind, Document, Input, Section
+from rubricem.agent.sources.readers.formulas import linear_tex
 from rubricem.agent.sources.readers.pages.seen import TEX_BETWEEN
 from rubricem.agent.sources.readers.plain.data import load_yaml, told_lines
 from rubricem.agent.sources.readers.plain.rst import drawn_table
@@ -28,6 +29,9 @@ _FRONT = re.compile(
 _LONGEST_FRONT = 20_000
 """characters of the metadata at the beginning of a text"""
 _WIKI = re.compile(r"!?\[\[(?! )([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{1,300}))?\]\]")
+_BEHIND_A_NUMBER = re.compile(
+    r"(?<=\d)\$(?:\^\{?([-+\u2212\d]{1,9}|\\circ)\}?|(\\[a-zA-Z]{1,12}|\\%))\$"
+)
 _CALLOUT = re.compile(r"\A\[!(\w{1,40})(?:\|[^\]\n]{0,99})?\][-+]?[ \t]*(.*)")
 _CODED = re.compile(r"(`+[^`]{1,2000}`+)")
 _HIGHLIGHT = re.compile(r"==(?=\S)([^=\n]{1,400})(?<=\S)==")
@@ -194,7 +198,9 @@ def _without_marks(text: str) -> str:
     if "[[" in text:
         text = _WIKI.sub(lambda m: m[2] or m[1], text)
     text = TEX_BETWEEN.sub(_between_dollars, text) if "\\" in text else text
-    text = re.sub(r"(?<=\d)\$\^\{?([-+\u2212\d]{1,9})\}?\$", r"<sup>\1</sup>", text)
+    text = _BEHIND_A_NUMBER.sub(
+        lambda m: f"<sup>{linear_tex(m[1])}</sup>" if m[1] else linear_tex(m[2]), text
+    )
     markup = defs.tags.union(re.findall(r"</([\w-]{1,60})>", text.lower()))
     text = _LITERAL.sub(
         lambda m: m[0] if m[1] and m[1].lower() in markup else m[0].translate(_KEPT), text

@@ -106,7 +106,7 @@ class _Tex:
         self._page = page
         """which keeps the notes"""
         self._at = self._level = self._tables = 0
-        self._entry = "<li>{} "
+        self._entry, self._deep = "<li>{} ", 0
         """how an item of the list begins with its term"""
         self._captions: list[str] = []
         self._closed: dict[int, int] = {}
@@ -231,6 +231,7 @@ class _Tex:
         if base in _NAMES["laid_out"]:
             self._argument()
         named = f"<p>{self._inner()}<p>" if base.endswith("block") else ""
+        self._deep += base == "enumerate"
         above, self._entry = self._entry, "<dt>{}<dd>" if base == "description" else "<li>{} "
         inner = self._told("end")
         _, begun, items = inner.partition(self._entry[:4])
@@ -243,7 +244,9 @@ class _Tex:
             return f"<pre>{inner}</pre>"
         if element := _LISTS.get(base):
             counted = re.search(r"\\([aA]l(?=ph)|[rR]o(?=man))", title)
-            form = f' type="{_FORMS[counted[1]]}"' if counted else ""
+            form = _FORMS[counted[1]] if counted else "1aiA"[min(self._deep, 4) - 1]
+            self._deep -= base == "enumerate"
+            form = f' type="{form}"' if base == "enumerate" else ""
             return f"<{element}{form}>{begun}{items}</{element}>"
         return f"<p>{'<h2>Abstract</h2>' if base == 'abstract' else named}{inner}<p>"
 

@@ -17,8 +17,8 @@ _CUES_EACH = 20
 """of subtitles, in one block"""
 _PROSE = (".txt", ".text", ".log")
 """what is no program"""
-CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
-"""colours of a terminal among them"""
+CONTROLS = re.compile(r"[^\n\x08]\x08|\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
+"""colours of a terminal among them, and what it strikes over to make it bold"""
 _ESCAPED = re.compile(r"\\([nN,;:\\])")
 _FOLDED = re.compile(r"\r?\n[ \t]")
 """a line of a calendar or an address that goes on in the next"""
