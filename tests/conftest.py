@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 
+import httpcore2
 import pytest
 from click.testing import CliRunner, Result
 
@@ -90,6 +92,10 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_guard)
+_read = httpcore2.default_ssl_context
+_kept = cache(lambda trusting, file: _read(_trust_env=trusting))
+# Certificates take 20 ms to read, and most tests have several clients that would have them read.
+httpcore2.default_ssl_context = lambda _trust_env: _kept(_trust_env, os.getenv("SSL_CERT_FILE"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it begins in the background ignore ^C, and so would all that tests begin.
     signal.signal(signal.SIGINT, signal.default_int_handler)

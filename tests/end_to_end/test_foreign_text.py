@@ -1,8 +1,7 @@
 """No text, page or reply from outside can hold its reader up, or fail it in an unknown way.
 
 Texts are of what our formats are made of, mostly one piece over and over: what an expensive
-pattern or a quadratic loop needs. FOREIGN_TEXTS is their number for all readers together, 300
-where it is unset; `slow` takes 10,000.
+pattern or a quadratic loop needs. FOREIGN_TEXTS is their number for all readers, else 300.
 """
 
 import json
@@ -368,8 +367,10 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def read_all(name: str, texts: int) -> None:
+@pytest.mark.parametrize("name", READERS)
+def test_no_text_holds_its_reader_up_or_fails_it(name: str) -> None:
     read, given_texts = READERS[name]
+    texts = int(os.environ.get("FOREIGN_TEXTS", 300)) // len(READERS)
 
     @settings(max_examples=texts, deadline=None, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
@@ -379,8 +380,3 @@ def read_all(name: str, texts: int) -> None:
             read(each)
 
     reads()
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_no_text_holds_its_reader_up_or_fails_it(name: str) -> None:
-    read_all(name, int(os.environ.get("FOREIGN_TEXTS", 300)) // len(READERS))

@@ -21,6 +21,8 @@ from execnet.gateway_base import Popen2IO
 
 def import_tests(paths: Iterable[Path], root: Path) -> None:
     """What cannot be imported is told by the workers, which try it again."""
+    for lazily in ("langgraph.graph", "langsmith.run_helpers"):
+        import_module(lazily)
     for path in paths:
         with suppress(Exception, pytest.skip.Exception):
             import_module(".".join(path.relative_to(root).with_suffix("").parts))
