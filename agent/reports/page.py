@@ -181,7 +181,7 @@ def _turn(trajectory: Trajectory, tag: str, maths: Maths) -> dict[str, Any]:
         "language": language_of(trajectory.question),
         "when": f"{asked:%d %B %Y, %H:%M} UTC".lstrip("0"),
         "removed": [repair.claim for repair in checks.repairs] if checks else [],
-        "rubric": report.latest_rubric(parse(printable(trajectory.transcript()))),
+        "rubric": report.checklist(trajectory.transcript()),
         "stages": [(stage, list(_blocks(text))) for stage, text in texts.items()],
         "numbers": _numbers(trajectory),
     }

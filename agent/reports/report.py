@@ -15,7 +15,7 @@ any repair.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from rubricem.agent.reports.cited import (
@@ -30,6 +30,7 @@ from rubricem.agent.reports.cited import (
     claim_of,
 )
 from rubricem.agent.transcript.question import tokens_told
+from rubricem.agent.transcript.scaffold import Mark as ItemMark
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, parse, rubric_items
 from rubricem.memory.schema import (
     Author,
@@ -42,7 +43,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import one_line, pluralise
+from rubricem.memory.text import one_line, pluralise, printable
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -318,6 +319,48 @@ def latest_rubric(document: ScaffoldDocument) -> list[str]:
     """The items of the last rubric that has any."""
     found = (rubric_items(document.inner(block)) for block in reversed(document.find("rubric")))
     return next((items for items in found if items), [])
+
+
+State = Literal["open", "met", "partly", "missing", "unmarked"]
+"""`open` before a review; `unmarked` if the review has no mark for the item"""
+
+LONGEST_ITEM = 400
+MOST_ITEMS = 100
+
+
+def checklist(transcript: str) -> list[dict[str, Any]]:
+    """The rubric of a question item by item, as marked by the last review so far.
+
+    A mark belongs to the item that its line begins with, or else, if no item lacks one, to the item
+    in the same position: a reviewer may add items. Only a mark ticks an item.
+    """
+    document = parse(printable(transcript))
+    items = latest_rubric(document)[:MOST_ITEMS]
+    marks = document.review_marks()[:MOST_ITEMS]
+    marked: dict[int, ItemMark] = {}
+    for place, mark in enumerate(marks):
+        begun = [at for at, item in enumerate(items) if mark.item.startswith(item)]
+        if begun:
+            marked[begun[0]] = mark
+        elif len(marks) >= len(items) > place:
+            marked.setdefault(place, mark)
+    unmarked: State = "unmarked" if document.last("rubric_review").strip() else "open"
+    return [
+        {
+            "n": at + 1,
+            "text": one_line(item, LONGEST_ITEM),
+            **_state(item, marked.get(at), unmarked),
+        }
+        for at, item in enumerate(items)
+    ]
+
+
+def _state(item: str, mark: ItemMark | None, unmarked: State) -> dict[str, str]:
+    if mark is None:
+        return {"state": unmarked, "note": ""}
+    said = mark.item.removeprefix(item).strip(" .:,;")
+    note = " \u00b7 ".join(filter(None, (said, ", ".join(mark.ids))))
+    return {"state": mark.state, "note": one_line(note, LONGEST_ITEM)}
 
 
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:

@@ -17,20 +17,20 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakValueDictionary
 
 from starlette.responses import StreamingResponse
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.reports.report import latest_rubric
+from rubricem.agent.reports.report import LONGEST_ITEM, checklist
 from rubricem.agent.settings import BUDGETS
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import Budgets, ShownPlan, UsualCost
-from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
+from rubricem.agent.transcript.scaffold import STAGE_OF
 from rubricem.memory.runs import RunStore, plain_bytes
 from rubricem.memory.schema import Stage, Trajectory, Usage
-from rubricem.memory.text import one_line, printable, storable
+from rubricem.memory.text import one_line, storable
 
 END, RESTART = "end", "restart"
 BEAT = b":\n\n"
@@ -84,44 +84,6 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
         }
         for citation in cited_answer(trajectory).citations
     ]
-
-
-State = Literal["open", "met", "partly", "missing", "unmarked"]
-"""`open` before a review; `unmarked` if the review has no mark for the item"""
-
-LONGEST = 400
-MOST = 100
-
-
-def checklist(transcript: str) -> list[dict[str, Any]]:
-    """The rubric of a question item by item, as marked by the last review so far.
-
-    A mark belongs to the item that its line begins with, or else, if there are as many marks as
-    items, to the item in the same position. Only a mark ticks an item.
-    """
-    document = parse(printable(transcript))
-    items = latest_rubric(document)[:MOST]
-    marks = document.review_marks()[:MOST]
-    marked: dict[int, Mark] = {}
-    for place, mark in enumerate(marks):
-        begun = [at for at, item in enumerate(items) if mark.item.startswith(item)]
-        if begun:
-            marked[begun[0]] = mark
-        elif len(marks) == len(items):
-            marked.setdefault(place, mark)
-    unmarked: State = "unmarked" if document.last("rubric_review").strip() else "open"
-    return [
-        {"n": at + 1, "text": one_line(item, LONGEST), **_state(item, marked.get(at), unmarked)}
-        for at, item in enumerate(items)
-    ]
-
-
-def _state(item: str, mark: Mark | None, unmarked: State) -> dict[str, str]:
-    if mark is None:
-        return {"state": unmarked, "note": ""}
-    said = mark.item.removeprefix(item).strip(" .:,;")
-    note = " \u00b7 ".join(filter(None, (said, ", ".join(mark.ids))))
-    return {"state": mark.state, "note": one_line(note, LONGEST)}
 
 
 _OPENS = re.compile(r"<\s*(state_evaluation|review|answer)\s*>", re.I)
@@ -250,12 +212,12 @@ class Telling:
         return {
             "number": part.number,
             "run": f"{self.run}.{part.number}",
-            "question": one_line(part.question, LONGEST),
+            "question": one_line(part.question, LONGEST_ITEM),
             "state": part.state,
-            "reason": one_line(part.reason, LONGEST),
+            "reason": one_line(part.reason, LONGEST_ITEM),
             "stage": part.stage.value if part.stage else "",
             "tool": doing.name if doing else "",
-            "query": one_line(doing.query if doing else part.asked, LONGEST),
+            "query": one_line(doing.query if doing else part.asked, LONGEST_ITEM),
             "calls": part.calls,
             "passages": part.passages,
         }

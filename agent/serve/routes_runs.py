@@ -252,7 +252,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "stages": [
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()
         ],
-        "rubric": feed.checklist(trajectory.transcript()),
+        "rubric": report.checklist(trajectory.transcript()),
         "investigations": [
             {
                 "number": number,

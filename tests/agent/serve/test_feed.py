@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rubricem.agent.reports.report import checklist
 from rubricem.agent.serve import feed
 from rubricem.agent.transcript import events
 from rubricem.memory.runs import RunStore
@@ -181,7 +182,7 @@ def test_a_turn_that_is_asked_again_is_told_from_its_beginning():
 def reviewed(items: list[str], review: list[str]) -> list[dict[str, Any]]:
     """The checklist of a rubric of these items once a review has said these sentences."""
     said = ["\n".join(f"- {line}" for line in lines) for lines in (items, review)]
-    return feed.checklist(
+    return checklist(
         f"<structured_plan><rubric>\n{said[0]}\n</rubric></structured_plan>"
         f"<review><rubric_review>\n{said[1]}\n</rubric_review></review>"
     )
@@ -193,7 +194,7 @@ def reviewed(items: list[str], review: list[str]) -> list[dict[str, Any]]:
         (["What is open"], ["What is open: settled [met: S1]"], ["met"]),
         (["What is open", "The size"], ["The size [missing]", "What is open [partly: S1]"],
          ["partly", "missing"]),
-        (["Nennt es", "Wer"], ["S1 [met: S1]", "\u6ca1\u6709 [missing]"], ["met", "missing"]),
+        (["Nennt es", "Wer"], ["S1 [met: S1]", "\u6ca1 [missing]", "x [met]"], ["met", "missing"]),
         (["The size", "The threads"], ["The size [met: S1]"], ["met", "unmarked"]),
         (["The size"], ["The size is met by S1, nothing is missing."], ["unmarked"]),
         (["The size"], [], ["open"]),
