@@ -65,7 +65,7 @@ _ROMAN = "m cm d cd c xc l xl x ix v iv i"
 
 def counted(number: int, form: str) -> str:
     """The number of an item or a note as `form` has it: a, A, i, I, 01, or in decimal digits."""
-    told = f"{number:0{max(len(form), 1)}}"
+    told = f"{number:02}" if form[:2] == "01" else str(number)
     if form in ("a", "A") and 0 < number < _MOST_COUNTED:
         told = chr(97 + (number - 1) % 26) * ((number - 1) // 26 + 1)
     elif form in ("i", "I") and 0 < number < _MOST_COUNTED:
