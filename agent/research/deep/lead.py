@@ -42,6 +42,8 @@ LEAST_OF_A_SECTION = 1000
 EDIT_TOKENS = 8000
 WORDS_OF_A_SOURCE = 12
 """of an outline, that a source of a section is worth where the length is shared out"""
+LONGEST_TOLD = 100
+"""characters of an investigation's question, which the call above has whole"""
 _TAKE_UP = "Take it up in one more round, and in the report."
 
 
@@ -101,7 +103,8 @@ class LeadDecoder(FreeDecoder):
     async def observe(self, run: Run, found: Found) -> None:
         asked = asked_in(found.asked)
         if part := run.parts.by_name.get(asked.name):
-            found = replace(found, asked=f"Investigation {part.number}, {asked.question}")
+            told = f"Investigation {part.number}, {asked.question}"
+            found = replace(found, asked=one_line(told, LONGEST_TOLD))
         await run.respond(Stage.RESEARCH, f"\n{_output(found)}", Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
