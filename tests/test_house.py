@@ -1,7 +1,9 @@
 """The house stays in order: the rules of CONTRIBUTING, held against the text of the rooms."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -160,3 +162,10 @@ def _normal(requirement: str) -> str:
     for mark in "[<>=!~; ":
         name = name.split(mark)[0]
     return name.lower().replace("_", "-")
+
+
+def test_no_link_that_is_kept_leads_out_of_the_repository():
+    """A merge of one called .venv would replace the environment that is there."""
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True)
+    kept = [line.partition("\t")[2] for line in listed.stdout.splitlines() if line[:6] == "120000"]
+    assert [link for link in kept if os.path.isabs(os.readlink(ROOT / link))] == []
