@@ -13,7 +13,7 @@ answer as it was written, which is then read like any other text.
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -670,25 +670,24 @@ def _end(claim: str) -> str:
     return claim[-1] if claim[-1] in _STOPS else ""
 
 
-def _mark_invented(pieces: Iterable[Piece], known: Collection[str], told: str) -> Iterator[Piece]:
+def _mark_invented(pieces: Sequence[Piece], known: Collection[str], told: str) -> Iterator[Piece]:
     """The pieces, in whose plain text each address or entry of no source is a piece of its own."""
-    for piece in pieces:
-        if not isinstance(piece, Text):
-            yield piece
-            continue
-        text = piece.text
-        spans = list(own_references(text))
-        left = [*spans, *(match.span() for match in _CODE.finditer(text))]
-        for address in unknown_addresses(text, known, told):
-            at = text.find(address)
-            end = at + len(address)
-            # The mark of a link's target stands behind the link.
-            end += text[at - 1 : at] in ("(", "<") and text[end : end + 1] in (")", ">")
-            if at >= 0 and not any(start <= at < stop for start, stop in left):
-                spans.append((at, end))
-        at = 0
-        for start, end in sorted(spans):
-            yield Text(piece.text[at:start])
-            yield Uncited(piece.text[start:end])
-            at = end
-        yield Text(piece.text[at:])
+    joined = "".join(piece.text if isinstance(piece, Text) else _HELD for piece in pieces)
+    spans = [span for span in own_references(joined) if _HELD not in joined[slice(*span)]]
+    text = joined.replace(_HELD, " ")
+    left = [*spans, *(match.span() for match in _CODE.finditer(text))]
+    for address in unknown_addresses(text, known, told):
+        at = text.find(address)
+        end = at + len(address)
+        # The mark of a link's target stands behind the link.
+        end += text[at - 1 : at] in ("(", "<") and text[end : end + 1] in (")", ">")
+        if at >= 0 and not any(start <= at < stop for start, stop in left):
+            spans.append((at, end))
+    held, at = (piece for piece in pieces if not isinstance(piece, Text)), 0
+    for start, end in (*sorted(spans), (len(joined), len(joined))):
+        for part in re.split(f"({_HELD})", joined[at:start]):
+            if part:
+                yield next(held) if part == _HELD else Text(part)
+        if start < end:
+            yield Uncited(text[start:end])
+        at = end

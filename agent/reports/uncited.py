@@ -16,7 +16,10 @@ from rubricem.memory.language import sentences
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
 _DOI = re.compile(r"\b10\.\d{4,9}/[^\s\"<>\]]+", re.I)
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)?(.{3,40}?)(?:\*\*)?\s*:?\s*(?:\*\*)?$")
-_ENTRY = re.compile(r"\s*(?:[-*+\u2022]|\[?\^?\w{1,4}[\].):]+)\s+\S")
+_ENTRY = re.compile(
+    r"\s*\ufdd2|\s*(?:[-*+\u2022]|\[?\^?\w{1,4}[\].):]+)\s+\S|(?=.*[(,.]\s?(?:1[5-9]|20)\d\d[a-z]?[).,])"
+)
+"""a claim that cites, an item of a list, or what gives a year as such entries do: (2019)."""
 _LISTS = """
     references, sources, bibliography, citations, literature, works cited, further reading,
     sources cited, cited sources, quellen, literatur, literaturverzeichnis, belege, références,

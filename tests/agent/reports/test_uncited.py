@@ -39,6 +39,18 @@ def test_entries_of_a_list_of_references_end_with_the_list():
     ]  # fmt: skip
     assert list(own_references("**Quellen:**\n- Eine.")) == [(13, 20)]
     assert not list(own_references("## Pumps\n1. One."))
+    text = "## References\n\nLee, A. (2019). Pumps.\nAll of these hold.\n\nRay, B. (2020). Seals."
+    assert list(own_references(text)) == [(15, 37)]
+
+
+def test_an_entry_with_a_mark_of_its_own_is_marked_behind_those_that_cite():
+    listed = '<cite id="S1">It evicts.</cite>\n[9] Lee, A. (2019). Pumps.\n* [8] Bo Ray, Seals.'
+    answer = cited_answer(trajectory(f"It is.\n\n## References\n{listed}"))
+    assert [said.strip() for said in answer.invented] == [
+        "Lee, A. (2019). Pumps.",
+        "* Bo Ray, Seals.",
+    ]
+    assert "evicts [1].\n" in answer.text()
 
 
 def test_what_was_made_up_is_marked_in_the_answer_and_told():
