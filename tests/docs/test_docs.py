@@ -129,6 +129,18 @@ def test_every_flag_that_users_are_told_of_is_some_commands():
 
 
 README = ROOT / "README.md"
+PROSE = re.compile(r"```.*?```|!\[[^]]*\]|\]\([^)]*\)|[*`#\[\]]", re.DOTALL)
+"""what is no prose of a page: blocks, pictures, addresses and marks"""
+
+
+def test_the_readme_is_short_in_short_sentences_and_shows_a_picture_of_little_weight():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 700
+    sentences = re.split(r"(?<=[.:?!])\s|\n\n", PROSE.sub("", text))
+    assert len(sentences) > 30
+    assert [said for said in sentences if len(said.split()) > 30] == []
+    [picture] = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert (ROOT / picture).stat().st_size <= 150_000
 
 
 def test_every_command_of_the_readme_works_in_a_fresh_home(
