@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, Protocol
 
@@ -265,7 +265,9 @@ class JournaledCalls:
     gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] | None = None
     """decides when a call is made that is not in the journal, and its reply journaled"""
     found: Callable[[dict[str, Any]], None] = lambda reply: None
-    """gets each reply that the journal holds"""
+    """gets each reply that the journal holds from before"""
+    counted: set[CallKey] = field(default_factory=set)
+    """calls that were made or found; two that share it tell of none twice"""
 
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journaled reply to a call, or a new one, which is on disk when this returns."""
@@ -277,10 +279,13 @@ class JournaledCalls:
         async def ask_and_store() -> dict[str, Any]:
             reply = await ask()
             await self.journal.append(key, reply)
+            self.counted.add(key)
             return reply
 
         if (reply := self.journal.find(key)) is not None:
-            self.found(reply)
+            if key not in self.counted:
+                self.counted.add(key)
+                self.found(reply)
             return reply
         return await (self.gate(ask_and_store) if self.gate else ask_and_store())
 

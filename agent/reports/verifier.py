@@ -488,6 +488,18 @@ class AnswerVerifier:
         found = _lower_doubted(work.found, answer)
         return self._outcome(checker, work.notes(), found, repairs), work.usage
 
+    async def passes(
+        self, claim: str, source: Source, asked: str, thread: str, calls: JournaledCalls
+    ) -> bool:
+        """Whether `verify` would find a claim in its source, at least in part, if it stood there.
+
+        True where the model fails, too.
+        """
+        work, pairs = _work(self.policy, self._own, calls), _pairs(claim, [source], "", asked)
+        with call_scope(thread):
+            await work.check(pairs)
+        return bool(work.ruled) or work.found[pairs[0]].verdict != "unsupported"
+
     def by_rules(
         self,
         trajectory: Trajectory,
@@ -602,7 +614,7 @@ def _pairs(claim: str, sources: Sequence[Source], context: str, asked: str) -> l
 
 
 def _work(
-    policy: Policy | None, own: Checker | ChatModel | None, calls: JournaledCalls, today: str
+    policy: Policy | None, own: Checker | ChatModel | None, calls: JournaledCalls, today: str = ""
 ) -> _Work:
     """Who checks, with its calls and the rewriting journaled."""
     policy = policy and JournaledPolicy(policy, calls)

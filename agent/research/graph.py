@@ -22,13 +22,12 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.record.conversations import quote_conversation, with_conversation
 from rubricem.agent.reports.cited import cited_answer, claim_of
 from rubricem.agent.research.deep.parts import asked_in, split_by_kind
 from rubricem.agent.research.evidence import SOURCE_ID, reply_of, unshown
 from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.research.run import PLACE, CallsBeside, Place, Run
+from rubricem.agent.research.run import PLACE, Place, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import joined, nearest, page, services, widened
 from rubricem.agent.sources.mcp_client import Equipped
@@ -289,24 +288,21 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     The model checks within the run's budgets; once one is spent, the rules check alone. A run has
     not finished if none of its claims holds, unless the rules say so alone: they know words only.
     """
-    if run.verifier is None:
+    if (verifier := run.verifier) is None:
         return
     trajectory = run.trajectory("")
     by = run.ended_by if run.cut_in else run.spending.out()
     if not by:
-        began, beside = run.spending.seconds, CallsBeside(run.spending)
-        calls = JournaledCalls(run.journal, beside, beside.note)
         try:
-            found, _ = await run.spending.limit_time(
-                run.verifier.verify(trajectory, calls, run.listener, run.day)
+            found, _ = await run.check(
+                lambda calls: verifier.verify(trajectory, calls, run.listener, run.day)
             )
         except OutOfTime as end:
             by = end.by
-        run.book(beside.used, run.spending.seconds - began, "verify")
     if by:
         since = run.reason if by == "failure" else reason_of(by, run.spending.budgets)
         why = f"no model checked the citations, since {since.rstrip('.')}"
-        found = await asyncio.to_thread(run.verifier.by_rules, trajectory, why)
+        found = await asyncio.to_thread(verifier.by_rules, trajectory, why)
     run.verification = found
     verdicts = {check.verdict for check in found.checks}
     if verdicts == {"unsupported"} and found.checker != BY_RULES:

@@ -151,7 +151,9 @@ class PassageReader:
         return drafted, sources[at] if drafted and stand else None
 
     async def read(self, run: Run, sources: Sequence[Source], question: str) -> Finding | None:
-        """An answer in a sentence that the model confirms: of two, that which is shown."""
+        """An answer in a sentence that the model and what checks the answer confirm; in the words
+        of its source where they are nearly the same.
+        """
         drafted, source = await self._draft(run, sources, question, TUNED.words)
         if source is None:
             return None
@@ -160,7 +162,10 @@ class PassageReader:
         if chance < TUNED.drafted:
             return None
         quote = await self._quote(source, drafted)
-        if chance < TUNED.supported and overlap(drafted, quote) >= TUNED.same:
+        if overlap(drafted, quote) < TUNED.same:
+            if not await run.bears_out(source, drafted):
+                return None
+        elif chance < TUNED.supported:
             drafted, chance = quote, await _chance(run, "read", head + checking(quote))
         return Finding(drafted, source.id, quote, chance)
 

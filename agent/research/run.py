@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from itertools import takewhile
 from typing import Any
 
-from rubricem.agent.models.policy import Policy, dump_completion, read_completion
+from rubricem.agent.models.policy import JournaledCalls, Policy, dump_completion, read_completion
 from rubricem.agent.record.conversations import NOTHING, Background
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.deep.parts import Inquiries
@@ -49,6 +49,7 @@ from rubricem.agent.transcript.question import (
     OutOfTime,
     RunCut,
     Spending,
+    T,
     reason_of,
 )
 from rubricem.memory.asking import chance_of_yes, failure_before, usage_of_error
@@ -188,6 +189,8 @@ class Run:
     cut_in: Stage | None = None
     """the stage in which the run was cut; after that no step but `verify` runs"""
     verification: Verification | None = None
+    checked: set[CallKey] = field(default_factory=set)
+    """calls of the verifier that were counted"""
     consents: Consents = field(default_factory=Consents)
     outlet: Outlet = field(default_factory=Outlet)
     sent: list[tuple[str, str]] = field(default_factory=list)
@@ -487,6 +490,29 @@ class Run:
         reply = await self.call(self.key(f"chance\0{messages}"), stage, call, of_policy=True)
         self.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), slot)
         return float(reply["chance"])
+
+    async def check(self, ask: Callable[[JournaledCalls], Coroutine[Any, Any, T]]) -> T:
+        """What a verifier says, within the run's budgets; what it was asked once is found again.
+
+        Raises OutOfTime.
+        """
+        began, beside = self.spending.seconds, CallsBeside(self.spending)
+        calls = JournaledCalls(self.journal, beside, beside.note, self.checked)
+        try:
+            return await self.spending.limit_time(ask(calls))
+        finally:
+            self.book(beside.used, self.spending.seconds - began, "verify")
+
+    async def bears_out(self, source: Source, claim: str) -> bool:
+        """Whether a claim on a source will pass, at least in part, what checks the answer."""
+        verifier = self.verifier
+        if verifier is None or self.spending.out():
+            return True
+        try:
+            asked = claim, source, self.ask.question, self.thread
+            return await self.check(lambda calls: verifier.passes(*asked, calls))
+        except OutOfTime:
+            return True
 
     async def call(
         self,

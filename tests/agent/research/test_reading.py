@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.reading import PassageReader, chance_right, conclude
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.tuned import TUNED
@@ -29,6 +30,7 @@ async def read(
 ) -> tuple[object, Beside]:
     policy = SmallModel(filling)
     run = new_run(folder, policy, None, Decoding.FORCED)
+    run.verifier = AnswerVerifier("mark", policy)
     await run.open("system", "question")
     sources = [source(f"S{at}", "Page", text) for at, text in enumerate(texts, start=1)]
     reader = PassageReader(embedder)
@@ -54,8 +56,12 @@ async def test_an_answer_in_words_is_drafted_and_shown_with_what_it_rests_on(tmp
 
 @pytest.mark.parametrize(
     ("draft", "chance"),
-    [("She died at home in Turin.", TUNED.drafted / 2), ("Use `--mourn-all` in Turin.", SURE)],
-    ids=["the model doubts it", "it names what no passage has"],
+    [
+        ("She died at home in Turin.", TUNED.drafted / 2),
+        ("Use `--mourn-all` in Turin.", SURE),
+        ("She died at home in Turin in 1931.", SURE),
+    ],
+    ids=["the model doubts it", "it names what no passage has", "the check refutes it"],
 )
 async def test_a_draft_that_is_not_borne_out_gives_way_to_the_nearest_sentence(
     tmp_path: Path, draft: str, chance: float
@@ -68,6 +74,19 @@ async def test_a_draft_that_is_not_borne_out_gives_way_to_the_nearest_sentence(
     assert found is not None
     assert found.text == found.quote == "She died at home, mourned by all Turin."
     assert found.chance < TUNED.supported, "never certain"
+
+
+async def test_a_draft_is_checked_once_though_the_answer_is_checked_again(tmp_path: Path):
+    chances = {"that the passage does not say": SURE}
+    policy = SmallModel(Filling(drafts="She died at home in Turin.", chances=chances))
+    run = new_run(tmp_path, policy, None, Decoding.FORCED)
+    run.verifier = AnswerVerifier("mark", policy)
+    held = source("S1", "Mira", MIRA)
+    for draft, holds in (("She died at home in Turin.", True), ("She lived on in Turin.", False)):
+        assert await run.bears_out(held, draft) is holds
+        asked, calls = len(policy.beside.asked), run.spending.usage.calls
+        assert await run.bears_out(held, draft) is holds
+        assert (len(policy.beside.asked), run.spending.usage.calls) == (asked, calls), draft
 
 
 @pytest.mark.parametrize("chance", [SURE, 0.6])
