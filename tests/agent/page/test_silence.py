@@ -83,7 +83,7 @@ def test_a_run_that_waits_is_told_its_place(browser: Browser, tmp_path: Path):
     [
         (Fault(401, "no such key"), "requires an API key and none is set (401)"),
         (Fault(429, "You exceeded your current quota"), "has no quota left (429)"),
-        (Fault(404, "no such model"), "has no model 'scripted' (404)"),
+        (Fault(404, "no such model"), "rejected the request (404): no such model"),
     ],
 )
 def test_a_run_that_failed_says_why_and_offers_to_be_tried_again_and_nothing_else(
