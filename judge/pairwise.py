@@ -74,7 +74,9 @@ _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
 _BARE = re.compile(r"\[\[\s*([AB])\s*\]\]", re.I)
 _REPLY = r"(?:(?:reply|response|answer|assistant|chatbot|option|\u56de[\u590d\u7b54])\W*)?"
-_NAMED = re.compile(rf"\W*{_REPLY}([AB])(?:\W+(?:is better|wins))?[\W_]*", re.I)
+_NAMED = re.compile(
+    rf"\W*{_REPLY}([AB])(?:\W+(?:is better|wins)(?:\W+than\W+{_REPLY}[AB])?)?[\W_]*", re.I
+)
 _LAST = re.compile(rf"(?:^|:|boxed|\*\*)[^\w\n]*(?i:{_REPLY})([AB])\W*\Z", re.M)
 _END = 200
 """characters of a text's end in which a verdict without tags is looked for"""

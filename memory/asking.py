@@ -339,11 +339,11 @@ def _bare(name: str) -> str:
 def _keep_valid(given: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
     """The valid items of a list; what is wrong with others goes to the context's `dropped`."""
     if isinstance(given, dict) and given:
-        held = set(map(type, given.values()))
-        by_name = held == {dict} or _is_by_number(given)
+        held = [*chain(*(v.values() if isinstance(v, dict) else [v] for v in given.values()))]
+        by_name = {*map(type, given.values())} == {dict} or _is_by_number(given)
         told = {k: v if isinstance(v, dict) else {"verdict": v} for k, v in given.items()}
         named = [{"id": k} | v for k, v in told.items()] if by_name else [given]
-        given = [*chain(*given.values())] if held == {list} else named  # as by stages
+        given = [*chain(*held)] if {*map(type, held)} == {list} else named  # as by stages
     kept, faults = list[Any](), list[str]()
     for item in given if isinstance(given, list) else [given] if given else []:
         try:
