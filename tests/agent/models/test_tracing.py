@@ -146,6 +146,7 @@ def test_langsmith_is_told_nothing_though_its_variables_are_set(documents: Path)
     )
     with JsonSite(Sent({})) as smith, ScriptedServer([*RUN, SUPPORTED]) as server:
         told = {"LANGSMITH_TRACING": "true", "LANGSMITH_ENDPOINT": smith.url}
+        told["RUBRICEM_DATA_DIR"] = str(documents.parent / "data")
         done = subprocess.run(
             [sys.executable, "-c", program, str(documents), server.base_url],
             env={**ENVIRONMENT, **told, "LANGSMITH_API_KEY": "k", "PYTHONPATH": str(ROOT)},
