@@ -70,26 +70,41 @@ WEIGHTS = {"minor": 1.0, "low": 1.0, "decisive": 3.0, "critical": 3.0, "high": 3
 FLAWS = frozenset({"-", "negative", "negative criterion", "flaw", "fault"})
 
 
-def _number_in(said: Any, default: float | None) -> float | None:
+TEXTS = frozenset({"title", "name", "description", "criterion", "item", "same as"})
+"""fields of a criterion that say nothing of its sign"""
+
+
+def _number_in(said: Any, default: float) -> float:
     found = re.search(r"-?\d+(?:\.\d+)?", str(said))
     return float(found[0]) if found else default
 
 
+def _listed(said: Any) -> int | None:
+    """The number of a listed criterion: 2, "#2", "criterion 2"; None where it is none."""
+    found = re.fullmatch(r"\W*(?:[a-z]+\.?)?\W*(\d{1,4})(?:\.0)?\W*", str(said), re.I)
+    return int(found[1]) if found else None
+
+
 def _is_flaw(given: dict[str, Any]) -> bool:
     """Whether a field says so, whatever its name: a flaw read as a merit would be rewarded."""
-    told = [(name.casefold(), str(said).casefold()) for name, said in given.items()]
+    told = [
+        (re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name), str(said).casefold())
+        for name, said in given.items()
+    ]
+    named = [([word.casefold() for word in words], said) for words, said in told]
     return any(
         said in FLAWS
-        or (said in ("false", "no") and "positive" in name)
-        or (said in ("true", "yes") and any(flaw in name for flaw in FLAWS - {"-"}))
-        for name, said in told
+        or (said in ("false", "no") and "positive" in words)
+        or (said in ("true", "yes") and not FLAWS.isdisjoint(words))
+        for words, said in named
+        if " ".join(words) not in TEXTS
     )
 
 
 Weight = Annotated[
     float, BeforeValidator(lambda s: _number_in(s, WEIGHTS.get(str(s).casefold(), 2.0)))
 ]
-Number = Annotated[int | None, BeforeValidator(lambda said: _number_in(said, None))]
+Number = Annotated[int | None, BeforeValidator(_listed)]
 
 
 class ProposedItem(ReplyForm):

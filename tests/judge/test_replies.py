@@ -83,6 +83,8 @@ PROPOSALS = [
                          ANSWERS | FLAW | {"polarity": "negative"}], "needed": []}),
     dumped({"plan": [GOOD], "answer": [GOOD, FLAW | {"positive": False}]}),
     dumped({"plan": [GOOD], "answer": [GOOD, FLAW | {"negative": "true", "weight": "grave"}]}),
+    dumped({"plan": [GOOD | {"same_as": "-", "is_default": True}],
+            "answer": [GOOD | {"flawless": True, "same_as": "none of 3"}, FLAW | {"sign": "-"}]}),
     dumped({"plan": [GOOD], "answer": {"good": [GOOD], "bad": [FLAW | {"is_negative": True}]}}),
     dumped({"plan": [GOOD], "answer": {"positive": {"1": GOOD}, "negative": [FLAW]},
             "review": {"positive": {}}}),
